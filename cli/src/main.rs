@@ -1,0 +1,3 @@
+//! The `onnx-container` command.
+
+fn main() {}

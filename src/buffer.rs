@@ -1,0 +1,337 @@
+//! Shared immutable bytes that keep their owner alive and know which file they lie in.
+//!
+//! Weights are gigabytes, so they are passed around as slices of whatever holds them: a vector, a
+//! memory map, somebody else's allocation. A [`Buffer`] is such a slice. When its bytes lie in a
+//! file it says so, and a save can let the kernel copy them or leave them where they are.
+//! [`BufferMut`] is aligned memory that is filled first and shared after.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use memmap2::{Mmap, MmapMut};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
+
+/// Immutable bytes with a shared owner: cloning and slicing copy no bytes, and the owner lives
+/// until the last slice of it is dropped.
+///
+/// ```
+/// use onnx_container::Buffer;
+///
+/// let whole = Buffer::from(vec![1_u8, 2, 3, 4]);
+/// let tail = whole.slice(2..).unwrap();
+/// drop(whole);
+/// assert_eq!(&tail[..], [3, 4]); // still alive, never copied
+/// ```
+#[derive(Clone)]
+pub struct Buffer {
+    root: Arc<Root>,
+    start: usize,
+    end: usize,
+}
+
+/// One reference count; see [`Buffer::fork`].
+struct Root(Arc<Owner>);
+
+struct Owner {
+    memory: Memory,
+    file: Option<Origin>,
+}
+
+enum Memory {
+    Vec(Vec<u8>),
+    Map(Mmap),
+    Anonymous { map: MmapMut, range: Range<usize> },
+    Bytes(Bytes),
+    Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+/// The file whose bytes from 0 on the owner holds.
+struct Origin {
+    file: File,
+    path: PathBuf,
+}
+
+/// Where the bytes of a [`Buffer`] lie on disk.
+#[derive(Debug, Clone)]
+pub struct FileRange<'a> {
+    /// The open file, at its state when it was mapped.
+    pub file: &'a File,
+    /// The path that it was opened by.
+    pub path: &'a Path,
+    /// The bytes of the file that the buffer shows.
+    pub range: Range<u64>,
+}
+
+impl Owner {
+    fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Vec(vec) => vec,
+            Memory::Map(map) => map,
+            Memory::Anonymous { map, range } => map.get(range.clone()).unwrap_or_default(),
+            Memory::Bytes(bytes) => bytes,
+            Memory::Foreign(owner) => (**owner).as_ref(),
+        }
+    }
+}
+
+impl Buffer {
+    /// The bytes that `owner` shows, kept alive with it and never copied.
+    ///
+    /// An owner whose `as_ref` later returns fewer bytes makes the buffer empty, not unsound.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use onnx_container::Buffer;
+    ///
+    /// let weights: Arc<[u8]> = Arc::from([1, 2, 3]);
+    /// let buffer = Buffer::from_owner(weights.clone());
+    /// assert_eq!(buffer.as_ptr(), weights.as_ptr());
+    /// ```
+    pub fn from_owner(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::from_memory(Memory::Foreign(Box::new(owner)), None)
+    }
+
+    /// A whole mapped `file`.
+    pub(crate) fn from_map(map: Mmap, file: File, path: PathBuf) -> Self {
+        Self::from_memory(Memory::Map(map), Some(Origin { file, path }))
+    }
+
+    fn from_memory(memory: Memory, file: Option<Origin>) -> Self {
+        let owner = Owner { memory, file };
+        let end = owner.bytes().len();
+        Self { root: Arc::new(Root(Arc::new(owner))), start: 0, end }
+    }
+
+    /// The part of this buffer in `range` (bytes), sharing its owner; `None` when the range is not
+    /// inside the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Option<Self> {
+        let from = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.checked_add(1)?,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(end) => end.checked_add(1)?,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len(),
+        };
+        if from > to || to > self.len() {
+            return None;
+        }
+        Some(Self { root: self.root.clone(), start: self.start + from, end: self.start + to })
+    }
+
+    /// The same bytes counted apart: clones of the fork do not touch this buffer's reference count,
+    /// so threads that each clone their own fork do not contend.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { root: Arc::new(Root(self.root.0.clone())), ..*self }
+    }
+
+    /// Whether both share one owner, so that dropping one alone frees nothing.
+    pub fn same_owner(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root.0, &other.root.0)
+    }
+
+    /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
+    pub fn file_range(&self) -> Option<FileRange<'_>> {
+        let origin = self.root.0.file.as_ref()?;
+        let range = u64::try_from(self.start).ok()?..u64::try_from(self.end).ok()?;
+        Some(FileRange { file: &origin.file, path: &origin.path, range })
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.root.0.bytes().get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for Buffer {
+    /// No bytes; allocates nothing.
+    fn default() -> Self {
+        static EMPTY: LazyLock<Buffer> = LazyLock::new(|| Buffer::from(Vec::new()));
+        EMPTY.clone()
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from_memory(Memory::Vec(bytes), None)
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    /// Copies the bytes.
+    fn from(bytes: &[u8]) -> Self {
+        Self::from(bytes.to_vec())
+    }
+}
+
+impl From<Bytes> for Buffer {
+    fn from(bytes: Bytes) -> Self {
+        Self::from_memory(Memory::Bytes(bytes), None)
+    }
+}
+
+impl From<Buffer> for Bytes {
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Buffer {}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Buffer");
+        out.field("len", &self.len());
+        if let Some(place) = self.file_range() {
+            out.field("path", &place.path).field("range", &place.range);
+        }
+        out.finish()
+    }
+}
+
+/// Zeroed memory that starts at an aligned address, filled through `&mut [u8]` and then frozen.
+///
+/// ```
+/// use onnx_container::{Alignment, BufferMut};
+///
+/// let mut memory = BufferMut::zeroed(4, Alignment::DEVICE)?;
+/// memory.copy_from_slice(&[1, 2, 3, 4]);
+/// let shared = memory.freeze();
+/// assert_eq!(shared.as_ptr().addr() % 256, 0);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+pub struct BufferMut {
+    map: MmapMut,
+    range: Range<usize>,
+}
+
+/// The length from which huge pages pay for themselves: two of them.
+const HUGE: usize = 4 << 20;
+
+impl BufferMut {
+    /// `len` zeroed bytes whose address is a multiple of `alignment`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when the length does not fit the address space, [`ErrorKind::Io`]
+    /// when the memory is not to be had.
+    pub fn zeroed(len: usize, alignment: Alignment) -> Result<Self> {
+        let align = usize::try_from(alignment.bytes());
+        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
+        let align = align.map_err(|_| too_large())?;
+        let slack = if align > 4096 { align } else { 0 };
+        let whole = len.checked_add(slack).ok_or_else(too_large)?.max(1);
+        let map = MmapMut::map_anon(whole).map_err(|e| Error::io("anonymous memory", e))?;
+        #[cfg(target_os = "linux")]
+        if len >= HUGE {
+            // Only a hint: without huge pages the memory is as good, only slower to touch.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        let start = map.as_ptr().align_offset(align);
+        let end = start.checked_add(len).filter(|end| *end <= map.len()).ok_or_else(too_large)?;
+        Ok(Self { map, range: start..end })
+    }
+
+    /// The bytes as a shared [`Buffer`], without a copy.
+    pub fn freeze(self) -> Buffer {
+        Buffer::from_memory(Memory::Anonymous { map: self.map, range: self.range }, None)
+    }
+}
+
+impl Deref for BufferMut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.map.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl DerefMut for BufferMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.map.get_mut(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for BufferMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferMut").field("len", &self.range.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_share_and_stay_inside() {
+        let whole = Buffer::from(vec![0_u8, 1, 2, 3, 4]);
+        let part = whole.slice(1..4).unwrap();
+        assert_eq!(part.as_ptr(), whole.get(1..).unwrap().as_ptr());
+        assert_eq!(*part.slice(..=1).unwrap(), [1, 2]);
+        assert!(part.same_owner(&whole.fork()));
+        for range in [0..6, 5..6, usize::MAX..usize::MAX] {
+            assert!(whole.slice(range).is_none());
+        }
+        assert!(part.slice(0..4).is_none(), "a slice does not reach beyond itself");
+        assert!(part.slice(..=usize::MAX).is_none());
+    }
+
+    #[test]
+    fn the_owner_lives_as_long_as_its_last_slice() {
+        let owner: Arc<[u8]> = Arc::from([1, 2, 3]);
+        let slice = Buffer::from_owner(owner.clone()).fork().slice(1..).unwrap();
+        assert_eq!(Arc::strong_count(&owner), 2);
+        assert_eq!(*slice, [2, 3]);
+        drop(slice);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn memory_is_aligned() {
+        for align in [1, 64, 256, 4096, 1 << 21] {
+            let alignment = Alignment::new(align).unwrap();
+            for len in [0, 1, 4095, 4097, HUGE] {
+                let memory = BufferMut::zeroed(len, alignment).unwrap();
+                assert_eq!(memory.len(), len);
+                assert!(alignment.is_aligned(memory.as_ptr().addr() as u64), "{align} {len}");
+                assert_eq!(memory.freeze().len(), len);
+            }
+        }
+        assert_eq!(
+            BufferMut::zeroed(usize::MAX, Alignment::PAGE).unwrap_err().kind(),
+            ErrorKind::Io
+        );
+    }
+
+    #[test]
+    fn bytes_go_both_ways() {
+        let buffer = Buffer::from(Bytes::from_static(b"weights"));
+        assert_eq!(Bytes::from(buffer.clone()), Bytes::from_static(b"weights"));
+        assert_eq!(Buffer::default().len(), 0);
+        assert_eq!(size_of::<Option<Buffer>>(), 24);
+    }
+}

@@ -1,0 +1,262 @@
+//! Every ONNX element type: its number, spec name, width and the Rust type that holds it.
+//!
+//! The numbers are those of `TensorProto.DataType` in onnx.proto. How elements narrower than a
+//! byte lie in their bytes is left to `tensor::packed`.
+
+use std::fmt;
+
+use half::{bf16, f16};
+use num_complex::Complex;
+
+use crate::error::{Error, ErrorKind, Result};
+
+macro_rules! data_types {
+    ($($variant:ident = $number:literal, $name:literal, $bits:literal, $doc:literal;)*) => {
+        /// The element type of a tensor (`TensorProto.DataType`).
+        ///
+        /// ```
+        /// use onnx_container::DataType;
+        ///
+        /// assert_eq!(DataType::try_from(16)?, DataType::Bfloat16);
+        /// assert_eq!(DataType::Int4.byte_len(&[5])?, 3); // two elements a byte
+        /// # Ok::<(), onnx_container::Error>(())
+        /// ```
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum DataType { $(#[doc = $doc] $variant = $number,)* }
+
+        impl DataType {
+            /// Every type of onnx 1.23, in the order of their numbers, `Undefined` included.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in onnx.proto, such as `FLOAT8E4M3FN`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The number in onnx.proto.
+            pub const fn number(self) -> i32 {
+                match self { $(Self::$variant => $number,)* }
+            }
+
+            /// The width of one element in bits, `None` for strings and the undefined type.
+            pub const fn bit_width(self) -> Option<u8> {
+                let bits: u8 = match self { $(Self::$variant => $bits,)* };
+                if bits == 0 { None } else { Some(bits) }
+            }
+        }
+
+        impl TryFrom<i32> for DataType {
+            type Error = Error;
+
+            /// The type with this number; an unknown number is an error that names it.
+            fn try_from(number: i32) -> Result<Self> {
+                match number {
+                    $($number => Ok(Self::$variant),)*
+                    _ => {
+                        let reason = format!("data type {number} is not one of onnx 1.23");
+                        Err(Error::new(ErrorKind::DataType, reason))
+                    }
+                }
+            }
+        }
+    };
+}
+
+data_types! {
+    Undefined = 0, "UNDEFINED", 0, "No type.";
+    Float = 1, "FLOAT", 32, "IEEE 754 binary32.";
+    Uint8 = 2, "UINT8", 8, "Unsigned 8-bit integer.";
+    Int8 = 3, "INT8", 8, "Signed 8-bit integer.";
+    Uint16 = 4, "UINT16", 16, "Unsigned 16-bit integer.";
+    Int16 = 5, "INT16", 16, "Signed 16-bit integer.";
+    Int32 = 6, "INT32", 32, "Signed 32-bit integer.";
+    Int64 = 7, "INT64", 64, "Signed 64-bit integer.";
+    String = 8, "STRING", 0, "A byte string, usually UTF-8; never raw, never external.";
+    Bool = 9, "BOOL", 8, "One byte, 0 or 1.";
+    Float16 = 10, "FLOAT16", 16, "IEEE 754 binary16.";
+    Double = 11, "DOUBLE", 64, "IEEE 754 binary64.";
+    Uint32 = 12, "UINT32", 32, "Unsigned 32-bit integer.";
+    Uint64 = 13, "UINT64", 64, "Unsigned 64-bit integer.";
+    Complex64 = 14, "COMPLEX64", 64, "Two binary32: real, imaginary.";
+    Complex128 = 15, "COMPLEX128", 128, "Two binary64: real, imaginary.";
+    Bfloat16 = 16, "BFLOAT16", 16, "The upper half of a binary32.";
+    Float8E4M3Fn = 17, "FLOAT8E4M3FN", 8, "8-bit float: 4 exponent and 3 mantissa bits, finite.";
+    Float8E4M3Fnuz = 18, "FLOAT8E4M3FNUZ", 8, "As E4M3FN, without a negative zero.";
+    Float8E5M2 = 19, "FLOAT8E5M2", 8, "8-bit float: 5 exponent and 2 mantissa bits.";
+    Float8E5M2Fnuz = 20, "FLOAT8E5M2FNUZ", 8, "As E5M2, finite, without a negative zero.";
+    Uint4 = 21, "UINT4", 4, "Unsigned 4-bit integer, two a byte.";
+    Int4 = 22, "INT4", 4, "Signed 4-bit integer, two a byte.";
+    Float4E2M1 = 23, "FLOAT4E2M1", 4, "4-bit float: 2 exponent bits, 1 mantissa bit, two a byte.";
+    Float8E8M0 = 24, "FLOAT8E8M0", 8, "8-bit power of two.";
+    Uint2 = 25, "UINT2", 2, "Unsigned 2-bit integer, four a byte.";
+    Int2 = 26, "INT2", 2, "Signed 2-bit integer, four a byte.";
+    Float6E2M3 = 27, "FLOAT6E2M3", 6, "6-bit float: 2 exponent and 3 mantissa bits, four in 3 bytes.";
+    Float6E3M2 = 28, "FLOAT6E3M2", 6, "6-bit float: 3 exponent and 2 mantissa bits, four in 3 bytes.";
+}
+
+impl DataType {
+    /// The length in bytes of a tensor of this type and `dims`, packed as the spec says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for types without a fixed width; [`ErrorKind::Shape`] when a
+    /// dimension is negative or the length does not fit 63 bits.
+    pub fn byte_len(self, dims: &[i64]) -> Result<u64> {
+        let Some(bits) = self.bit_width() else {
+            let reason = format!("{self} has no length in bytes");
+            return Err(Error::new(ErrorKind::DataType, reason));
+        };
+        element_count(dims)?
+            .checked_mul(u64::from(bits))
+            .map(|bits| bits.div_ceil(8))
+            .filter(|bytes| i64::try_from(*bytes).is_ok())
+            .ok_or_else(|| {
+                let reason = format!("shape {dims:?} of {self} has more than 2^63 bytes");
+                Error::new(ErrorKind::Shape, reason)
+            })
+    }
+
+    /// Whether elements are integers (bool not included).
+    pub const fn is_integer(self) -> bool {
+        use DataType::{
+            Int2, Int4, Int8, Int16, Int32, Int64, Uint2, Uint4, Uint8, Uint16, Uint32, Uint64,
+        };
+        matches!(
+            self,
+            Int2 | Int4
+                | Int8
+                | Int16
+                | Int32
+                | Int64
+                | Uint2
+                | Uint4
+                | Uint8
+                | Uint16
+                | Uint32
+                | Uint64
+        )
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The number of elements of a tensor with `dims`: 1 for a scalar, 0 when a dimension is 0.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when a dimension is negative or the count does not fit 63 bits. A zero
+/// does not excuse the others: `[2^62, 4, 0]` is refused.
+pub fn element_count(dims: &[i64]) -> Result<u64> {
+    let mut count = 1_u64;
+    let mut empty = false;
+    for dim in dims {
+        let Ok(dim) = u64::try_from(*dim) else {
+            let reason = format!("shape {dims:?} has a negative dimension");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        };
+        empty |= dim == 0;
+        count = count
+            .checked_mul(dim.max(1))
+            .filter(|count| i64::try_from(*count).is_ok())
+            .ok_or_else(|| {
+                let reason = format!("shape {dims:?} has more than 2^63 elements");
+                Error::new(ErrorKind::Shape, reason)
+            })?;
+    }
+    Ok(if empty { 0 } else { count })
+}
+
+mod sealed {
+    /// Keeps `Element` closed: its implementations promise a memory layout.
+    pub trait Sealed {}
+}
+
+/// A Rust type whose little-endian memory is that of an ONNX element type.
+///
+/// Sealed: the implementations promise that layout.
+pub trait Element:
+    sealed::Sealed + bytemuck::CheckedBitPattern + bytemuck::NoUninit + Send + Sync + 'static
+{
+    /// The ONNX element type.
+    const DTYPE: DataType;
+
+    /// The bytes of a scalar part, which a big-endian host must reverse: 4 for `Complex<f32>`.
+    const SCALAR_BYTES: usize;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident, $scalar:ty;)*) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const DTYPE: DataType = DataType::$dtype;
+            const SCALAR_BYTES: usize = size_of::<$scalar>();
+        }
+    )*};
+}
+
+elements! {
+    f32 => Float, f32;
+    f64 => Double, f64;
+    f16 => Float16, f16;
+    bf16 => Bfloat16, bf16;
+    u8 => Uint8, u8;
+    u16 => Uint16, u16;
+    u32 => Uint32, u32;
+    u64 => Uint64, u64;
+    i8 => Int8, i8;
+    i16 => Int16, i16;
+    i32 => Int32, i32;
+    i64 => Int64, i64;
+    bool => Bool, bool;
+    Complex<f32> => Complex64, f32;
+    Complex<f64> => Complex128, f64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_both_ways() {
+        for (number, dtype) in (0_i32..).zip(DataType::ALL) {
+            assert_eq!(dtype.number(), number);
+            assert_eq!(DataType::try_from(number).unwrap(), *dtype);
+        }
+        for number in [-1, 29, i32::MAX] {
+            let error = DataType::try_from(number).unwrap_err();
+            assert!(error.to_string().contains(&number.to_string()));
+        }
+    }
+
+    #[test]
+    fn byte_lengths() {
+        let cases: &[(DataType, &[i64], u64)] = &[
+            (DataType::Float, &[], 4),
+            (DataType::Float, &[2, 3], 24),
+            (DataType::Float, &[2, 0], 0),
+            (DataType::Bool, &[3], 3),
+            (DataType::Complex128, &[2], 32),
+            (DataType::Uint4, &[5], 3),
+            (DataType::Int2, &[5], 2),
+            (DataType::Float6E2M3, &[5], 4),
+            (DataType::Float6E3M2, &[4], 3),
+        ];
+        for (dtype, dims, len) in cases {
+            assert_eq!(dtype.byte_len(dims).unwrap(), *len, "{dtype} {dims:?}");
+        }
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        let shapes: &[&[i64]] =
+            &[&[-1], &[0, -1], &[1 << 62, 4], &[1 << 62, 4, 0], &[i64::MAX], &[i64::MIN]];
+        for dims in shapes {
+            let error = DataType::Float.byte_len(dims).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape, "{dims:?}");
+        }
+        assert_eq!(DataType::String.byte_len(&[1]).unwrap_err().kind(), ErrorKind::DataType);
+    }
+}

@@ -1,0 +1,193 @@
+//! One error type for the whole crate.
+//!
+//! Someone who ships a model needs to know which tensor, which file and which byte is at fault, so
+//! an [`Error`] has a [kind](ErrorKind) for programs and a context for people. Work that can find
+//! several faults (all missing files, all findings of a check) collects them in one error, see
+//! [`Error::related`].
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible call in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the tensor, file and byte where it is known.
+///
+/// `Display` is one line in lower case: context first, then the reason.
+///
+/// ```
+/// use onnx_container::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::OutOfBounds, "ends at byte 20, the file has 16")
+///     .with_tensor("encoder.w")
+///     .with_path("model.onnx.data");
+/// assert_eq!(error.kind(), ErrorKind::OutOfBounds);
+/// assert_eq!(
+///     error.to_string(),
+///     "tensor `encoder.w`: `model.onnx.data`: ends at byte 20, the file has 16",
+/// );
+/// ```
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    reason: String,
+    tensor: Option<String>,
+    path: Option<PathBuf>,
+    offset: Option<u64>,
+    related: Vec<Error>,
+    source: Option<io::Error>,
+}
+
+/// The class of an [`Error`], for programs that act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The operating system refused a read, a write or a mapping.
+    Io,
+    /// The bytes are not a protobuf message.
+    Decode,
+    /// The protobuf message is not a valid ONNX model.
+    InvalidModel,
+    /// An external tensor names a handle or an entry that nothing resolves.
+    MissingHandle,
+    /// A file that the model needs is not there.
+    MissingFile,
+    /// A type is unknown, not the declared one, or not possible here.
+    DataType,
+    /// Dimensions are negative, overflow, or disagree with the data.
+    Shape,
+    /// A byte range does not lie inside its file or buffer.
+    OutOfBounds,
+    /// A path leaves its directory or names something that is not a regular file.
+    UnsafePath,
+    /// A name or a target is taken by something that must not be replaced.
+    AlreadyExists,
+    /// There is not enough free space for what is to be written.
+    NoSpace,
+    /// A message or file is larger than its reader or writer allows.
+    TooLarge,
+    /// The request is valid but not supported.
+    Unsupported,
+    /// An argument is not one that the call accepts.
+    InvalidArgument,
+}
+
+impl Error {
+    /// An error of `kind` with a `reason`: one clause, lower case, no full stop.
+    pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            reason: reason.into(),
+            tensor: None,
+            path: None,
+            offset: None,
+            related: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// An operating-system error about `path`.
+    pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => ErrorKind::MissingFile,
+            io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        let mut error = Self::new(kind, source.to_string()).with_path(path);
+        error.0.source = Some(source);
+        error
+    }
+
+    /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
+    /// otherwise an error of the first one's kind that lists them all in [`related`](Self::related).
+    pub fn join(errors: Vec<Self>) -> Option<Self> {
+        if errors.len() < 2 {
+            return errors.into_iter().next();
+        }
+        let kind = errors.first().map_or(ErrorKind::InvalidModel, Self::kind);
+        let mut joined = Self::new(kind, format!("{} problems", errors.len()));
+        joined.0.related = errors;
+        Some(joined)
+    }
+
+    /// Names the tensor or handle concerned, unless a more precise name is there already.
+    #[must_use]
+    pub fn with_tensor(mut self, tensor: impl Into<String>) -> Self {
+        self.0.tensor.get_or_insert_with(|| tensor.into());
+        self
+    }
+
+    /// Names the file concerned, unless one is named already.
+    #[must_use]
+    pub fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.0.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// States the byte offset concerned, unless one is stated already.
+    #[must_use]
+    pub fn with_offset(mut self, offset: u64) -> Self {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+
+    /// The class of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The tensor or handle concerned.
+    pub fn tensor(&self) -> Option<&str> {
+        self.0.tensor.as_deref()
+    }
+
+    /// The file concerned.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The byte offset concerned, in the file or in the input.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// The reason alone, without its context.
+    pub fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    /// Every error of a joined one; empty when this error stands for itself.
+    pub fn related(&self) -> &[Error] {
+        &self.0.related
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(tensor) = &self.0.tensor {
+            write!(f, "tensor `{tensor}`: ")?;
+        }
+        if let Some(path) = &self.0.path {
+            write!(f, "`{}`: ", path.display())?;
+        }
+        f.write_str(&self.0.reason)?;
+        if let Some(offset) = self.0.offset {
+            write!(f, " (at byte {offset})")?;
+        }
+        for (i, error) in self.0.related.iter().enumerate() {
+            write!(f, "{} {error}", if i == 0 { ":" } else { ";" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The reason repeats the source's text, so a printed chain starts below it.
+        self.0.source.as_ref().and_then(std::error::Error::source)
+    }
+}

@@ -1,0 +1,112 @@
+//! A file as a [`Buffer`]: mapped where the caller vouches for the file, read where not.
+//!
+//! Another process that truncates a mapped file takes the memory away from under a `&[u8]`. No
+//! library can rule that out, so mapping is a choice that costs an `unsafe`, made once, and a value
+//! afterwards.
+
+#![allow(unsafe_code)] // the one place that maps files
+
+use std::fs::File;
+use std::io;
+#[cfg(not(unix))]
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use crate::buffer::{Buffer, BufferMut};
+use crate::error::{Error, Result};
+use crate::placement::Alignment;
+
+/// Whether weights files are mapped or read.
+///
+/// ```
+/// use onnx_container::MmapChoice;
+///
+/// // SAFETY: nobody truncates or rewrites the model's files while the container lives.
+/// let map = unsafe { MmapChoice::auto() };
+/// assert_ne!(map, MmapChoice::never());
+/// assert_eq!(MmapChoice::default(), MmapChoice::never());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MmapChoice(Choice);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Choice {
+    Auto,
+    #[default]
+    Never,
+}
+
+impl MmapChoice {
+    /// Maps files; a file that cannot be mapped is read.
+    ///
+    /// # Safety
+    /// For as long as any [`Buffer`] of a mapped file lives, no process may truncate the file (a
+    /// later access would raise `SIGBUS`) or write to it (bytes behind a `&[u8]` would change).
+    /// Replacing a file by renaming another over it, as [`save`](crate::Container::save) does, is
+    /// fine: the map keeps the old one.
+    pub const unsafe fn auto() -> Self {
+        Self(Choice::Auto)
+    }
+
+    /// Reads files into aligned memory.
+    pub const fn never() -> Self {
+        Self(Choice::Never)
+    }
+
+    /// All bytes of the open, regular `file`; `path` is for messages.
+    pub(crate) fn open(self, file: File, path: &Path) -> Result<Buffer> {
+        let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        if len == 0 {
+            return Ok(Buffer::default());
+        }
+        if self.0 == Choice::Auto {
+            // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
+            // written while a buffer of them lives; the map is read-only.
+            if let Ok(map) = unsafe { Mmap::map(&file) } {
+                return Ok(Buffer::from_map(map, file, path.to_path_buf()));
+            }
+        }
+        read(&file, len).map_err(|e| Error::io(path, e))
+    }
+}
+
+/// The least a thread reads: below this, starting it costs more than it saves.
+const SHARE: usize = 16 << 20;
+
+/// Reads `len` bytes of `file` into page-aligned memory, in parallel when there are many.
+fn read(file: &File, len: u64) -> io::Result<Buffer> {
+    let len = usize::try_from(len).map_err(io::Error::other)?;
+    let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    let share = len.div_ceil(threads).max(SHARE).next_multiple_of(4096);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = memory
+            .chunks_mut(share)
+            .enumerate()
+            .map(|(i, chunk)| scope.spawn(move || read_at(file, chunk, i.saturating_mul(share))))
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().unwrap_or_else(|_| Err(io::Error::other("a reading thread panicked")))
+        })
+    })?;
+    Ok(memory.freeze())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
+    let offset = u64::try_from(offset).map_err(io::Error::other)?;
+    std::os::unix::fs::FileExt::read_exact_at(file, chunk, offset)
+}
+
+#[cfg(not(unix))]
+fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
+    // Each thread needs a position of its own, which a duplicated handle does not give.
+    let offset = u64::try_from(offset).map_err(io::Error::other)?;
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().map_err(|_| io::Error::other("a reading thread panicked"))?;
+    let mut file = file;
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(chunk)
+}

@@ -1,0 +1,346 @@
+//! [`check_model`]: every fault of a model and its weights files, without loading the weights.
+//!
+//! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
+//! list: what no reader accepts, what some readers refuse, and what is merely wasteful.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::buffer::Buffer;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, Directory, ExternalData, is_external, is_handle};
+use crate::load::{decode_model, directory_of, open_model, without_dots};
+use crate::mmap::MmapChoice;
+use crate::operands::{ShapeOperands, ShapeUse};
+use crate::proto::{IR_VERSION, ModelProto, TensorProto};
+use crate::save::{locations, neighbours};
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place};
+
+/// How bad a [`Finding`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing; mainstream readers load the model.
+    Advice,
+    /// Readers refuse the model, or would read wrong data.
+    Error,
+}
+
+/// One thing that [`check_model`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, with the tensor, file and byte concerned.
+    pub error: Error,
+}
+
+/// The largest message that protobuf readers take, in bytes.
+pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
+
+/// Checks the model at `path` with its weights files and returns all findings, errors first.
+///
+/// Looked at are every tensor's dtype, dims and byte length, every entry, path and range, overlaps
+/// and gaps in the weights files, files that nothing refers to, and what single readers are known
+/// to refuse. The bytes of external weights are not read.
+///
+/// # Errors
+/// When the model file itself cannot be read or decoded.
+pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Finding>> {
+    let path = path.as_ref();
+    let bytes = open_model(path, mmap)?;
+    let model = decode_model(&bytes, 100).map_err(|e| e.with_path(path))?;
+    let mut checker = Checker::new(path, &model)?;
+    checker.model(&model, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+    traversal::tensors(&model, |place, tensor| {
+        checker.tensor(place, tensor);
+        Ok(())
+    })?;
+    checker.ranges();
+    checker.orphans(mmap);
+    let mut findings = checker.findings;
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    Ok(findings)
+}
+
+/// A weights file and what of it is used.
+struct WeightsFile {
+    path: PathBuf,
+    len: u64,
+    used: Vec<Range<u64>>,
+}
+
+struct Checker {
+    path: PathBuf,
+    directory: Directory,
+    operands: ShapeOperands,
+    /// By location; `None` for files that cannot be opened.
+    files: BTreeMap<String, Option<WeightsFile>>,
+    findings: Vec<Finding>,
+}
+
+impl Checker {
+    fn new(path: &Path, model: &ModelProto) -> Result<Self> {
+        Ok(Self {
+            path: path.to_path_buf(),
+            directory: Directory::open(directory_of(path))?,
+            operands: ShapeOperands::of(model),
+            files: BTreeMap::new(),
+            findings: Vec::new(),
+        })
+    }
+
+    fn report(&mut self, severity: Severity, error: Error) {
+        self.findings.push(Finding { severity, error });
+    }
+
+    fn model(&mut self, model: &ModelProto, len: u64) {
+        let mut add = |severity, kind, reason: String| {
+            self.report(severity, Error::new(kind, reason).with_path(&self.path.clone()));
+        };
+        if len > MAX_PROTOBUF {
+            let reason = format!("{len} bytes: protobuf readers refuse more than {MAX_PROTOBUF}");
+            add(Severity::Error, ErrorKind::TooLarge, reason);
+        }
+        if model.graph.is_none() {
+            add(Severity::Error, ErrorKind::InvalidModel, "the model has no graph".into());
+        }
+        match model.ir_version {
+            None => add(Severity::Error, ErrorKind::InvalidModel, "no ir_version".into()),
+            Some(version) if version > IR_VERSION => {
+                let reason = format!("ir_version {version} is newer than {IR_VERSION}");
+                add(Severity::Advice, ErrorKind::Unsupported, reason);
+            }
+            Some(_) => {}
+        }
+        let mut broken = 0_usize;
+        model.strings(&mut |text| broken += usize::from(text.to_str().is_err()));
+        if broken > 0 {
+            let reason = format!("{broken} strings are not UTF-8");
+            add(Severity::Advice, ErrorKind::InvalidModel, reason);
+        }
+    }
+
+    fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
+        let name = place.qualified_name(tensor);
+        if !is_external(tensor) {
+            if let Err(error) = Tensor::try_from(tensor) {
+                self.report(Severity::Error, error.with_tensor(name));
+            }
+            return;
+        }
+        if let Err(error) = self.external(tensor, &name) {
+            self.report(Severity::Error, error.with_tensor(name.clone()));
+        }
+        if let Some((severity, reason)) = self.refused(place, tensor) {
+            let error = Error::new(ErrorKind::Unsupported, reason).with_tensor(name);
+            self.report(severity, error);
+        }
+    }
+
+    /// Checks the entries of an external tensor and notes the range that it uses.
+    fn external(&mut self, tensor: &TensorProto, name: &str) -> Result<()> {
+        let data = ExternalData::parse(tensor)?;
+        if !data.unknown_keys.is_empty() {
+            let keys = data.unknown_keys.join(", ");
+            let reason = format!("unknown external data keys, which onnxruntime refuses: {keys}");
+            let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
+            self.report(Severity::Advice, error);
+        }
+        let (_, len) = external_data::layout(tensor)?;
+        let range = data.range(len)?;
+        let Some(file) = self.file(&data.location)? else { return Ok(()) };
+        if range.end > file.len {
+            let reason = format!("data end at byte {}, the file has {}", range.end, file.len);
+            let error = Error::new(ErrorKind::OutOfBounds, reason);
+            return Err(error.with_path(&file.path).with_offset(range.start));
+        }
+        file.used.push(range);
+        Ok(())
+    }
+
+    /// The file at `location`; `None` when it was reported before.
+    fn file(&mut self, location: &str) -> Result<Option<&mut WeightsFile>> {
+        let key = without_dots(location);
+        if !self.files.contains_key(&key) {
+            self.files.insert(key.clone(), None);
+            let opened = self.open(location)?;
+            self.files.insert(key.clone(), Some(opened));
+        }
+        Ok(self.files.get_mut(&key).and_then(Option::as_mut))
+    }
+
+    fn open(&self, location: &str) -> Result<WeightsFile> {
+        if is_handle(location) {
+            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
+            return Err(Error::new(ErrorKind::MissingHandle, reason));
+        }
+        let path = self.directory.join(location);
+        let file = self.directory.open_file(location)?;
+        let len = file.metadata().map_err(|e| Error::io(&path, e))?.len();
+        if let Some(what) = external_data::not_the_file(&head(&file, &path)?) {
+            return Err(Error::new(ErrorKind::InvalidModel, what).with_path(path));
+        }
+        Ok(WeightsFile { path, len, used: Vec::new() })
+    }
+
+    /// Why some reader refuses an external tensor at this place.
+    fn refused(&self, place: &Place<'_>, tensor: &TensorProto) -> Option<(Severity, &'static str)> {
+        let dtype = DataType::try_from(tensor.data_type.unwrap_or(0)).ok()?;
+        if dtype.byte_len(&tensor.dims).ok()? == 0 {
+            return None;
+        }
+        if place.site.is_sparse_indices() {
+            return Some((Severity::Error, "external sparse indices, which onnx.checker refuses"));
+        }
+        match self.operands.shape_use(tensor) {
+            Some(ShapeUse::Operand) => {
+                Some((Severity::Error, "an external shape operand, which onnxruntime refuses"))
+            }
+            Some(ShapeUse::Derived) => {
+                let reason = "an external tensor that shape inference reads: onnxruntime may refuse it";
+                Some((Severity::Advice, reason))
+            }
+            _ if place.scope.in_function() => {
+                let reason = "external inside a function: onnx_ir looks in the current directory";
+                Some((Severity::Advice, reason))
+            }
+            _ => None,
+        }
+    }
+
+    /// Reports overlaps, and bytes that no tensor uses.
+    fn ranges(&mut self) {
+        let mut found = Vec::new();
+        for file in self.files.values_mut().flatten() {
+            file.used.retain(|range| !range.is_empty());
+            file.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+            file.used.dedup();
+            found.extend(overlaps(file));
+            found.extend(gaps(file));
+        }
+        self.findings.extend(found);
+    }
+
+    /// Reports weights files and staging folders of this model that nothing refers to.
+    fn orphans(&mut self, mmap: MmapChoice) {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let candidates = siblings(self.directory.path(), &name);
+        let mut orphans: Vec<_> =
+            candidates.into_iter().filter(|file| !self.files.contains_key(file)).collect();
+        if orphans.is_empty() {
+            return;
+        }
+        for model in neighbours(self.directory.path(), &name) {
+            let needed = locations(&model, mmap).unwrap_or_default();
+            orphans.retain(|file| !needed.contains(file));
+        }
+        for orphan in orphans {
+            let reason = "no model of this folder refers to it";
+            let error = Error::new(ErrorKind::InvalidModel, reason);
+            self.report(Severity::Advice, error.with_path(self.directory.join(&orphan)));
+        }
+    }
+}
+
+/// The first bytes of `file`.
+fn head(file: &File, path: &Path) -> Result<Buffer> {
+    let mut head = Vec::new();
+    file.take(256).read_to_end(&mut head).map_err(|e| Error::io(path, e))?;
+    Ok(head.into())
+}
+
+/// Files and staging folders beside the model `name` that look like its own.
+fn siblings(directory: &Path, name: &str) -> Vec<String> {
+    let stem = name.strip_suffix(".onnx").unwrap_or(name);
+    let own = |file: &String| {
+        let data = [format!("{name}.data"), format!("{name}_data"), format!("{name}.weight")];
+        let weight = file.starts_with(&format!("{stem}-")) && file.ends_with(".weight");
+        let staging = file.starts_with(&format!(".{name}.saving-"));
+        data.contains(file) || weight || staging
+    };
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<_> = names.filter(own).collect();
+    found.sort();
+    found
+}
+
+/// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
+/// that only cross are a sign of a broken file.
+fn overlaps(file: &WeightsFile) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut last: Option<&Range<u64>> = None;
+    for range in &file.used {
+        match last {
+            Some(before) if range.start < before.end => {
+                let inside = range.end <= before.end;
+                let severity = if inside { Severity::Advice } else { Severity::Error };
+                let how = if inside { "inside" } else { "across the end of" };
+                let reason = format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
+                let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&file.path);
+                found.push(Finding { severity, error });
+                if !inside {
+                    last = Some(range);
+                }
+            }
+            _ => last = Some(range),
+        }
+    }
+    found
+}
+
+/// Bytes that no tensor uses and that are not padding before an aligned offset.
+fn gaps(file: &WeightsFile) -> Option<Finding> {
+    let mut end = 0_u64;
+    let mut unused = 0_u64;
+    let file_end = file.len..file.len;
+    for range in file.used.iter().chain([&file_end]) {
+        let gap = range.start.saturating_sub(end);
+        let last = range.is_empty();
+        if gap > 0 && (last || !is_padding(gap, range.start)) {
+            unused = unused.saturating_add(gap);
+        }
+        end = end.max(range.end);
+    }
+    let reason = format!("{unused} of {} bytes are used by no tensor of this model", file.len);
+    let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&file.path);
+    (unused > 0).then_some(Finding { severity: Severity::Advice, error })
+}
+
+/// Whether a gap of `gap` bytes before `start` is what aligning `start` leaves, up to 64 KiB.
+fn is_padding(gap: u64, start: u64) -> bool {
+    let alignment = gap.saturating_add(1).next_power_of_two();
+    alignment <= 64 << 10 && start.is_multiple_of(alignment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(len: u64, used: &[Range<u64>]) -> WeightsFile {
+        WeightsFile { path: "w".into(), len, used: used.to_vec() }
+    }
+
+    #[test]
+    fn padding_is_not_a_gap() {
+        assert!(gaps(&file(300, &[0..10, 256..300])).is_none());
+        let finding = gaps(&file(400, &[0..10, 250..300])).unwrap();
+        assert!(finding.error.reason().starts_with("340 of 400 bytes"), "{}", finding.error);
+    }
+
+    #[test]
+    fn crossing_ranges_are_errors_and_nested_ones_advice() {
+        let severities = |used: &[Range<u64>]| -> Vec<_> {
+            overlaps(&file(100, used)).iter().map(|finding| finding.severity).collect()
+        };
+        assert_eq!(severities(&[0..10, 10..20]), []);
+        assert_eq!(severities(&[0..10, 2..4, 4..10]), [Severity::Advice, Severity::Advice]);
+        assert_eq!(severities(&[0..10, 8..12, 11..13]), [Severity::Error, Severity::Error]);
+    }
+}

@@ -1,0 +1,447 @@
+//! The `external_data` entries of a tensor, and the way from a `location` to an open file.
+//!
+//! Both come from whoever made the file, so this is the door: entries are parsed strictly, a
+//! location is judged component by component, and a file is opened beneath the model's directory
+//! and nowhere else. The [specification] leaves defaults open; where readers differ we take what
+//! every reader accepts, and refuse the rest by name.
+//!
+//! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::buffer::Buffer;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{StringStringEntryProto, TensorProto};
+
+/// The parsed `external_data` of one tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExternalData {
+    /// The file, relative to the model's directory, or a handle such as `#w`.
+    pub location: String,
+    /// The first byte of the data in the file; 0 where the entry is absent.
+    pub offset: u64,
+    /// The length in bytes. Absent and `0` both leave it to dtype and dims.
+    pub length: Option<u64>,
+    /// The SHA-1 of the whole file, as written.
+    pub checksum: Option<String>,
+    /// Keys that the specification does not name. Some readers refuse them.
+    pub unknown_keys: Vec<String>,
+}
+
+/// Whether the data of `tensor` lie outside the model.
+pub fn is_external(tensor: &TensorProto) -> bool {
+    tensor.data_location == Some(TensorProto::EXTERNAL)
+}
+
+/// Whether `location` is a symbolic handle: something in memory, not a file.
+pub fn is_handle(location: &str) -> bool {
+    location.starts_with('#')
+}
+
+impl ExternalData {
+    /// Parses the entries of `tensor`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when `location` is missing or empty, a key occurs twice, a
+    /// number is not plain decimal digits or does not fit 63 bits, or the tensor also carries
+    /// inline data.
+    pub fn parse(tensor: &TensorProto) -> Result<Self> {
+        let mut entries = Entries::default();
+        for entry in &tensor.external_data {
+            entries.take(entry)?;
+        }
+        if inline_payload(tensor) {
+            return Err(invalid("has both external and inline data"));
+        }
+        let location = entries.location.filter(|location| !location.is_empty());
+        let location = location.ok_or_else(|| invalid("external data has no location"))?;
+        Ok(Self {
+            location,
+            offset: entries.offset.unwrap_or(0),
+            length: entries.length.filter(|length| *length > 0),
+            checksum: entries.checksum,
+            unknown_keys: entries.unknown_keys,
+        })
+    }
+
+    /// The bytes of the file that hold `len` bytes of tensor data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when the entry's length is another; [`ErrorKind::OutOfBounds`] when the
+    /// range passes 2^63.
+    pub fn range(&self, len: u64) -> Result<Range<u64>> {
+        if let Some(length) = self.length.filter(|length| *length != len) {
+            let reason = format!("external data length is {length} bytes, dtype and shape need {len}");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        let end = self.offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| {
+            let reason = format!("external data offset {} plus {len} bytes overflows", self.offset);
+            Error::new(ErrorKind::OutOfBounds, reason)
+        })?;
+        Ok(self.offset..end)
+    }
+}
+
+/// The entries seen so far; each key at most once.
+#[derive(Default)]
+struct Entries {
+    location: Option<String>,
+    offset: Option<u64>,
+    length: Option<u64>,
+    checksum: Option<String>,
+    unknown_keys: Vec<String>,
+}
+
+impl Entries {
+    fn take(&mut self, entry: &StringStringEntryProto) -> Result<()> {
+        let text = |s: &Option<crate::wire::Str>| match s {
+            Some(s) => s.to_str().map(str::to_owned).map_err(|_| {
+                invalid(format!("external data entry `{}` is not UTF-8", s.to_string_lossy()))
+            }),
+            None => Ok(String::new()),
+        };
+        let (key, value) = (text(&entry.key)?, text(&entry.value)?);
+        let again = match key.as_str() {
+            "location" => self.location.replace(value).is_some(),
+            "offset" => self.offset.replace(number(&key, &value)?).is_some(),
+            "length" => self.length.replace(number(&key, &value)?).is_some(),
+            "checksum" => self.checksum.replace(value).is_some(),
+            _ => {
+                let again = self.unknown_keys.contains(&key);
+                self.unknown_keys.push(key.clone());
+                again
+            }
+        };
+        if again { Err(invalid(format!("external data key `{key}` occurs twice"))) } else { Ok(()) }
+    }
+}
+
+/// Parses decimal digits and nothing else: readers differ on signs, spaces and underscores.
+fn number(key: &str, value: &str) -> Result<u64> {
+    let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    let parsed = value.parse::<u64>().ok().filter(|n| digits && i64::try_from(*n).is_ok());
+    parsed.ok_or_else(|| {
+        let reason = format!("external data {key} {value:?} is not a decimal number below 2^63");
+        Error::new(ErrorKind::InvalidModel, reason)
+    })
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidModel, reason)
+}
+
+/// Whether any value field holds data.
+pub(crate) fn inline_payload(tensor: &TensorProto) -> bool {
+    tensor.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())
+        || !tensor.float_data.is_empty()
+        || !tensor.int32_data.is_empty()
+        || !tensor.string_data.is_empty()
+        || !tensor.int64_data.is_empty()
+        || !tensor.double_data.is_empty()
+        || !tensor.uint64_data.is_empty()
+}
+
+/// Removes every value field and external entry from `tensor`.
+pub(crate) fn clear_payload(tensor: &mut TensorProto) {
+    tensor.raw_data = None;
+    tensor.float_data.clear();
+    tensor.int32_data.clear();
+    tensor.string_data.clear();
+    tensor.int64_data.clear();
+    tensor.double_data.clear();
+    tensor.uint64_data.clear();
+    tensor.external_data.clear();
+    tensor.data_location = None;
+}
+
+/// Makes `tensor` external with exactly these `entries`, in place of whatever data it had.
+fn set_entries(tensor: &mut TensorProto, entries: Vec<StringStringEntryProto>) {
+    clear_payload(tensor);
+    tensor.data_location = Some(TensorProto::EXTERNAL);
+    tensor.external_data = entries;
+}
+
+/// Makes `tensor` refer to the handle `#name`.
+pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
+    set_entries(tensor, vec![StringStringEntryProto::new("location", handle)]);
+}
+
+/// Makes `tensor` refer to `range` (bytes) of the file `location`.
+pub(crate) fn set_range(tensor: &mut TensorProto, location: &str, range: &Range<u64>) {
+    let length = range.end.saturating_sub(range.start);
+    let entry = |key: &str, value: String| StringStringEntryProto::new(key, &value);
+    set_entries(
+        tensor,
+        vec![
+            entry("location", location.to_owned()),
+            entry("offset", range.start.to_string()),
+            entry("length", length.to_string()),
+        ],
+    );
+}
+
+/// The data type and byte length of `tensor`, packed as the spec says.
+pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
+    let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;
+    if dtype == DataType::String {
+        return Err(Error::new(ErrorKind::DataType, "a STRING tensor cannot be external"));
+    }
+    Ok((dtype, dtype.byte_len(&tensor.dims)?))
+}
+
+/// Refuses a `location` that could name anything but a file beneath the model's directory.
+///
+/// The rule is by component, so `w..bin` passes and `a/../w.bin` does not, and it is the same on
+/// every platform: a drive letter is refused on Linux too, since the model may travel.
+///
+/// # Errors
+/// [`ErrorKind::UnsafePath`] with the reason.
+pub fn check_location(location: &str) -> Result<()> {
+    let bytes = location.as_bytes();
+    let drive = bytes.first().is_some_and(u8::is_ascii_alphabetic) && bytes.get(1) == Some(&b':');
+    let reason = if location.is_empty() {
+        "location is empty"
+    } else if location.contains('\0') {
+        "location contains a NUL byte"
+    } else if location.starts_with("*/_ORT_") {
+        "location is an in-memory tag of onnxruntime, which a file must not contain"
+    } else if location.starts_with(['/', '\\']) || drive {
+        "location is an absolute path"
+    } else if location.split(['/', '\\']).any(|component| component == "..") {
+        "location contains a `..` component"
+    } else if location.ends_with('/') || Path::new(location).file_name().is_none() {
+        "location names a directory"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
+}
+
+/// A directory that files are opened beneath.
+///
+/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that
+/// neither `..` nor a symbolic link leads out; elsewhere the resolved path is compared. Links that
+/// stay inside are followed. What is opened must be a regular file.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    #[cfg(target_os = "linux")]
+    descriptor: File,
+}
+
+impl Directory {
+    /// Opens the directory `path`; the empty path is the current directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFile`] or [`ErrorKind::Io`] when it cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        if !meta.is_dir() {
+            return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(path));
+        }
+        Ok(Self {
+            path: path.to_path_buf(),
+            #[cfg(target_os = "linux")]
+            descriptor: File::open(path).map_err(|e| Error::io(path, e))?,
+        })
+    }
+
+    /// The directory's path, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `location` for messages and for callers that only name files.
+    pub fn join(&self, location: &str) -> PathBuf {
+        if self.path == Path::new(".") { location.into() } else { self.path.join(location) }
+    }
+
+    /// Opens the regular file at `location` for reading.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsafePath`] when the location leaves the directory or is not a regular file,
+    /// [`ErrorKind::MissingFile`] when nothing is there, [`ErrorKind::Io`] otherwise.
+    pub fn open_file(&self, location: &str) -> Result<File> {
+        let path = self.join(location);
+        check_location(location).map_err(|e| e.with_path(&path))?;
+        let file = self.open_beneath(location).map_err(|e| self.explain(location, e))?;
+        let meta = file.metadata().map_err(|e| Error::io(&path, e))?;
+        if meta.is_file() {
+            return Ok(file);
+        }
+        let what = if meta.is_dir() { "a directory" } else { "a device, pipe or socket" };
+        let reason = format!("{what}, not a regular file");
+        Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path))
+    }
+
+    fn explain(&self, location: &str, error: io::Error) -> Error {
+        let path = self.join(location);
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound if location.contains('\\') => {
+                "no such file (the location contains a backslash, which only Windows separates by)"
+            }
+            io::ErrorKind::NotFound => "no such file",
+            io::ErrorKind::CrossesDevices => "leads out of the model's directory",
+            // Opening a socket, or a device without a driver.
+            _ if error.raw_os_error() == Some(6) => "a device, pipe or socket, not a regular file",
+            _ => return Error::io(path, error),
+        };
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => ErrorKind::MissingFile,
+            _ => ErrorKind::UnsafePath,
+        };
+        Error::new(kind, hint).with_path(path)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open_beneath(&self, location: &str) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+        use rustix::io::Errno;
+        // Opening must not wait for the other end of a FIFO.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let open = |path: &Path| {
+            openat2(&self.descriptor, path, flags, Mode::empty(), resolve).map(File::from)
+        };
+        match open(Path::new(location)) {
+            // An absolute link counts as leading out, even to a file inside: resolve it first.
+            Err(Errno::XDEV) => open(&self.resolve(location)?).map_err(io::Error::from),
+            // Kernels before 5.6 and some sandboxes do not have the call.
+            Err(Errno::NOSYS | Errno::PERM) => self.open_resolved(location),
+            other => other.map_err(io::Error::from),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open_beneath(&self, location: &str) -> io::Result<File> {
+        self.open_resolved(location)
+    }
+
+    /// Opens by the resolved path, once it is seen to lie inside.
+    fn open_resolved(&self, location: &str) -> io::Result<File> {
+        let path = self.path.canonicalize()?.join(self.resolve(location)?);
+        if !std::fs::metadata(&path)?.is_file() {
+            let reason = "not a regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        File::open(path)
+    }
+
+    /// The path of `location` relative to the directory, with every link resolved.
+    fn resolve(&self, location: &str) -> io::Result<PathBuf> {
+        let root = self.path.canonicalize()?;
+        let target = root.join(location).canonicalize()?;
+        let inside = target.strip_prefix(&root).map(Path::to_path_buf);
+        inside.map_err(|_| io::Error::from(io::ErrorKind::CrossesDevices))
+    }
+}
+
+/// Says so when `head`, the first bytes of a file, are those of a Git LFS pointer or a web page:
+/// what a download leaves when it fetched the wrong thing.
+pub(crate) fn not_the_file(head: &Buffer) -> Option<&'static str> {
+    let head = head.get(..head.len().min(256)).unwrap_or_default();
+    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
+        return Some("a Git LFS pointer, not the file itself: run `git lfs pull`");
+    }
+    let text = head.trim_ascii_start().to_ascii_lowercase();
+    let page = [&b"<!doctype html"[..], b"<html", b"<?xml"].iter().any(|tag| text.starts_with(tag));
+    page.then_some("a web page, not the file itself: the download failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(entries: &[(&str, &str)]) -> TensorProto {
+        let mut tensor = TensorProto::new("w", DataType::Float.number(), &[4]);
+        let entries = entries.iter().map(|(k, v)| StringStringEntryProto::new(k, v)).collect();
+        set_entries(&mut tensor, entries);
+        tensor
+    }
+
+    #[test]
+    fn numbers_are_plain_digits() {
+        for (value, number) in [("0", 0), ("16", 16), ("007", 7), ("9223372036854775807", i64::MAX as u64)] {
+            let parsed = ExternalData::parse(&tensor(&[("location", "w.bin"), ("offset", value)]));
+            assert_eq!(parsed.unwrap().offset, number);
+        }
+        for value in ["", " 0", "+0", "-1", "1_6", "0x0", "1e3", "9223372036854775808", "18446744073709551616"] {
+            for key in ["offset", "length"] {
+                let error = ExternalData::parse(&tensor(&[("location", "w.bin"), (key, value)])).unwrap_err();
+                assert!(error.reason().contains(key), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_are_strict() {
+        let cases: &[(&[(&str, &str)], &str)] = &[
+            (&[], "no location"),
+            (&[("location", "")], "no location"),
+            (&[("location", "a"), ("location", "a")], "`location` occurs twice"),
+            (&[("location", "a"), ("offset", "0"), ("offset", "0")], "`offset` occurs twice"),
+            (&[("location", "a"), ("x", "0"), ("x", "0")], "`x` occurs twice"),
+        ];
+        for (entries, reason) in cases {
+            let error = ExternalData::parse(&tensor(entries)).unwrap_err();
+            assert!(error.reason().contains(reason), "{error}");
+        }
+        let both = TensorProto { raw_data: Some(vec![0; 16].into()), ..tensor(&[("location", "a")]) };
+        assert!(ExternalData::parse(&both).unwrap_err().reason().contains("inline"));
+    }
+
+    #[test]
+    fn unknown_keys_are_kept_apart_and_zero_length_is_unset() {
+        let parsed = ExternalData::parse(&tensor(&[
+            ("location", "w.bin"),
+            ("length", "0"),
+            ("basepath", "/x"),
+            ("prepacked_0", "y"),
+        ]))
+        .unwrap();
+        assert_eq!(parsed.unknown_keys, ["basepath", "prepacked_0"]);
+        assert_eq!(parsed.length, None);
+        assert_eq!(parsed.range(16).unwrap(), 0..16);
+    }
+
+    #[test]
+    fn ranges_are_exact() {
+        let entry = |offset: u64, length: Option<u64>| ExternalData {
+            location: "w".into(),
+            offset,
+            length,
+            checksum: None,
+            unknown_keys: Vec::new(),
+        };
+        assert_eq!(entry(8, Some(16)).range(16).unwrap(), 8..24);
+        for length in [15, 17, 1_000_000_000_000_000] {
+            assert_eq!(entry(0, Some(length)).range(16).unwrap_err().kind(), ErrorKind::Shape);
+        }
+        for offset in [i64::MAX as u64 - 15, u64::MAX] {
+            assert_eq!(entry(offset, None).range(16).unwrap_err().kind(), ErrorKind::OutOfBounds);
+        }
+    }
+
+    #[test]
+    fn locations_are_judged_by_component() {
+        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü", "..."] {
+            assert!(check_location(good).is_ok(), "{good}");
+        }
+        let bad = [
+            "", "..", "../w", "a/../w", "a/..", "/etc/hostname", "//w", "\\w", "\\\\?\\w", "C:\\w", "c:w",
+            "w\0x", "w/", ".", "./", "..\\w", "a\\..\\w", "*/_ORT_MEM_ADDR_/*",
+            "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*",
+        ];
+        for bad in bad {
+            assert_eq!(check_location(bad).unwrap_err().kind(), ErrorKind::UnsafePath, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Which constants a reader must see to infer shapes.
+//!
+//! onnxruntime reads some operands while it builds a session: the target of a Reshape, the axes of
+//! a Squeeze, the sizes of a Split. Shape inference does not read external files, so a model whose
+//! 16-byte shape operand lies outside is refused. This module finds those constants: the operands
+//! themselves, and what flows into them through the operators that readers fold, across subgraphs
+//! and function calls. What is done with the answer is left to `Container::externalize` and `check`.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::wire::Str;
+
+/// How a constant is used by shape inference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ShapeUse {
+    /// Small integers that feed an operator whose inference is not known here.
+    Unknown,
+    /// It flows into a shape operand through operators that readers fold.
+    Derived,
+    /// It is a shape operand.
+    Operand,
+}
+
+/// The constants of a model that shape inference reads.
+#[derive(Debug, Default)]
+pub struct ShapeOperands {
+    /// By the address of the tensor: names repeat across scopes.
+    uses: HashMap<usize, ShapeUse>,
+}
+
+impl ShapeOperands {
+    /// Analyses every graph of `model`. The answers hold until the model is changed or moved.
+    pub fn of(model: &ModelProto) -> Self {
+        let mut flow = Flow::new(model);
+        for (index, function) in model.functions.iter().enumerate() {
+            flow.function(index, &function.input, &function.node, &function.output);
+        }
+        if let Some(graph) = &model.graph {
+            flow.graph(graph);
+        }
+        for info in model.training_info.iter() {
+            for graph in [&info.initialization, &info.algorithm].into_iter().flatten() {
+                flow.graph(graph);
+            }
+        }
+        flow.solve()
+    }
+
+    /// How shape inference uses `tensor`, a tensor of the analysed model.
+    pub fn shape_use(&self, tensor: &TensorProto) -> Option<ShapeUse> {
+        self.uses.get(&address(tensor)).copied()
+    }
+}
+
+fn address(tensor: &TensorProto) -> usize {
+    std::ptr::from_ref(tensor).addr()
+}
+
+/// The input positions of `op_type` (of the default domain) whose values decide an output's shape,
+/// or that onnxruntime was measured to refuse when they are external.
+fn shape_inputs(op_type: &[u8]) -> &'static [usize] {
+    match op_type {
+        b"Reshape" | b"Expand" | b"Tile" | b"Squeeze" | b"Unsqueeze" | b"Split" | b"TopK"
+        | b"SplitToSequence" | b"CenterCropPad" | b"AffineGrid" | b"Upsample" | b"OneHot"
+        | b"ReduceL1" | b"ReduceL2" | b"ReduceLogSum" | b"ReduceLogSumExp" | b"ReduceMax"
+        | b"ReduceMean" | b"ReduceMin" | b"ReduceProd" | b"ReduceSum" | b"ReduceSumSquare" => &[1],
+        b"ConstantOfShape" | b"BlackmanWindow" | b"HammingWindow" | b"HannWindow" | b"If" => &[0],
+        b"MelWeightMatrix" => &[0, 1],
+        b"Range" => &[0, 1, 2],
+        b"Pad" | b"STFT" => &[1, 3],
+        b"Col2Im" | b"DFT" => &[1, 2],
+        b"MaxUnpool" => &[2],
+        b"Resize" => &[1, 2, 3],
+        b"Slice" => &[1, 2, 3, 4],
+        _ => &[],
+    }
+}
+
+/// Operators that readers evaluate while they infer shapes.
+const FOLDED: &[&[u8]] = &[
+    b"Abs", b"Add", b"And", b"Cast", b"CastLike", b"Ceil", b"Concat", b"ConstantOfShape", b"Div",
+    b"Equal", b"Expand", b"Flatten", b"Floor", b"Gather", b"GatherElements", b"GatherND",
+    b"Greater", b"Identity", b"Less", b"Max", b"Min", b"Mod", b"Mul", b"Neg", b"Not", b"Or",
+    b"Range", b"ReduceMax", b"ReduceMin", b"ReduceProd", b"ReduceSum", b"Reshape", b"Round",
+    b"ScatterElements", b"ScatterND", b"Sign", b"Slice", b"Split", b"Sqrt", b"Squeeze", b"Sub",
+    b"Tile", b"Transpose", b"Unsqueeze", b"Where",
+];
+
+/// Operators of the default domain, up to onnx 1.23, that read no operand but those of
+/// [`shape_inputs`] while a session is built. Loop, Scan and SequenceMap were not measured.
+const MEASURED: &str = "
+Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
+BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
+BlackmanWindow Cast CastLike CausalConvWithState Ceil Celu CenterCropPad Clip Col2Im Compress
+Concat ConcatFromSequence Constant ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh
+CumProd CumSum DFT DeformConv DepthToSpace DequantizeLinear Det Div Dropout
+DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor GRU Gather
+GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
+GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow HardSigmoid HardSwish
+Hardmax Identity If ImageDecoder InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization
+LeakyRelu Less LessOrEqual LinearAttention Log LogSoftmax LpNormalization LpPool MatMul
+MatMulInteger Max MaxPool MaxRoiPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix
+Min Mish Mod Mul Multinomial Neg NegativeLogLikelihoodLoss NonMaxSuppression NonZero Not OneHot
+Optional OptionalGetElement OptionalHasElement Or PRelu Pad Pow QLinearConv QLinearMatMul
+QuantizeLinear RMSNormalization RNN RandomNormal RandomNormalLike RandomUniform
+RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RegexFullMatch Relu Reshape Resize
+ReverseSequence RoiAlign RotaryEmbedding Round STFT Scatter ScatterElements ScatterND Selu
+SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
+Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss
+Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze StringConcat StringNormalizer
+StringSplit Sub Sum SwiGLU Swish Tan Tanh TensorScatter TfIdfVectorizer ThresholdedRelu Tile
+TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
+";
+
+/// A value of some graph.
+type Value = usize;
+
+/// The names of one graph, innermost last.
+type Frame<'m> = HashMap<&'m [u8], Value>;
+
+/// A local function's values, as its callers see them.
+#[derive(Default)]
+struct Signature {
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+}
+
+/// A call, linked once every function is known.
+struct Call {
+    function: usize,
+    inputs: Vec<Option<Value>>,
+    outputs: Vec<Option<Value>>,
+}
+
+/// The flow of values through a model: `sources[v]` are the values that `v` is computed from.
+struct Flow<'m> {
+    sources: Vec<Vec<Value>>,
+    seeds: Vec<(Value, ShapeUse)>,
+    /// Values that feed operators which are not known here; they pass nothing on.
+    unknown: HashSet<Value>,
+    tensors: Vec<(usize, Value)>,
+    frames: Vec<Frame<'m>>,
+    functions: HashMap<[&'m [u8]; 3], usize>,
+    signatures: Vec<Signature>,
+    calls: Vec<Call>,
+    measured: HashSet<&'static [u8]>,
+}
+
+fn bytes(name: &Option<Str>) -> &[u8] {
+    name.as_ref().map(Str::as_bytes).unwrap_or_default()
+}
+
+fn rare(name: &Option<Box<Str>>) -> &[u8] {
+    name.as_ref().map(|name| name.as_bytes()).unwrap_or_default()
+}
+
+fn is_default_domain(domain: &[u8]) -> bool {
+    domain.is_empty() || domain == b"ai.onnx"
+}
+
+impl<'m> Flow<'m> {
+    fn new(model: &'m ModelProto) -> Self {
+        let named = model.functions.iter().enumerate();
+        Self {
+            sources: Vec::new(),
+            seeds: Vec::new(),
+            unknown: HashSet::new(),
+            tensors: Vec::new(),
+            frames: Vec::new(),
+            functions: named.map(|(i, f)| ([bytes(&f.domain), bytes(&f.name), rare(&f.overload)], i)).collect(),
+            signatures: model.functions.iter().map(|_| Signature::default()).collect(),
+            calls: Vec::new(),
+            measured: MEASURED.split_whitespace().map(str::as_bytes).collect(),
+        }
+    }
+
+    fn value(&mut self) -> Value {
+        self.sources.push(Vec::new());
+        self.sources.len() - 1
+    }
+
+    fn flows(&mut self, from: Option<Value>, to: Option<Value>) {
+        if let Some((from, to)) = from.zip(to)
+            && let Some(sources) = self.sources.get_mut(to)
+        {
+            sources.push(from);
+        }
+    }
+
+    fn define(&mut self, name: &'m [u8]) -> Option<Value> {
+        if name.is_empty() {
+            return None;
+        }
+        let value = self.value();
+        self.frames.last_mut()?.insert(name, value);
+        Some(value)
+    }
+
+    /// The value called `name` in the innermost graph that has it.
+    fn resolve(&mut self, name: &'m [u8]) -> Option<Value> {
+        if name.is_empty() {
+            return None;
+        }
+        let found = self.frames.iter().rev().find_map(|frame| frame.get(name).copied());
+        found.or_else(|| self.define(name))
+    }
+
+    fn function(&mut self, index: usize, inputs: &'m [Str], nodes: &'m [NodeProto], outputs: &'m [Str]) {
+        self.frames.push(Frame::new());
+        let formals = inputs.iter().filter_map(|name| self.define(name.as_bytes())).collect();
+        nodes.iter().for_each(|node| self.node(node));
+        let results = outputs.iter().filter_map(|name| self.resolve(name.as_bytes())).collect();
+        self.frames.pop();
+        if let Some(signature) = self.signatures.get_mut(index) {
+            *signature = Signature { inputs: formals, outputs: results };
+        }
+    }
+
+    /// Walks a graph in the scope of the frames around it; its inputs and outputs are returned.
+    fn graph(&mut self, graph: &'m GraphProto) -> Signature {
+        self.frames.push(Frame::new());
+        let inputs = graph.input.iter().filter_map(|i| self.define(bytes(&i.name))).collect();
+        for tensor in &graph.initializer {
+            // An initializer may repeat an input: both are one value.
+            let name = bytes(&tensor.name);
+            let known = self.frames.last().and_then(|frame| frame.get(name).copied());
+            if let Some(value) = known.or_else(|| self.define(name)) {
+                self.tensors.push((address(tensor), value));
+            }
+        }
+        graph.node.iter().for_each(|node| self.node(node));
+        let outputs = graph.output.iter().filter_map(|o| self.resolve(bytes(&o.name))).collect();
+        self.frames.pop();
+        Signature { inputs, outputs }
+    }
+
+    fn node(&mut self, node: &'m NodeProto) {
+        let inputs: Vec<_> = node.input.iter().map(|name| self.resolve(name.as_bytes())).collect();
+        let subgraphs: Vec<_> = node
+            .attribute
+            .iter()
+            .flat_map(|a| a.g.as_deref().into_iter().chain(a.graphs.iter()))
+            .map(|graph| self.graph(graph))
+            .collect();
+        let outputs: Vec<_> = node.output.iter().map(|name| self.define(name.as_bytes())).collect();
+        let (domain, op) = (bytes(&node.domain), bytes(&node.op_type));
+        if let Some(function) = self.functions.get(&[domain, op, rare(&node.overload)]).copied() {
+            self.calls.push(Call { function, inputs, outputs });
+        } else if is_default_domain(domain) {
+            self.operator(op, node, &inputs, &outputs, &subgraphs);
+        } else {
+            self.unknown.extend(inputs.into_iter().flatten());
+        }
+    }
+
+    fn operator(
+        &mut self,
+        op: &'m [u8],
+        node: &'m NodeProto,
+        inputs: &[Option<Value>],
+        outputs: &[Option<Value>],
+        subgraphs: &[Signature],
+    ) {
+        let operands = shape_inputs(op).iter().filter_map(|i| inputs.get(*i).copied().flatten());
+        self.seeds.extend(operands.map(|value| (value, ShapeUse::Operand)));
+        match op {
+            b"Constant" => self.constant(&node.attribute, outputs),
+            b"Gather" => self.gather(inputs),
+            b"If" | b"Loop" | b"Scan" => self.control_flow(op, inputs, outputs, subgraphs),
+            _ => {}
+        }
+        if !self.measured.contains(op) {
+            self.unknown.extend(inputs.iter().flatten());
+        }
+        if FOLDED.binary_search(&op).is_ok() {
+            for output in outputs {
+                inputs.iter().for_each(|input| self.flows(*input, *output));
+            }
+        }
+    }
+
+    fn constant(&mut self, attributes: &'m [AttributeProto], outputs: &[Option<Value>]) {
+        let output = outputs.first().copied().flatten();
+        let tensor = attributes.iter().find_map(|attribute| attribute.t.as_deref());
+        if let Some((tensor, output)) = tensor.zip(output) {
+            self.tensors.push((address(tensor), output));
+        }
+    }
+
+    /// The indices of a Gather are sometimes read when they are small.
+    fn gather(&mut self, inputs: &[Option<Value>]) {
+        self.unknown.extend(inputs.get(1).copied().flatten());
+    }
+
+    fn control_flow(
+        &mut self,
+        op: &[u8],
+        inputs: &[Option<Value>],
+        outputs: &[Option<Value>],
+        subgraphs: &[Signature],
+    ) {
+        // A Loop's body also takes the iteration number and returns the condition.
+        let (skip, first) = if op == b"Loop" { (1, 1) } else { (0, 0) };
+        for subgraph in subgraphs {
+            for (actual, formal) in inputs.iter().zip(&subgraph.inputs).skip(skip) {
+                self.flows(*actual, Some(*formal));
+            }
+            for (output, result) in outputs.iter().zip(subgraph.outputs.iter().skip(first)) {
+                self.flows(Some(*result), *output);
+            }
+        }
+    }
+
+    /// Links calls to functions, then follows every shape operand back to its constants.
+    fn solve(mut self) -> ShapeOperands {
+        for call in std::mem::take(&mut self.calls) {
+            let Some(signature) = self.signatures.get(call.function) else { continue };
+            let (formals, results) = (signature.inputs.clone(), signature.outputs.clone());
+            for (actual, formal) in call.inputs.into_iter().zip(formals) {
+                self.flows(actual, Some(formal));
+            }
+            for (output, result) in call.outputs.into_iter().zip(results) {
+                self.flows(Some(result), output);
+            }
+        }
+        let marks = self.follow();
+        let unknown = |value| self.unknown.contains(value).then_some(ShapeUse::Unknown);
+        let uses = self.tensors.iter().filter_map(|(address, value)| {
+            let mark = marks.get(*value).copied().flatten();
+            Some((*address, mark.or_else(|| unknown(value))?))
+        });
+        ShapeOperands { uses: uses.collect() }
+    }
+
+    fn follow(&self) -> Vec<Option<ShapeUse>> {
+        let mut marks = vec![None; self.sources.len()];
+        let mut work = self.seeds.clone();
+        while let Some((value, mark)) = work.pop() {
+            let Some(slot) = marks.get_mut(value).filter(|slot| **slot < Some(mark)) else { continue };
+            let first_visit = slot.replace(mark).is_none();
+            if first_visit {
+                let sources = self.sources.get(value).into_iter().flatten();
+                work.extend(sources.map(|source| (*source, ShapeUse::Derived)));
+            }
+        }
+        marks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folded_list_is_sorted() {
+        assert!(FOLDED.is_sorted());
+    }
+}

@@ -1,0 +1,330 @@
+//! [`Container::save`]: plan, write, publish.
+//!
+//! Everything that can be wrong is looked at before the first byte is written: the tensors, the
+//! names, the files that would be replaced, the free space. Then the files are staged and renamed.
+
+mod options;
+mod plan;
+mod publish;
+mod write;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+pub use options::{Progress, SaveOptions, WeightFiles};
+
+use crate::buffer::{Buffer, BufferMut};
+use crate::container::{Container, Handle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, ExternalData, is_external};
+use crate::load::{decode_model, directory_of, open_model, without_dots};
+use crate::mmap::MmapChoice;
+use crate::placement::Alignment;
+use crate::proto::ModelProto;
+use crate::save::plan::{Plan, PlannedFile, same_file_name};
+use crate::save::publish::Staging;
+use crate::save::write::{Metered, Meter, write_file};
+use crate::traversal;
+use crate::wire::Message;
+
+/// What a save wrote, or would write.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The model as written: external tensors name files, not handles.
+    pub model: ModelProto,
+    /// The files beside one another, the model last.
+    pub files: Vec<SavedFile>,
+    /// The length of all files in bytes.
+    pub bytes: u64,
+    /// Large initializers that no tensor of the model refers to; they were not written.
+    pub unused: Vec<Handle>,
+    /// Files that the model which was replaced needed and the new one does not. They are left.
+    pub left_behind: Vec<PathBuf>,
+}
+
+/// A file of a saved model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SavedFile {
+    /// Its name, in the model's directory.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// A model and its weights files in memory, from [`Container::to_parts`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Parts {
+    /// The encoded model.
+    pub model: Buffer,
+    /// The weights files by the names that the model refers to.
+    pub files: Vec<(String, Buffer)>,
+}
+
+impl Container {
+    /// Saves the model to `path` and its weights beside it; returns what was written.
+    ///
+    /// `true` packs all weights into `<file name>.data`, `false` writes one `.weight` file for each
+    /// large initializer; [`SaveOptions`] says the rest. The container is not changed. Files are
+    /// staged and renamed, so a save that fails leaves what was there, and a save over the files
+    /// that this container maps is safe.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, DataType, MmapChoice};
+    ///
+    /// let mut graph = GraphProto::default();
+    /// graph.initializer.push(TensorProto::external("w", DataType::Float.number(), &[2], "#w"));
+    /// let mut model = ModelProto::default();
+    /// model.graph = Some(Box::new(graph));
+    /// let mut container = Container::new(model);
+    /// container.insert("#w", array![1.0_f32, 2.0])?;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("model.onnx");
+    /// let saved = container.save(&path, true)?;
+    /// assert_eq!(saved.files[0].name, "model.onnx.data");
+    ///
+    /// let loaded = Container::load(&path, MmapChoice::never())?;
+    /// assert_eq!(loaded.get("#w").unwrap().to_tensor()?.as_slice::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
+    /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
+    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]). Later
+    /// [`ErrorKind::Io`]; what was there is then still there.
+    pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
+        let options = options.into();
+        let job = Job::new(self, path.as_ref(), &options)?;
+        job.check_target()?;
+        job.check_space()?;
+        job.write()?;
+        Ok(job.saved)
+    }
+
+    /// What [`save`](Self::save) would write, without writing: the same checks, the same result.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save) before it writes.
+    pub fn dry_run(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
+        let options = options.into();
+        let job = Job::new(self, path.as_ref(), &options)?;
+        job.check_target()?;
+        job.check_space()?;
+        Ok(job.saved)
+    }
+
+    /// The model and its weights files in memory, as a save to `model.onnx` would write them: for
+    /// sessions that are made from bytes.
+    ///
+    /// With [`WeightFiles::PerTensor`] the files are the initializers' own buffers; one packed file
+    /// is a copy.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
+        let options = options.into();
+        self.check()?;
+        let plan = Plan::new(self, "model.onnx", &options)?;
+        let model = self.model_as_written(&plan, &options)?.encode_to_vec()?;
+        let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
+        Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
+    }
+
+    /// A copy of the model whose external tensors name their place in the planned files.
+    fn model_as_written(&self, plan: &Plan<'_>, options: &SaveOptions) -> Result<ModelProto> {
+        if options.weight_files == WeightFiles::Embedded {
+            return self.embed();
+        }
+        let mut model = self.model.clone();
+        traversal::tensors_mut(&mut model, |_, tensor| {
+            if is_external(tensor) {
+                let (handle, _) = self.initializer_of(tensor)?;
+                let place = plan.places.get(handle);
+                if let Some((place, file)) = place.and_then(|p| Some((p, plan.files.get(p.file)?))) {
+                    external_data::set_range(tensor, &file.name, &place.range);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(model)
+    }
+}
+
+/// The bytes of a planned file: the initializer's own where there is just one.
+fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
+    if let [piece] = file.pieces.as_slice() {
+        return piece.initializer.to_buffer();
+    }
+    let len = usize::try_from(file.len);
+    let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
+    let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
+    for piece in &file.pieces {
+        let start = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+        let len = usize::try_from(piece.initializer.byte_len()).unwrap_or(usize::MAX);
+        let target = bytes.get_mut(start..start.saturating_add(len)).unwrap_or_default();
+        piece.initializer.read_at(0, target)?;
+    }
+    Ok(bytes.freeze())
+}
+
+/// One save: what goes where, known before anything is done.
+struct Job<'c> {
+    container: &'c Container,
+    options: &'c SaveOptions,
+    directory: PathBuf,
+    model_name: String,
+    plan: Plan<'c>,
+    saved: Saved,
+}
+
+impl<'c> Job<'c> {
+    fn new(container: &'c Container, path: &Path, options: &'c SaveOptions) -> Result<Self> {
+        let (directory, model_name) = target(path)?;
+        container.check()?;
+        let plan = Plan::new(container, &model_name, options)?;
+        let model = container.model_as_written(&plan, options)?;
+        let mut files: Vec<_> = plan
+            .files
+            .iter()
+            .map(|file| SavedFile { name: file.name.clone(), bytes: file.len })
+            .collect();
+        files.push(SavedFile { name: model_name.clone(), bytes: model.encoded_len() });
+        let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
+        let unused = plan.unused.clone();
+        let saved = Saved { model, files, bytes, unused, left_behind: Vec::new() };
+        let mut job = Self { container, options, directory, model_name, plan, saved };
+        job.saved.left_behind = job.left_behind();
+        Ok(job)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.model_name)
+    }
+
+    /// Refuses targets that are not files, that may not be replaced, or that others need.
+    fn check_target(&self) -> Result<()> {
+        let mut errors = Vec::new();
+        for file in &self.saved.files {
+            let path = self.directory.join(&file.name);
+            let Ok(meta) = path.symlink_metadata() else { continue };
+            if !meta.is_file() && !meta.is_symlink() {
+                let error = Error::new(ErrorKind::UnsafePath, "not a regular file: not replaced");
+                errors.push(error.with_path(path));
+            } else if !self.options.overwrite {
+                errors.push(Error::new(ErrorKind::AlreadyExists, "exists already").with_path(path));
+            } else if file.name != self.model_name {
+                errors.extend(self.neighbour_of(&file.name));
+            }
+        }
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    /// An error when another model of the folder refers to the file `name`.
+    fn neighbour_of(&self, name: &str) -> Option<Error> {
+        let mut neighbours = neighbours(&self.directory, &self.model_name);
+        let user = neighbours.find(|path| {
+            let needed = locations(path, self.container.mmap).unwrap_or_default();
+            needed.iter().any(|location| same_file_name(location, name))
+        })?;
+        let reason = format!("`{}` refers to this file: it is not replaced", user.display());
+        Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(self.directory.join(name)))
+    }
+
+    #[cfg(unix)]
+    fn check_space(&self) -> Result<()> {
+        // File systems that cannot say how much is free are let be.
+        let Ok(stat) = rustix::fs::statvfs(&self.directory) else { return Ok(()) };
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if self.saved.bytes <= free {
+            return Ok(());
+        }
+        let reason = format!("needs {}, {} free", human(self.saved.bytes), human(free));
+        Err(Error::new(ErrorKind::NoSpace, reason).with_path(&self.directory))
+    }
+
+    #[cfg(not(unix))]
+    fn check_space(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Files of the model that is being replaced which the new one does not need.
+    fn left_behind(&self) -> Vec<PathBuf> {
+        let kept = |location: &String| {
+            self.saved.files.iter().any(|file| same_file_name(&file.name, location))
+        };
+        let old = locations(&self.path(), self.container.mmap).unwrap_or_default();
+        let left = old.into_iter().filter(|location| !kept(location));
+        let left = left.filter(|location| external_data::check_location(location).is_ok());
+        left.map(|location| self.directory.join(location)).filter(|path| path.is_file()).collect()
+    }
+
+    fn write(&self) -> Result<()> {
+        let meter = Meter::new(self.options, self.saved.bytes);
+        let mut staging = Staging::new(&self.directory, &self.model_name, self.options.sync)?;
+        for plan in &self.plan.files {
+            staging.file(&plan.name, |file, path| write_file(plan, file, path, &meter))?;
+        }
+        staging.file(&self.model_name, |file, path| {
+            let result = self.saved.model.encode(&mut Metered::new(file, &meter));
+            result.map_err(|e| e.with_path(path))
+        })?;
+        staging.publish()
+    }
+}
+
+/// The directory and file name of a model to be saved at `path`.
+fn target(path: &Path) -> Result<(PathBuf, String)> {
+    let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
+    let name = path.file_name().ok_or_else(|| invalid("names no file"))?;
+    let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
+    let directory = directory_of(path);
+    let meta = std::fs::metadata(&directory).map_err(|e| Error::io(&directory, e))?;
+    if !meta.is_dir() {
+        return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));
+    }
+    Ok((directory, name.to_owned()))
+}
+
+/// The other models of a folder.
+pub(crate) fn neighbours(directory: &Path, model_name: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths: BTreeSet<_> = entries.map(|entry| entry.path()).collect();
+    paths.into_iter().filter(move |path| {
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
+            && path.file_name().is_some_and(|name| *name != *model_name)
+    })
+}
+
+/// The files that the model at `path` refers to; an error when it is not a model.
+pub(crate) fn locations(path: &Path, mmap: MmapChoice) -> Result<BTreeSet<String>> {
+    let model = decode_model(&open_model(path, mmap)?, 100)?;
+    let mut locations = BTreeSet::new();
+    traversal::tensors(&model, |_, tensor| {
+        if is_external(tensor)
+            && let Ok(data) = ExternalData::parse(tensor)
+        {
+            locations.insert(without_dots(&data.location));
+        }
+        Ok(())
+    })?;
+    Ok(locations)
+}
+
+/// A length in bytes as people say it: `140 GB`, in powers of 1000.
+pub(crate) fn human(bytes: u64) -> String {
+    let mut unit = "B";
+    let mut scale = 1_u64;
+    for (name, size) in [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)] {
+        if bytes >= size {
+            (unit, scale) = (name, size);
+        }
+    }
+    let (whole, tenth) = (bytes / scale, bytes % scale * 10 / scale);
+    if whole < 10 && scale > 1 { format!("{whole}.{tenth} {unit}") } else { format!("{whole} {unit}") }
+}

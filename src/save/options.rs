@@ -1,0 +1,158 @@
+//! How a container is saved: [`SaveOptions`] and [`WeightFiles`].
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::placement::Alignment;
+
+/// Which files the weights go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum WeightFiles {
+    /// One file, `<model file>.data`, with every large initializer at an aligned offset.
+    #[default]
+    One,
+    /// One file for each large initializer, `<model stem>-<handle>.weight`.
+    PerTensor,
+    /// None: the weights go into the model file, of any size.
+    Embedded,
+}
+
+/// How far a save is, in bytes of weights and model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes written so far.
+    pub done: u64,
+    /// Bytes to write in all.
+    pub total: u64,
+}
+
+type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
+
+/// How [`Container::save`](crate::Container::save) writes. `true` (one file), `false` (one file for
+/// each tensor) and [`WeightFiles`] convert.
+///
+/// ```
+/// use onnx_container::{Alignment, SaveOptions, WeightFiles};
+///
+/// let options = SaveOptions::from(WeightFiles::One)
+///     .data_name("model.onnx_data") // what browser tools look for
+///     .alignment(Alignment::PAGE)
+///     .sync(false);
+/// ```
+#[derive(Clone)]
+pub struct SaveOptions {
+    pub(crate) weight_files: WeightFiles,
+    pub(crate) alignment: Alignment,
+    pub(crate) alignment_large: Alignment,
+    pub(crate) data_name: Option<String>,
+    pub(crate) sync: bool,
+    pub(crate) overwrite: bool,
+    pub(crate) progress: Option<ProgressFn>,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        Self {
+            weight_files: WeightFiles::One,
+            alignment: Alignment::DEVICE,
+            alignment_large: Alignment::PAGE,
+            data_name: None,
+            sync: true,
+            overwrite: true,
+            progress: None,
+        }
+    }
+}
+
+impl From<WeightFiles> for SaveOptions {
+    fn from(weight_files: WeightFiles) -> Self {
+        Self { weight_files, ..Self::default() }
+    }
+}
+
+impl From<bool> for SaveOptions {
+    /// `true` is [`WeightFiles::One`], `false` is [`WeightFiles::PerTensor`].
+    fn from(one_file: bool) -> Self {
+        Self::from(if one_file { WeightFiles::One } else { WeightFiles::PerTensor })
+    }
+}
+
+impl SaveOptions {
+    /// The length in bytes above which [`alignment_large`](Self::alignment_large) applies: 1 MiB.
+    pub const LARGE: u64 = 1 << 20;
+
+    /// The defaults: one weights file, aligned, durable, replacing what is there.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The alignment of every tensor in a packed file. Default [`Alignment::DEVICE`], 256 bytes.
+    #[must_use]
+    pub fn alignment(mut self, alignment: Alignment) -> Self {
+        self.alignment = alignment;
+        self
+    }
+
+    /// The alignment of tensors over [`LARGE`](Self::LARGE) bytes, when it is the greater one.
+    /// Default [`Alignment::PAGE`], 4096 bytes.
+    #[must_use]
+    pub fn alignment_large(mut self, alignment: Alignment) -> Self {
+        self.alignment_large = alignment;
+        self
+    }
+
+    /// The name of the packed file, beside the model. Default `<model file>.data`.
+    #[must_use]
+    pub fn data_name(mut self, name: impl Into<String>) -> Self {
+        self.data_name = Some(name.into());
+        self
+    }
+
+    /// Whether the save waits until everything is on the disk. Default true; without it a power
+    /// failure soon after can lose the new files.
+    #[must_use]
+    pub fn sync(mut self, sync: bool) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    /// Whether files that are there may be replaced. Default true.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Calls `report` as bytes are written, from any thread; `Break` cancels the save, which then
+    /// leaves what was there.
+    #[must_use]
+    pub fn progress(
+        mut self,
+        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.progress = Some(Arc::new(report));
+        self
+    }
+
+    /// The alignment of a tensor of `len` bytes.
+    pub(crate) fn alignment_of(&self, len: u64) -> Alignment {
+        let large = len > Self::LARGE;
+        if large { self.alignment.max(self.alignment_large) } else { self.alignment }
+    }
+}
+
+impl fmt::Debug for SaveOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaveOptions")
+            .field("weight_files", &self.weight_files)
+            .field("alignment", &self.alignment)
+            .field("alignment_large", &self.alignment_large)
+            .field("data_name", &self.data_name)
+            .field("sync", &self.sync)
+            .field("overwrite", &self.overwrite)
+            .finish_non_exhaustive()
+    }
+}

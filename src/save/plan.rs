@@ -1,0 +1,294 @@
+//! Which bytes go to which file at which offset. Pure: nothing is read or written.
+//!
+//! Bytes follow graph order, so that a reader that walks the graph reads forward, and two saves of
+//! one container give the same files. A byte range that several tensors share is placed once, also
+//! when one of them shows only a part of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use crate::container::{Container, Handle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{check_location, is_external};
+use crate::initializer::Initializer;
+use crate::placement::Cursor;
+use crate::save::options::{SaveOptions, WeightFiles};
+use crate::traversal;
+
+/// Where every external tensor of a container goes.
+pub(crate) struct Plan<'c> {
+    pub(crate) files: Vec<PlannedFile<'c>>,
+    /// By handle.
+    pub(crate) places: HashMap<&'c Handle, Placed>,
+    /// Large initializers that no tensor refers to.
+    pub(crate) unused: Vec<Handle>,
+}
+
+/// One weights file to be written.
+pub(crate) struct PlannedFile<'c> {
+    pub(crate) name: String,
+    /// In bytes.
+    pub(crate) len: u64,
+    /// In the order of their offsets, without overlap; what lies between is zero.
+    pub(crate) pieces: Vec<Piece<'c>>,
+}
+
+/// One initializer's bytes in a file.
+pub(crate) struct Piece<'c> {
+    pub(crate) offset: u64,
+    pub(crate) initializer: &'c Initializer,
+}
+
+/// A byte range of the file with this index.
+#[derive(Clone)]
+pub(crate) struct Placed {
+    pub(crate) file: usize,
+    pub(crate) range: Range<u64>,
+}
+
+/// An initializer in use.
+struct Used<'c> {
+    handle: &'c Handle,
+    initializer: &'c Initializer,
+    len: u64,
+    /// The address of its bytes, when they lie in one piece of shared memory.
+    address: Option<u64>,
+}
+
+impl<'c> Plan<'c> {
+    /// Plans the files of `container` beside a model file called `model_name`.
+    pub(crate) fn new(container: &'c Container, model_name: &str, options: &SaveOptions) -> Result<Self> {
+        let used = used(container)?;
+        let names: HashSet<&Handle> = used.iter().map(|used| used.handle).collect();
+        let unused = container.iter().map(|(handle, _)| handle).filter(|h| !names.contains(h));
+        let unused = unused.cloned().collect();
+        let mut plan = Self { files: Vec::new(), places: HashMap::new(), unused };
+        match options.weight_files {
+            WeightFiles::Embedded => {}
+            WeightFiles::One => plan.one_file(&used, data_name(model_name, options)?, options)?,
+            WeightFiles::PerTensor => plan.file_per_tensor(&used, model_name, options),
+        }
+        Ok(plan)
+    }
+
+    fn one_file(&mut self, used: &[Used<'c>], name: String, options: &SaveOptions) -> Result<()> {
+        let mut cursor = Cursor::default();
+        let mut file = PlannedFile { name, len: 0, pieces: Vec::new() };
+        let hosts = hosts(used, options);
+        for (i, tensor) in used.iter().enumerate() {
+            let offset = if hosts.contains_key(&i) {
+                continue;
+            } else if tensor.len == 0 {
+                cursor.end()
+            } else {
+                cursor.place(tensor.len, options.alignment_of(tensor.len))?
+            };
+            file.pieces.push(Piece { offset, initializer: tensor.initializer });
+            let range = offset..offset.saturating_add(tensor.len);
+            self.places.insert(tensor.handle, Placed { file: 0, range });
+        }
+        file.len = cursor.end();
+        if !used.is_empty() {
+            self.files.push(file);
+        }
+        self.guests(used, &hosts);
+        Ok(())
+    }
+
+    fn file_per_tensor(&mut self, used: &[Used<'c>], model_name: &str, options: &SaveOptions) {
+        let mut names = FileNames::new(model_name);
+        let hosts = hosts(used, options);
+        let placed = used.iter().enumerate().filter(|(i, _)| !hosts.contains_key(i));
+        for (_, tensor) in placed {
+            let place = Placed { file: self.files.len(), range: 0..tensor.len };
+            self.places.insert(tensor.handle, place);
+            let pieces = vec![Piece { offset: 0, initializer: tensor.initializer }];
+            self.files.push(PlannedFile { name: names.name(tensor.handle), len: tensor.len, pieces });
+        }
+        self.guests(used, &hosts);
+    }
+
+    /// Places the tensors that lie inside others.
+    fn guests(&mut self, used: &[Used<'c>], hosts: &HashMap<usize, Guest>) {
+        for (i, tensor) in used.iter().enumerate() {
+            let Some(guest) = hosts.get(&i) else { continue };
+            let host = used.get(guest.host).and_then(|host| self.places.get(host.handle));
+            let Some(Placed { file, range }) = host.cloned() else { continue };
+            let start = range.start.saturating_add(guest.delta);
+            let range = start..start.saturating_add(tensor.len);
+            self.places.insert(tensor.handle, Placed { file, range });
+        }
+    }
+}
+
+/// The initializers that tensors refer to, in graph order, each handle once.
+fn used(container: &Container) -> Result<Vec<Used<'_>>> {
+    let mut seen = HashSet::new();
+    let mut used = Vec::new();
+    traversal::tensors(&container.model, |_, tensor| {
+        if is_external(tensor) {
+            let (handle, initializer) = container.initializer_of(tensor)?;
+            if seen.insert(handle) {
+                used.push(Used::new(handle, initializer));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(used)
+}
+
+impl<'c> Used<'c> {
+    fn new(handle: &'c Handle, initializer: &'c Initializer) -> Self {
+        let address = initializer.as_buffer().filter(|bytes| !bytes.is_empty());
+        let address = address.and_then(|bytes| u64::try_from(bytes.as_ptr().addr()).ok());
+        Self { handle, initializer, len: initializer.byte_len(), address }
+    }
+}
+
+/// A tensor whose bytes are (part of) another's.
+struct Guest {
+    host: usize,
+    /// Bytes from the host's start.
+    delta: u64,
+}
+
+/// For every tensor whose bytes lie inside another's, that other one. A part whose place inside
+/// would break its alignment is written again instead.
+fn hosts(used: &[Used<'_>], options: &SaveOptions) -> HashMap<usize, Guest> {
+    let mut by_address: BTreeMap<(u64, std::cmp::Reverse<u64>), usize> = BTreeMap::new();
+    let mut hosts = HashMap::new();
+    for (i, tensor) in used.iter().enumerate() {
+        let Some(address) = tensor.address else { continue };
+        let key = (address, std::cmp::Reverse(tensor.len));
+        if let Some(host) = by_address.get(&key) {
+            hosts.insert(i, Guest { host: *host, delta: 0 });
+        } else {
+            by_address.insert(key, i);
+        }
+    }
+    // In the order of their addresses, the longer first: a host precedes its guests.
+    let mut last: Option<(u64, u64, usize)> = None;
+    for ((address, len), i) in by_address {
+        let end = address.saturating_add(len.0);
+        match last {
+            Some((start, host_end, host)) if end <= host_end => {
+                let delta = address - start;
+                if options.alignment_of(len.0).is_aligned(delta) {
+                    hosts.insert(i, Guest { host, delta });
+                }
+            }
+            _ => last = Some((address, end, i)),
+        }
+    }
+    flatten(&mut hosts);
+    hosts
+}
+
+/// Makes guests of guests the guests of the first host.
+fn flatten(hosts: &mut HashMap<usize, Guest>) {
+    let outer: Vec<_> = hosts
+        .iter()
+        .filter_map(|(guest, inner)| {
+            let outer = hosts.get(&inner.host)?;
+            Some((*guest, Guest { host: outer.host, delta: outer.delta.saturating_add(inner.delta) }))
+        })
+        .collect();
+    hosts.extend(outer);
+}
+
+/// The name of the packed file, seen to be a plain file name other than the model's.
+fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
+    let default = || format!("{}.data", without_dot_dot(model_name));
+    let name = options.data_name.clone().unwrap_or_else(default);
+    let reason = if name.contains(['/', '\\']) {
+        "the data file lies beside the model: its name has no directory"
+    } else if same_file_name(&name, model_name) {
+        "the data file cannot have the model's name"
+    } else if name.starts_with('#') {
+        "a data file's name does not start with `#`, which marks handles"
+    } else if name.len() > MAX_NAME {
+        "the data file's name is longer than 255 bytes"
+    } else {
+        check_location(&name)?;
+        return Ok(name);
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
+}
+
+/// onnx's loader refuses a location that contains `..` anywhere.
+fn without_dot_dot(name: &str) -> String {
+    name.replace("..", "__")
+}
+
+/// Whether two names are one file on a file system that ignores case.
+pub(crate) fn same_file_name(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+/// The longest file name, in bytes, that common file systems hold.
+const MAX_NAME: usize = 255;
+
+/// Makes file names for handles: `<stem>-<clean handle>.weight`, each unique also where case is
+/// ignored, at most 255 bytes long.
+struct FileNames {
+    stem: String,
+    taken: HashSet<String>,
+}
+
+impl FileNames {
+    fn new(model_name: &str) -> Self {
+        let stem = model_name.strip_suffix(".onnx").unwrap_or(model_name);
+        let taken = HashSet::from([model_name.to_lowercase()]);
+        Self { stem: clean(stem), taken }
+    }
+
+    fn name(&mut self, handle: &Handle) -> String {
+        let base = without_dot_dot(&format!("{}-{}", self.stem, clean(handle.name())));
+        let suffixes = (2_u64..).map(|n| format!("_{n}.weight"));
+        let mut names = std::iter::once(".weight".to_owned()).chain(suffixes).map(|suffix| {
+            let room = MAX_NAME.saturating_sub(suffix.len());
+            format!("{}{suffix}", truncated(&base, room))
+        });
+        let fresh = names.find(|name| self.taken.insert(name.to_lowercase()));
+        fresh.unwrap_or_default()
+    }
+}
+
+/// Replaces what some file system or shell does not take in a name by `_`.
+fn clean(name: &str) -> String {
+    let keep = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
+    name.chars().map(|c| if keep(c) { c } else { '_' }).collect()
+}
+
+/// The start of `name` that fits `room` bytes.
+fn truncated(name: &str, room: usize) -> &str {
+    let end = (0..=room.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_clean_unique_and_short() {
+        let mut names = FileNames::new("m.onnx");
+        let long = format!("#{}", "ä".repeat(300));
+        let cases = [
+            ("#w", "m-w.weight"),
+            ("#W", "m-W_2.weight"),
+            ("#w/x", "m-w_x.weight"),
+            ("#w:x", "m-w_x_2.weight"),
+            ("#a..b", "m-a__b.weight"),
+            ("#../../etc/passwd", "m-_______etc_passwd.weight"),
+        ];
+        for (handle, name) in cases {
+            assert_eq!(names.name(&handle.parse().unwrap()), name);
+        }
+        for _ in 0..3 {
+            let name = names.name(&long.parse().unwrap());
+            assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
+        }
+        assert_eq!(names.taken.len(), 10);
+    }
+}

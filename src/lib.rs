@@ -9,6 +9,8 @@ mod dtype;
 mod error;
 mod mmap;
 mod placement;
+pub mod proto;
+mod wire;
 
 pub use buffer::{Buffer, BufferMut, FileRange};
 pub use dtype::{DataType, Element, element_count};

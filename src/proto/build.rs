@@ -1,0 +1,185 @@
+//! Messages made in one call.
+
+use super::tensor_shape_proto::{Dimension, DimensionValue};
+use super::type_proto::{self, Value};
+use super::{
+    AttributeProto, FunctionProto, GraphProto, IR_VERSION, ModelProto, NodeProto,
+    OperatorSetIdProto, SparseTensorProto, Str, StringStringEntryProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto,
+};
+use crate::buffer::Buffer;
+
+fn strings<S: Into<Str>>(from: impl IntoIterator<Item = S>) -> Vec<Str> {
+    from.into_iter().map(Into::into).collect()
+}
+
+impl ModelProto {
+    /// A model of the newest format version with this graph; the operator sets are still missing.
+    pub fn new(graph: GraphProto) -> Self {
+        let graph = Some(Box::new(graph));
+        Self { ir_version: Some(IR_VERSION), graph, ..Self::default() }
+    }
+}
+
+impl GraphProto {
+    /// An empty graph.
+    pub fn new(name: impl Into<Str>) -> Self {
+        Self { name: Some(name.into()), ..Self::default() }
+    }
+}
+
+impl FunctionProto {
+    /// A function without nodes.
+    pub fn new(domain: impl Into<Str>, name: impl Into<Str>) -> Self {
+        Self { domain: Some(domain.into()), name: Some(name.into()), ..Self::default() }
+    }
+}
+
+impl NodeProto {
+    /// A node that applies the operator `op_type` of the ONNX domain.
+    pub fn new<I: Into<Str>, O: Into<Str>>(
+        op_type: impl Into<Str>,
+        inputs: impl IntoIterator<Item = I>,
+        outputs: impl IntoIterator<Item = O>,
+    ) -> Self {
+        let (input, output) = (strings(inputs), strings(outputs));
+        Self { op_type: Some(op_type.into()), input, output, ..Self::default() }
+    }
+}
+
+impl TensorProto {
+    /// A tensor without elements; `data_type` is a number such as [`TensorProto::FLOAT`].
+    pub fn new(name: impl Into<Str>, data_type: i32, dims: impl Into<Vec<i64>>) -> Self {
+        let (name, data_type) = (Some(name.into()), Some(data_type));
+        Self { name, data_type, dims: dims.into(), ..Self::default() }
+    }
+
+    /// The same with these little-endian bytes.
+    #[must_use]
+    pub fn with_raw_data(mut self, bytes: impl Into<Buffer>) -> Self {
+        self.raw_data = Some(bytes.into());
+        self
+    }
+}
+
+impl SparseTensorProto {
+    /// A tensor of shape `dims` that has `values` at `indices` and zero elsewhere.
+    pub fn new(values: TensorProto, indices: TensorProto, dims: impl Into<Vec<i64>>) -> Self {
+        let (values, indices) = (Some(Box::new(values)), Some(Box::new(indices)));
+        Self { values, indices, dims: dims.into(), ..Self::default() }
+    }
+}
+
+impl AttributeProto {
+    fn of(kind: i32, name: impl Into<Str>) -> Self {
+        Self { name: Some(name.into()), r#type: Some(kind), ..Self::default() }
+    }
+
+    /// A whole number.
+    pub fn int(name: impl Into<Str>, value: i64) -> Self {
+        Self { i: Some(value), ..Self::of(Self::INT, name) }
+    }
+
+    /// A number.
+    pub fn float(name: impl Into<Str>, value: f32) -> Self {
+        Self { f: Some(value), ..Self::of(Self::FLOAT, name) }
+    }
+
+    /// A byte string.
+    pub fn string(name: impl Into<Str>, value: impl AsRef<[u8]>) -> Self {
+        Self { s: Some(Buffer::from(value.as_ref())), ..Self::of(Self::STRING, name) }
+    }
+
+    /// Whole numbers.
+    pub fn ints(name: impl Into<Str>, values: impl Into<Vec<i64>>) -> Self {
+        Self { ints: values.into().into(), ..Self::of(Self::INTS, name) }
+    }
+
+    /// Numbers.
+    pub fn floats(name: impl Into<Str>, values: impl Into<Vec<f32>>) -> Self {
+        Self { floats: values.into().into(), ..Self::of(Self::FLOATS, name) }
+    }
+
+    /// Byte strings.
+    pub fn strings<S: AsRef<[u8]>>(
+        name: impl Into<Str>,
+        values: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let values: Vec<_> = values.into_iter().map(|s| Buffer::from(s.as_ref())).collect();
+        Self { strings: values.into(), ..Self::of(Self::STRINGS, name) }
+    }
+
+    /// A tensor.
+    pub fn tensor(name: impl Into<Str>, value: TensorProto) -> Self {
+        Self { t: Some(Box::new(value)), ..Self::of(Self::TENSOR, name) }
+    }
+
+    /// Tensors.
+    pub fn tensors(name: impl Into<Str>, values: impl Into<Vec<TensorProto>>) -> Self {
+        Self { tensors: values.into().into(), ..Self::of(Self::TENSORS, name) }
+    }
+
+    /// A graph.
+    pub fn graph(name: impl Into<Str>, value: GraphProto) -> Self {
+        Self { g: Some(Box::new(value)), ..Self::of(Self::GRAPH, name) }
+    }
+
+    /// Graphs.
+    pub fn graphs(name: impl Into<Str>, values: impl Into<Vec<GraphProto>>) -> Self {
+        Self { graphs: values.into().into(), ..Self::of(Self::GRAPHS, name) }
+    }
+
+    /// A sparse tensor.
+    pub fn sparse_tensor(name: impl Into<Str>, value: SparseTensorProto) -> Self {
+        Self { sparse_tensor: Some(Box::new(value)), ..Self::of(Self::SPARSE_TENSOR, name) }
+    }
+
+    /// Sparse tensors.
+    pub fn sparse_tensors(name: impl Into<Str>, values: impl Into<Vec<SparseTensorProto>>) -> Self {
+        Self { sparse_tensors: values.into().into(), ..Self::of(Self::SPARSE_TENSORS, name) }
+    }
+}
+
+impl ValueInfoProto {
+    /// A tensor with these dimensions; a negative one is not known.
+    pub fn tensor(
+        name: impl Into<Str>,
+        elem_type: i32,
+        dims: impl IntoIterator<Item = i64>,
+    ) -> Self {
+        let r#type = Some(Box::new(TypeProto::tensor(elem_type, dims)));
+        Self { name: Some(name.into()), r#type, ..Self::default() }
+    }
+}
+
+impl TypeProto {
+    /// The type of a tensor with these dimensions; a negative one is not known.
+    pub fn tensor(elem_type: i32, dims: impl IntoIterator<Item = i64>) -> Self {
+        let (elem_type, shape) = (Some(elem_type), Some(Box::new(TensorShapeProto::new(dims))));
+        let tensor = type_proto::Tensor { elem_type, shape, ..Default::default() };
+        Self { value: Some(Value::TensorType(Box::new(tensor))), ..Self::default() }
+    }
+}
+
+impl TensorShapeProto {
+    /// A shape; a negative dimension is not known.
+    pub fn new(dims: impl IntoIterator<Item = i64>) -> Self {
+        let known = |dim| Some(dim).filter(|dim| *dim >= 0).map(DimensionValue::DimValue);
+        let dim = |dim| Dimension { value: known(dim), ..Dimension::default() };
+        Self { dim: dims.into_iter().map(dim).collect(), ..Self::default() }
+    }
+}
+
+impl OperatorSetIdProto {
+    /// The operator set of `domain` at `version`.
+    pub fn new(domain: impl Into<Str>, version: i64) -> Self {
+        Self { domain: Some(domain.into()), version: Some(version), ..Self::default() }
+    }
+}
+
+impl StringStringEntryProto {
+    /// An entry.
+    pub fn new(key: impl Into<Str>, value: impl Into<Str>) -> Self {
+        Self { key: Some(key.into()), value: Some(value.into()), ..Self::default() }
+    }
+}

@@ -1,0 +1,117 @@
+//! The graph, its nodes and their attributes.
+
+use super::{
+    NodeDeviceConfigurationProto, SparseTensorProto, StringStringEntryProto, TensorProto, TypeProto,
+};
+use crate::buffer::Buffer;
+use crate::wire::{Rare, Str, messages};
+
+messages! {
+    /// A graph: nodes in an order in which they can run, and the values they start from.
+    message GraphProto {
+        /// The nodes.
+        1 node: Vec<NodeProto>,
+        /// The name of the graph.
+        2 name: Option<Str>,
+        /// Tensors with a name: weights, or the values of inputs that are not given.
+        5 initializer: Vec<TensorProto>,
+        /// A description for people.
+        10 doc_string: Option<Box<Str>>,
+        /// What goes in.
+        11 input: Vec<ValueInfoProto>,
+        /// What comes out.
+        12 output: Vec<ValueInfoProto>,
+        /// Types and shapes of values in between.
+        13 value_info: Vec<ValueInfoProto>,
+        /// How tensors are quantised.
+        14 quantization_annotation: Rare<Vec<TensorAnnotation>>,
+        /// Initializers that are mostly zero.
+        15 sparse_initializer: Rare<Vec<SparseTensorProto>>,
+        /// Named remarks.
+        16 metadata_props: Vec<StringStringEntryProto>,
+    }
+
+    /// A node: an operator, or a function, applied to named values.
+    message NodeProto {
+        /// The values it takes; an empty name stands for one that is left out.
+        1 input: Vec<Str>,
+        /// The values it gives.
+        2 output: Vec<Str>,
+        /// Its name, if it has one.
+        3 name: Option<Str>,
+        /// The operator or function.
+        4 op_type: Option<Str>,
+        /// The attributes.
+        5 attribute: Vec<AttributeProto>,
+        /// A description for people.
+        6 doc_string: Option<Box<Str>>,
+        /// The operator's domain.
+        7 domain: Option<Str>,
+        /// Which of the functions of that name.
+        8 overload: Option<Box<Str>>,
+        /// Named remarks.
+        9 metadata_props: Vec<StringStringEntryProto>,
+        /// The devices it is spread over.
+        10 device_configurations: Rare<Vec<NodeDeviceConfigurationProto>>,
+    }
+
+    /// An attribute of a node: a name and a value, whose kind `type` says.
+    message AttributeProto {
+        /// The name.
+        1 name: Option<Str>,
+        /// A number.
+        2 f: Option<f32>,
+        /// A whole number.
+        3 i: Option<i64>,
+        /// A byte string, usually UTF-8.
+        4 s: Option<Buffer>,
+        /// A tensor.
+        5 t: Option<Box<TensorProto>>,
+        /// A graph, such as the branch of an If.
+        6 g: Option<Box<GraphProto>>,
+        /// Numbers.
+        7 floats: Rare<Vec<f32>>,
+        /// Whole numbers.
+        8 ints: Rare<Vec<i64>>,
+        /// Byte strings.
+        9 strings: Rare<Vec<Buffer>>,
+        /// Tensors.
+        10 tensors: Rare<Vec<TensorProto>>,
+        /// Graphs.
+        11 graphs: Rare<Vec<GraphProto>>,
+        /// A description for people.
+        13 doc_string: Option<Box<Str>>,
+        /// A type.
+        14 tp: Option<Box<TypeProto>>,
+        /// Types.
+        15 type_protos: Rare<Vec<TypeProto>>,
+        /// Which kind of value it has, such as [`AttributeProto::FLOAT`].
+        20 r#type: Option<i32>,
+        /// Inside a function: the attribute of the call that gives the value.
+        21 ref_attr_name: Option<Box<Str>>,
+        /// A sparse tensor.
+        22 sparse_tensor: Option<Box<SparseTensorProto>>,
+        /// Sparse tensors.
+        23 sparse_tensors: Rare<Vec<SparseTensorProto>>,
+    }
+
+    /// The type and shape of a named value.
+    message ValueInfoProto {
+        /// The name.
+        1 name: Option<Str>,
+        /// The type, with the shape.
+        2 r#type: Option<Box<TypeProto>>,
+        /// A description for people.
+        3 doc_string: Option<Box<Str>>,
+        /// Named remarks.
+        4 metadata_props: Rare<Vec<StringStringEntryProto>>,
+    }
+
+    /// How a tensor is quantised.
+    message TensorAnnotation {
+        /// The tensor.
+        1 tensor_name: Option<Str>,
+        /// Which tensor holds which parameter.
+        2 quant_parameter_tensor_names: Vec<StringStringEntryProto>,
+    }
+}

@@ -1,0 +1,460 @@
+//! Tensors: an element type, dimensions and the elements, with typed views of them.
+//!
+//! Weights come from messages, from external files, from arrays; after import they all are the
+//! same thing, packed little-endian bytes in a shared [`Buffer`], or strings. A [`Tensor`] has
+//! been held to its shape once, so nothing after it has to. A view borrows where the memory allows
+//! it and says why where it does not; copies are made only by calls that say so.
+//!
+//! The packing of narrow elements is in `packed`, the fields of `TensorProto` are in `import`.
+
+mod import;
+mod packed;
+mod storage;
+
+use std::borrow::Cow;
+
+use ndarray::{ArrayD, ArrayViewD};
+
+use crate::buffer::Buffer;
+use crate::dtype::{DataType, Element};
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::TensorProto;
+use packed::Width;
+use storage::Storage;
+
+pub(crate) use storage::little_endian;
+
+/// A tensor whose bytes (or strings) are as many as its element type and dimensions say.
+///
+/// Cloning copies no element. Equality compares types, dimensions and bytes, so two NaNs of one bit
+/// pattern are equal and 0.0 differs from -0.0.
+///
+/// ```
+/// use onnx_container::{Buffer, DataType, Tensor};
+///
+/// let bytes = Buffer::from(vec![1_u8, 2, 3, 4, 5, 6]);
+/// let tensor = Tensor::new(DataType::Uint8, [2, 3], bytes)?;
+/// assert_eq!(tensor.as_slice::<u8>()?, [1, 2, 3, 4, 5, 6]);
+/// assert_eq!(tensor.view::<u8>()?[[1, 0]], 4);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    dtype: DataType,
+    dims: Vec<i64>,
+    storage: Storage,
+}
+
+impl Tensor {
+    /// A tensor of `bytes`: row-major, little-endian, narrow elements packed, as in `raw_data`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when `bytes` is not
+    /// exactly as long as type and dimensions say; [`ErrorKind::DataType`] for strings and the
+    /// undefined type.
+    pub fn new(dtype: DataType, dims: impl Into<Vec<i64>>, bytes: Buffer) -> Result<Self> {
+        let dims = dims.into();
+        import::check_byte_len(dtype, &dims, &bytes)?;
+        Ok(Self { dtype, dims, storage: Storage::Bytes(bytes) })
+    }
+
+    /// A tensor of `strings` in row-major order, usually UTF-8.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the strings are not
+    /// exactly as many as the dimensions say.
+    pub fn from_strings(dims: impl Into<Vec<i64>>, strings: Vec<Buffer>) -> Result<Self> {
+        let dims = dims.into();
+        import::check_string_count(&dims, &strings)?;
+        Ok(Self { dtype: DataType::String, dims, storage: Storage::Strings(strings.into()) })
+    }
+
+    /// A tensor of elements narrower than a byte, from their `codes`: one a byte, in the low bits.
+    /// The other way is [`unpack`](Self::unpack).
+    ///
+    /// ```
+    /// use onnx_container::{DataType, Tensor};
+    ///
+    /// let tensor = Tensor::pack(DataType::Uint4, [3], &[1, 2, 15])?;
+    /// assert_eq!(tensor.as_bytes(), Some(&[0x21, 0x0f][..]));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] when the type is not narrower than a byte,
+    /// [`ErrorKind::InvalidArgument`] when a code has bits above the type's width, and the errors
+    /// of [`new`](Self::new) for the shape.
+    pub fn pack(dtype: DataType, dims: impl Into<Vec<i64>>, codes: &[u8]) -> Result<Self> {
+        let width = narrow_width(dtype)?;
+        if let Some(index) = codes.iter().position(|code| *code > width.mask()) {
+            let reason = format!("code {index} has more than the {} bits of {dtype}", width.bits());
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let dims = dims.into();
+        import::check_count(&dims, codes.len(), "codes")?;
+        Self::new(dtype, dims, Buffer::from(width.pack(codes)))
+    }
+
+    /// The external tensor `proto`, whose bytes were found: `bytes` holds exactly its elements, in
+    /// the form of [`new`](Self::new). Where `proto` says that they lie is not looked at.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), and [`ErrorKind::InvalidModel`] when `proto` carries elements
+    /// of its own, [`ErrorKind::Unsupported`] when it is a segment of a larger tensor.
+    pub fn from_external(proto: &TensorProto, bytes: Buffer) -> Result<Self> {
+        import::external_data_type(proto)
+            .and_then(|dtype| Self::new(dtype, proto.dims.as_slice(), bytes))
+            .map_err(|error| import::name_tensor(error, proto))
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    /// The dimensions, none of them negative; empty for a scalar.
+    pub fn dims(&self) -> &[i64] {
+        &self.dims
+    }
+
+    /// The dimensions in the form that `ndarray` takes.
+    pub fn shape(&self) -> Vec<usize> {
+        // Checked on the way in: not negative, and 64 bits are a `usize` on every supported target.
+        self.dims.iter().map(|dim| usize::try_from(*dim).unwrap_or_default()).collect()
+    }
+
+    /// The number of elements: 1 for a scalar.
+    pub fn element_count(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// The length of the elements in bytes; of strings, the sum of their lengths.
+    pub fn byte_len(&self) -> usize {
+        match &self.storage {
+            Storage::Bytes(bytes) => bytes.len(),
+            Storage::Strings(strings) => strings.iter().map(|string| string.len()).sum(),
+        }
+    }
+
+    /// The packed little-endian bytes; `None` for strings.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.buffer().map(|buffer| &**buffer)
+    }
+
+    /// The packed little-endian bytes with their owner; `None` for strings.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        match &self.storage {
+            Storage::Bytes(bytes) => Some(bytes),
+            Storage::Strings(_) => None,
+        }
+    }
+
+    /// The strings; `None` for every other type.
+    pub fn strings(&self) -> Option<&[Buffer]> {
+        match &self.storage {
+            Storage::Bytes(_) => None,
+            Storage::Strings(strings) => Some(strings),
+        }
+    }
+
+    /// The elements, borrowed. [`to_slice`](Self::to_slice) copies them where this cannot borrow.
+    ///
+    /// ```
+    /// use onnx_container::{Buffer, DataType, Tensor};
+    ///
+    /// let tensor = Tensor::new(DataType::Bool, [2], Buffer::from(vec![1_u8, 2]))?;
+    /// let error = tensor.as_slice::<bool>().unwrap_err();
+    /// assert_eq!(error.to_string(), "byte 1 of the BOOL elements is 2, neither 0 nor 1");
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] when the tensor is not of `T`s or a byte of it is no `bool`,
+    /// [`ErrorKind::Unsupported`] when the bytes are not aligned for `T` or the host is big-endian.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let bytes = self.bytes_of::<T>()?;
+        match borrow_elements(bytes) {
+            Borrowed::Elements(elements) => Ok(elements),
+            Borrowed::Invalid => Err(invalid_element(self.dtype, bytes)),
+            Borrowed::Unaligned => {
+                let reason = format!(
+                    "the {} elements are not aligned to {} bytes and cannot be borrowed",
+                    self.dtype,
+                    align_of::<T>(),
+                );
+                Err(Error::new(ErrorKind::Unsupported, reason))
+            }
+            Borrowed::ForeignOrder => {
+                let reason = "little-endian elements cannot be borrowed on a big-endian host";
+                Err(Error::new(ErrorKind::Unsupported, reason))
+            }
+        }
+    }
+
+    /// The elements, borrowed where alignment and byte order of the host allow it and copied once
+    /// where they do not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] when the tensor is not of `T`s or a byte of it is no `bool`.
+    pub fn to_slice<T: Element>(&self) -> Result<Cow<'_, [T]>> {
+        let bytes = self.bytes_of::<T>()?;
+        if let Borrowed::Elements(elements) = borrow_elements(bytes) {
+            return Ok(Cow::Borrowed(elements));
+        }
+        storage::copy_elements(bytes)
+            .map(Cow::Owned)
+            .ok_or_else(|| invalid_element(self.dtype, bytes))
+    }
+
+    /// The elements as an array that borrows them.
+    ///
+    /// # Errors
+    /// Those of [`as_slice`](Self::as_slice).
+    pub fn view<T: Element>(&self) -> Result<ArrayViewD<'_, T>> {
+        ArrayViewD::from_shape(self.shape(), self.as_slice()?).map_err(|e| self.shape_error(&e))
+    }
+
+    /// The elements as an array of its own: always a copy.
+    ///
+    /// # Errors
+    /// Those of [`to_slice`](Self::to_slice).
+    pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
+        let elements = self.to_slice()?.into_owned();
+        ArrayD::from_shape_vec(self.shape(), elements).map_err(|e| self.shape_error(&e))
+    }
+
+    /// The codes of elements narrower than a byte, one a byte in its low bits, in row-major order.
+    ///
+    /// ```
+    /// use onnx_container::{Buffer, DataType, Tensor};
+    ///
+    /// let tensor = Tensor::new(DataType::Int4, [3], Buffer::from(vec![0x21_u8, 0x0f]))?;
+    /// assert_eq!(tensor.unpack()?, [1, 2, 15]);
+    /// assert_eq!(tensor.unpack_signed()?, [1, 2, -1]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] when the type is not narrower than a byte.
+    pub fn unpack(&self) -> Result<Vec<u8>> {
+        let width = narrow_width(self.dtype)?;
+        Ok(width.unpack(self.as_bytes().unwrap_or_default(), self.element_count()))
+    }
+
+    /// The numbers that a tensor of `INT4` or `INT2` holds, in row-major order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for every other type.
+    pub fn unpack_signed(&self) -> Result<Vec<i8>> {
+        if !matches!(self.dtype, DataType::Int4 | DataType::Int2) {
+            let reason = format!("{} elements are not narrow signed integers", self.dtype);
+            return Err(Error::new(ErrorKind::DataType, reason));
+        }
+        Ok(narrow_width(self.dtype)?.sign_extend(&self.unpack()?))
+    }
+
+    /// Whether the bits after the last element are zero, as the spec wants them. Always so for
+    /// types that fill their bytes. Import keeps other bits as they are and no reading heeds them.
+    pub fn padding_is_zero(&self) -> bool {
+        match (Width::of(self.dtype), self.as_bytes()) {
+            (Some(width), Some(bytes)) => width.padding_is_zero(bytes, self.element_count()),
+            _ => true,
+        }
+    }
+
+    /// The tensor as a message called `name`: its bytes become `raw_data` without a copy, strings
+    /// become `string_data`.
+    #[must_use]
+    pub fn to_proto(&self, name: &str) -> TensorProto {
+        import::to_proto(self.dtype, &self.dims, &self.storage, name)
+    }
+
+    /// A tensor whose shape is known to fit `bytes`.
+    pub(crate) fn of_array(dtype: DataType, dims: Vec<i64>, bytes: Buffer) -> Self {
+        debug_assert!(import::check_byte_len(dtype, &dims, &bytes).is_ok());
+        Self { dtype, dims, storage: Storage::Bytes(bytes) }
+    }
+
+    /// The bytes, when the elements are `T`s.
+    fn bytes_of<T: Element>(&self) -> Result<&[u8]> {
+        self.as_bytes().filter(|_| self.dtype == T::DTYPE).ok_or_else(|| {
+            let reason = format!("the elements are {}, not {}", self.dtype, T::DTYPE);
+            Error::new(ErrorKind::DataType, reason)
+        })
+    }
+
+    fn shape_error(&self, error: &ndarray::ShapeError) -> Error {
+        Error::new(ErrorKind::Shape, format!("shape {:?}: {error}", self.dims))
+    }
+}
+
+impl TryFrom<&TensorProto> for Tensor {
+    type Error = Error;
+
+    /// The tensor in `proto`, from whichever field holds it. `raw_data` is shared, and so are
+    /// `float_data` and `double_data` where the message was read from one run of wire bytes; the
+    /// other fields are narrowed and packed into bytes of their own.
+    ///
+    /// An entry of `int32_data` or `uint64_data` for a narrower type counts by its low bits, as
+    /// `onnx.numpy_helper` reads it, and both the signed and the unsigned way to write these bits
+    /// are accepted (255 and -1 are the same `INT8`); an entry that needs more bits is an error. A
+    /// `BOOL` entry that is not 0 is true. A field that is present and empty counts as absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingHandle`] when the elements are external, [`ErrorKind::Unsupported`] for
+    /// a segment, [`ErrorKind::DataType`] when the type is undefined or unknown, or the elements
+    /// are in a field of another type, [`ErrorKind::InvalidModel`] when they are in two fields or
+    /// an entry does not fit, [`ErrorKind::Shape`] when dimensions are impossible or disagree with
+    /// the number of elements, [`ErrorKind::Decode`] when a packed field is malformed.
+    fn try_from(proto: &TensorProto) -> Result<Self> {
+        let (dtype, storage) =
+            import::import(proto).map_err(|error| import::name_tensor(error, proto))?;
+        Ok(Self { dtype, dims: proto.dims.clone(), storage })
+    }
+}
+
+/// What became of seeing bytes as elements in place.
+enum Borrowed<'a, T> {
+    Elements(&'a [T]),
+    Unaligned,
+    Invalid,
+    ForeignOrder,
+}
+
+fn borrow_elements<T: Element>(bytes: &[u8]) -> Borrowed<'_, T> {
+    use bytemuck::checked::{CheckedCastError, try_cast_slice};
+
+    if bytes.is_empty() {
+        return Borrowed::Elements(&[]); // an empty slice may have any address
+    }
+    if cfg!(target_endian = "big") && T::SCALAR_BYTES > 1 {
+        return Borrowed::ForeignOrder;
+    }
+    match try_cast_slice(bytes) {
+        Ok(elements) => Borrowed::Elements(elements),
+        Err(CheckedCastError::InvalidBitPattern) => Borrowed::Invalid,
+        // The length was checked when the tensor was made, so only the address is left.
+        Err(CheckedCastError::PodCastError(_)) => Borrowed::Unaligned,
+    }
+}
+
+/// Only `bool` has bytes that are no elements.
+fn invalid_element(dtype: DataType, bytes: &[u8]) -> Error {
+    let found = bytes.iter().enumerate().find(|(_, byte)| **byte > 1);
+    let (index, byte) = found.unwrap_or((0, &0));
+    let reason = format!("byte {index} of the {dtype} elements is {byte}, neither 0 nor 1");
+    Error::new(ErrorKind::DataType, reason)
+}
+
+fn narrow_width(dtype: DataType) -> Result<Width> {
+    Width::of(dtype).ok_or_else(|| {
+        let reason = format!("{dtype} elements are not narrower than a byte");
+        Error::new(ErrorKind::DataType, reason)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    fn tensor(dtype: DataType, dims: &[i64], bytes: &[u8]) -> Tensor {
+        Tensor::new(dtype, dims, Buffer::from(bytes)).unwrap()
+    }
+
+    /// `bytes` at an odd address.
+    fn unaligned(bytes: &[u8]) -> Buffer {
+        let memory = crate::BufferMut::zeroed(bytes.len() + 1, crate::Alignment::CACHE_LINE);
+        let mut memory = memory.unwrap();
+        memory[1..].copy_from_slice(bytes);
+        memory.freeze().slice(1..).unwrap()
+    }
+
+    #[test]
+    fn lengths_are_held_to_the_shape() {
+        let cases: &[(DataType, &[i64], usize, ErrorKind)] = &[
+            (DataType::Float, &[2], 4, ErrorKind::Shape),
+            (DataType::Float, &[], 0, ErrorKind::Shape),
+            (DataType::Int4, &[3], 3, ErrorKind::Shape),
+            (DataType::Float, &[1 << 40], 0, ErrorKind::Shape),
+            (DataType::Float, &[-1], 0, ErrorKind::Shape),
+            (DataType::String, &[1], 1, ErrorKind::DataType),
+            (DataType::Undefined, &[1], 1, ErrorKind::DataType),
+        ];
+        for (dtype, dims, len, kind) in cases {
+            let error = Tensor::new(*dtype, *dims, Buffer::from(vec![0; *len])).unwrap_err();
+            assert_eq!(error.kind(), *kind, "{error}");
+        }
+        let error = Tensor::new(DataType::Float, [2], Buffer::default()).unwrap_err();
+        assert_eq!(error.to_string(), "shape [2] of FLOAT needs 8 bytes, there are 0");
+        let error = Tensor::from_strings([2], vec![Buffer::default()]).unwrap_err();
+        assert_eq!(error.to_string(), "shape [2] needs 2 strings, there are 1");
+    }
+
+    #[test]
+    fn shapes_of_scalars_and_empty_tensors() {
+        let scalar = tensor(DataType::Double, &[], &1.5_f64.to_le_bytes());
+        assert_eq!((scalar.element_count(), scalar.byte_len()), (1, 8));
+        assert_eq!(scalar.to_array::<f64>().unwrap().first(), Some(&1.5));
+        let empty = tensor(DataType::Double, &[2, 0], &[]);
+        assert_eq!((empty.element_count(), empty.byte_len()), (0, 0));
+        assert_eq!(empty.as_slice::<f64>().unwrap(), []);
+        assert_eq!(empty.view::<f64>().unwrap().shape(), [2, 0]);
+    }
+
+    #[test]
+    fn other_types_are_not_lent() {
+        let ints = tensor(DataType::Int32, &[1], &[0; 4]);
+        let error = ints.as_slice::<f32>().unwrap_err();
+        assert_eq!(error.to_string(), "the elements are INT32, not FLOAT");
+        assert_eq!(ints.unpack().unwrap_err().kind(), ErrorKind::DataType);
+        let strings = Tensor::from_strings([], vec![Buffer::from(&b"a"[..])]).unwrap();
+        assert_eq!(strings.to_slice::<u8>().unwrap_err().kind(), ErrorKind::DataType);
+        assert_eq!((strings.byte_len(), strings.as_bytes()), (1, None));
+        let codes = tensor(DataType::Uint4, &[1], &[1]);
+        assert_eq!(codes.unpack_signed().unwrap_err().kind(), ErrorKind::DataType);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn unaligned_elements_are_copied_not_lent() {
+        let bytes: Vec<u8> = [1.0_f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let tensor = Tensor::new(DataType::Float, [2], unaligned(&bytes)).unwrap();
+        let error = tensor.as_slice::<f32>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(matches!(tensor.to_slice::<f32>().unwrap(), Cow::Owned(x) if x == [1.0, 2.0]));
+        assert_eq!(tensor.to_array::<f32>().unwrap()[[1]], 2.0);
+        let tensor = Tensor::new(DataType::Float16, [1], unaligned(&[0, 0x3c])).unwrap();
+        assert!(matches!(tensor.to_slice::<f16>().unwrap(), Cow::Owned(x) if x == [f16::ONE]));
+    }
+
+    #[test]
+    fn bytes_that_are_no_bools_are_not_lent() {
+        let good = tensor(DataType::Bool, &[2], &[1, 0]);
+        assert_eq!(good.as_slice::<bool>().unwrap(), [true, false]);
+        let bad = tensor(DataType::Bool, &[2], &[1, 7]);
+        for error in [bad.as_slice::<bool>().unwrap_err(), bad.to_slice::<bool>().unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::DataType);
+            assert!(error.reason().contains("byte 1 of the BOOL elements is 7"), "{error}");
+        }
+        assert_eq!(bad.as_bytes(), Some(&[1, 7][..]));
+    }
+
+    #[test]
+    fn codes_are_packed_once() {
+        let tensor = Tensor::pack(DataType::Float6E2M3, [3], &[63, 0, 63]).unwrap();
+        assert_eq!(tensor.as_bytes(), Some(&[0x3f, 0xf0, 0x03][..]));
+        assert!(tensor.padding_is_zero());
+        let cases: &[(DataType, i64, &[u8], ErrorKind)] = &[
+            (DataType::Uint4, 1, &[16], ErrorKind::InvalidArgument),
+            (DataType::Uint4, 2, &[1], ErrorKind::Shape),
+            (DataType::Uint4, 1, &[1, 0], ErrorKind::Shape),
+            (DataType::Uint8, 1, &[1], ErrorKind::DataType),
+        ];
+        for (dtype, dim, codes, kind) in cases {
+            let error = Tensor::pack(*dtype, [*dim], codes).unwrap_err();
+            assert_eq!(error.kind(), *kind, "{error}");
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! `TensorProto` to elements and back.
+//!
+//! A message can hold its elements in `raw_data` or in one of six typed fields, and narrow types
+//! share fields with wide ones. Everything becomes the bytes that `raw_data` would have, shared
+//! with the message where they already lie like that. Every number comes from a file: what the
+//! dimensions ask for is compared with the bytes that are there, and nothing is allocated by the
+//! dimensions. Reading external files is left to the loader; it brings the bytes.
+
+use std::borrow::Cow;
+
+use super::packed::Width;
+use super::storage::{Storage, values_to_buffer};
+use crate::buffer::Buffer;
+use crate::dtype::{DataType, Element, element_count};
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::TensorProto;
+use crate::wire::{Number, Packed, Str};
+
+/// The fields of `TensorProto` that can hold elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Float,
+    Int32,
+    String,
+    Int64,
+    Raw,
+    Double,
+    Uint64,
+}
+
+impl Field {
+    /// The field that holds elements of `dtype` when they are not raw.
+    fn of(dtype: DataType) -> Option<Self> {
+        match dtype {
+            DataType::Undefined => None,
+            DataType::Float | DataType::Complex64 => Some(Self::Float),
+            DataType::Double | DataType::Complex128 => Some(Self::Double),
+            DataType::Int64 => Some(Self::Int64),
+            DataType::Uint32 | DataType::Uint64 => Some(Self::Uint64),
+            DataType::String => Some(Self::String),
+            _ => Some(Self::Int32),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Float => "float_data",
+            Self::Int32 => "int32_data",
+            Self::String => "string_data",
+            Self::Int64 => "int64_data",
+            Self::Raw => "raw_data",
+            Self::Double => "double_data",
+            Self::Uint64 => "uint64_data",
+        }
+    }
+
+    /// The field of `proto` that is not empty, if any.
+    fn filled(proto: &TensorProto) -> Result<Option<Self>> {
+        let filled = [
+            (Self::Float, !proto.float_data.is_empty()),
+            (Self::Int32, !proto.int32_data.is_empty()),
+            (Self::String, !proto.string_data.is_empty()),
+            (Self::Int64, !proto.int64_data.is_empty()),
+            (Self::Raw, proto.raw_data.as_ref().is_some_and(|bytes| !bytes.is_empty())),
+            (Self::Double, !proto.double_data.is_empty()),
+            (Self::Uint64, !proto.uint64_data.is_empty()),
+        ];
+        let mut fields = filled.into_iter().filter(|(_, filled)| *filled).map(|(field, _)| field);
+        match (fields.next(), fields.next()) {
+            (Some(one), Some(two)) => {
+                let reason = format!("elements in both `{}` and `{}`", one.name(), two.name());
+                Err(Error::new(ErrorKind::InvalidModel, reason))
+            }
+            (field, _) => Ok(field),
+        }
+    }
+}
+
+/// The elements that `proto` holds itself, and their type.
+pub(super) fn import(proto: &TensorProto) -> Result<(DataType, Storage)> {
+    refuse_segment(proto)?;
+    if proto.data_location == Some(TensorProto::EXTERNAL) {
+        let reason = "its elements are external and were not resolved";
+        return Err(Error::new(ErrorKind::MissingHandle, reason));
+    }
+    let dtype = data_type(proto)?;
+    let storage = match (Field::filled(proto)?, Field::of(dtype)) {
+        (None, _) => without_payload(dtype, &proto.dims)?,
+        (Some(Field::Raw), Some(field)) if field != Field::String => raw(dtype, proto)?,
+        (Some(Field::String), Some(Field::String)) => strings(proto)?,
+        (Some(found), Some(field)) if found == field => typed(field, dtype, proto)?,
+        (Some(found), _) => return Err(wrong_field(found, dtype)),
+    };
+    Ok((dtype, storage))
+}
+
+/// The type of the external tensor `proto`, refused when it cannot be one.
+pub(super) fn external_data_type(proto: &TensorProto) -> Result<DataType> {
+    refuse_segment(proto)?;
+    let dtype = data_type(proto)?;
+    match Field::filled(proto)? {
+        Some(field) => {
+            let reason = format!("elements both external and in `{}`", field.name());
+            Err(Error::new(ErrorKind::InvalidModel, reason))
+        }
+        None if dtype == DataType::String => {
+            Err(Error::new(ErrorKind::DataType, "STRING elements cannot be external"))
+        }
+        None => Ok(dtype),
+    }
+}
+
+/// A message called `name` that shares the elements.
+pub(super) fn to_proto(
+    dtype: DataType,
+    dims: &[i64],
+    storage: &Storage,
+    name: &str,
+) -> TensorProto {
+    let mut proto = TensorProto {
+        dims: dims.to_vec(),
+        data_type: Some(dtype.number()),
+        name: Some(Str::from(name)),
+        ..TensorProto::default()
+    };
+    match storage {
+        Storage::Bytes(bytes) => proto.raw_data = Some(bytes.clone()),
+        Storage::Strings(strings) => *proto.string_data = strings.to_vec(),
+    }
+    proto
+}
+
+/// Adds the name of `proto`, when it has one, to an `error` about it.
+pub(super) fn name_tensor(error: Error, proto: &TensorProto) -> Error {
+    match &proto.name {
+        Some(name) if !name.is_empty() => error.with_tensor(name.to_string_lossy()),
+        _ => error,
+    }
+}
+
+/// Holds the length of `bytes` to what type and dimensions say.
+pub(super) fn check_byte_len(dtype: DataType, dims: &[i64], bytes: &[u8]) -> Result<()> {
+    let expected = dtype.byte_len(dims)?;
+    if usize::try_from(expected) == Ok(bytes.len()) {
+        return Ok(());
+    }
+    let found = bytes.len();
+    let reason = format!("shape {dims:?} of {dtype} needs {expected} bytes, there are {found}");
+    Err(Error::new(ErrorKind::Shape, reason))
+}
+
+/// Holds the number of `strings` to the dimensions.
+pub(super) fn check_string_count(dims: &[i64], strings: &[Buffer]) -> Result<()> {
+    check_count(dims, strings.len(), "strings")
+}
+
+/// Holds `found` elements, called `what`, to the dimensions.
+pub(super) fn check_count(dims: &[i64], found: usize, what: &str) -> Result<()> {
+    let expected = element_count(dims)?;
+    if usize::try_from(expected) == Ok(found) {
+        return Ok(());
+    }
+    let reason = format!("shape {dims:?} needs {expected} {what}, there are {found}");
+    Err(Error::new(ErrorKind::Shape, reason))
+}
+
+fn refuse_segment(proto: &TensorProto) -> Result<()> {
+    match proto.segment {
+        None => Ok(()),
+        Some(_) => {
+            let reason = "the tensor is a segment of a larger one, which is not supported";
+            Err(Error::new(ErrorKind::Unsupported, reason))
+        }
+    }
+}
+
+fn data_type(proto: &TensorProto) -> Result<DataType> {
+    match DataType::try_from(proto.data_type.unwrap_or_default())? {
+        DataType::Undefined => Err(Error::new(ErrorKind::DataType, "its data type is undefined")),
+        dtype => Ok(dtype),
+    }
+}
+
+fn without_payload(dtype: DataType, dims: &[i64]) -> Result<Storage> {
+    match element_count(dims)? {
+        0 if dtype == DataType::String => Ok(Storage::Strings([].into())),
+        0 => Ok(Storage::Bytes(Buffer::default())),
+        _ => {
+            let reason = format!("shape {dims:?} of {dtype} has elements, but there is no data");
+            Err(Error::new(ErrorKind::Shape, reason))
+        }
+    }
+}
+
+fn wrong_field(found: Field, dtype: DataType) -> Error {
+    let expected = Field::of(dtype).map_or("no field", Field::name);
+    let found = found.name();
+    let reason = format!("elements of {dtype} are in `{found}`, their field is `{expected}`");
+    Error::new(ErrorKind::DataType, reason)
+}
+
+fn raw(dtype: DataType, proto: &TensorProto) -> Result<Storage> {
+    let bytes = proto.raw_data.clone().unwrap_or_default();
+    check_byte_len(dtype, &proto.dims, &bytes)?;
+    Ok(Storage::Bytes(bytes))
+}
+
+fn strings(proto: &TensorProto) -> Result<Storage> {
+    check_string_count(&proto.dims, &proto.string_data)?;
+    Ok(Storage::Strings(proto.string_data.as_slice().into()))
+}
+
+fn typed(field: Field, dtype: DataType, proto: &TensorProto) -> Result<Storage> {
+    let entries = Entries { dtype, dims: &proto.dims, field };
+    let bytes = match field {
+        Field::Float => entries.fixed(&proto.float_data),
+        Field::Double => entries.fixed(&proto.double_data),
+        Field::Int64 => entries.same(&proto.int64_data),
+        Field::Uint64 if dtype == DataType::Uint64 => entries.same(&proto.uint64_data),
+        Field::Uint64 => entries.uint32(&proto.uint64_data),
+        Field::Int32 if dtype == DataType::Int32 => entries.same(&proto.int32_data),
+        Field::Int32 => entries.narrow(&proto.int32_data),
+        Field::Raw | Field::String => Err(wrong_field(field, dtype)),
+    };
+    bytes.map(Storage::Bytes)
+}
+
+/// What the entries of a typed field must be.
+#[derive(Clone, Copy)]
+struct Entries<'a> {
+    dtype: DataType,
+    dims: &'a [i64],
+    field: Field,
+}
+
+impl Entries<'_> {
+    /// Entries of a fixed width, which lie in the message as in `raw_data`.
+    fn fixed<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
+        match packed.wire_buffer() {
+            Some(bytes) => self.check_count(packed.len()).map(|()| bytes.clone()),
+            None => self.same(packed),
+        }
+    }
+
+    /// Entries as wide as elements.
+    fn same<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
+        Ok(values_to_buffer(self.values(packed)?.into_owned()))
+    }
+
+    /// The entries, when they are as many as the dimensions say.
+    fn values<T: Number>(self, packed: &Packed<T>) -> Result<Cow<'_, [T]>> {
+        self.check_count(packed.len())?;
+        packed.values()
+    }
+
+    fn uint32(self, packed: &Packed<u64>) -> Result<Buffer> {
+        let entries = self.values(packed)?;
+        self.check_range(&entries, 0, u64::from(u32::MAX))?;
+        let low = entries.iter().map(|entry| {
+            let [a, b, c, d, ..] = entry.to_le_bytes();
+            [a, b, c, d]
+        });
+        Ok(Buffer::from(low.collect::<Vec<_>>().into_flattened()))
+    }
+
+    /// Entries of `int32_data` for every type narrower than 32 bits.
+    fn narrow(self, packed: &Packed<i32>) -> Result<Buffer> {
+        let entries = &*self.values(packed)?;
+        let bytes = match (self.dtype, self.dtype.bit_width()) {
+            (DataType::Bool, _) => {
+                self.check_range(entries, -128, 255)?;
+                entries.iter().map(|entry| u8::from(*entry != 0)).collect()
+            }
+            (_, Some(16)) => {
+                self.check_range(entries, -32_768, 65_535)?;
+                low_two_bytes(entries)
+            }
+            (_, Some(6)) => {
+                self.check_range(entries, 0, 63)?;
+                Width::Six.pack(&low_bytes(entries))
+            }
+            _ => {
+                self.check_range(entries, -128, 255)?;
+                low_bytes(entries)
+            }
+        };
+        Ok(Buffer::from(bytes))
+    }
+
+    /// Holds the number of entries to the dimensions. Complex elements take two entries; one entry
+    /// of 4- and 2-bit types has a byte of elements, one of a 6-bit type a single element.
+    fn check_count(self, found: usize) -> Result<()> {
+        let count = element_count(self.dims)?;
+        let expected = match self.dtype {
+            DataType::Complex64 | DataType::Complex128 => count.saturating_mul(2),
+            dtype => match dtype.bit_width() {
+                Some(2 | 4) => dtype.byte_len(self.dims)?,
+                _ => count,
+            },
+        };
+        if usize::try_from(expected) == Ok(found) {
+            return Ok(());
+        }
+        let Self { dtype, dims, field } = self;
+        let field = field.name();
+        let reason = format!(
+            "shape {dims:?} of {dtype} needs {expected} entries in `{field}`, there are {found}"
+        );
+        Err(Error::new(ErrorKind::Shape, reason))
+    }
+
+    /// Refuses an entry that would lose bits.
+    fn check_range<T>(self, entries: &[T], min: T, max: T) -> Result<()>
+    where
+        T: PartialOrd + Copy + std::fmt::Display,
+    {
+        // Without an early exit the pass over good entries is vectorised.
+        let fits = |entry: &T| (*entry >= min) & (*entry <= max);
+        if entries.iter().fold(true, |all, entry| all & fits(entry)) {
+            return Ok(());
+        }
+        let bad = entries.iter().enumerate().find(|(_, entry)| !fits(entry));
+        let (index, entry) = bad.map_or((0, min), |(index, entry)| (index, *entry));
+        let Self { dtype, field, .. } = self;
+        let reason =
+            format!("entry {index} of `{}` is {entry}, too wide for {dtype}", field.name());
+        Err(Error::new(ErrorKind::InvalidModel, reason))
+    }
+}
+
+fn low_bytes(entries: &[i32]) -> Vec<u8> {
+    let low = entries.iter().map(|entry| {
+        let [low, ..] = entry.to_le_bytes();
+        low
+    });
+    low.collect()
+}
+
+fn low_two_bytes(entries: &[i32]) -> Vec<u8> {
+    let low = entries.iter().map(|entry| {
+        let [a, b, ..] = entry.to_le_bytes();
+        [a, b]
+    });
+    low.collect::<Vec<_>>().into_flattened()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tensor::Tensor;
+
+    fn proto(dtype: DataType, dims: &[i64]) -> TensorProto {
+        TensorProto {
+            dims: dims.to_vec(),
+            data_type: Some(dtype.number()),
+            ..TensorProto::default()
+        }
+    }
+
+    fn int32(dtype: DataType, dims: &[i64], entries: &[i32]) -> TensorProto {
+        TensorProto { int32_data: Packed::from(entries.to_vec()).into(), ..proto(dtype, dims) }
+    }
+
+    fn with_raw(dtype: DataType, dims: &[i64], bytes: &[u8]) -> TensorProto {
+        TensorProto { raw_data: Some(bytes.into()), ..proto(dtype, dims) }
+    }
+
+    fn floats(proto: TensorProto, entries: &[f32]) -> TensorProto {
+        TensorProto { float_data: Packed::from(entries.to_vec()).into(), ..proto }
+    }
+
+    #[test]
+    fn entries_count_by_their_low_bits() {
+        use DataType::*;
+        let cases: &[(DataType, &[i32], &[u8])] = &[
+            (Int8, &[-128, 127, 255], &[128, 127, 255]),
+            (Uint8, &[-1, 0, 255], &[255, 0, 255]),
+            (Int16, &[-32768, 65535, 1], &[0, 128, 255, 255, 1, 0]),
+            (Float16, &[0x3c00, 0, -1], &[0, 0x3c, 0, 0, 255, 255]),
+            (Float8E4M3Fn, &[0x38, 255, -1], &[0x38, 255, 255]),
+            (Bool, &[0, 1, 2], &[0, 1, 1]),
+            (Float6E2M3, &[63, 0, 63], &[0x3f, 0xf0, 0x03]),
+        ];
+        for (dtype, entries, bytes) in cases {
+            let tensor = Tensor::try_from(&int32(*dtype, &[3], entries)).unwrap();
+            assert_eq!(tensor.as_bytes(), Some(*bytes), "{dtype} {entries:?}");
+        }
+        // One entry holds two elements, and its padding is kept.
+        let tensor = Tensor::try_from(&int32(Uint4, &[3], &[0x21, 0xf3])).unwrap();
+        assert_eq!(tensor.unpack().unwrap(), [1, 2, 3]);
+        assert!(!tensor.padding_is_zero());
+    }
+
+    #[test]
+    fn entries_that_would_lose_bits_are_refused() {
+        use DataType::*;
+        let cases: &[(DataType, i32)] = &[
+            (Int8, 256),
+            (Int8, -129),
+            (Uint8, 300),
+            (Int16, 65_536),
+            (Float16, -32_769),
+            (Bool, 256),
+            (Float8E5M2, 256),
+            (Uint4, 256),
+            (Float6E3M2, 64),
+            (Float6E3M2, -1),
+        ];
+        for (dtype, entry) in cases {
+            let error = Tensor::try_from(&int32(*dtype, &[1], &[*entry])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModel, "{dtype} {entry}");
+            assert!(error.to_string().contains(&entry.to_string()), "{error}");
+        }
+        let entries = Packed::from(vec![1 << 32]).into();
+        let wide = TensorProto { uint64_data: entries, ..proto(Uint32, &[1]) };
+        assert_eq!(Tensor::try_from(&wide).unwrap_err().kind(), ErrorKind::InvalidModel);
+    }
+
+    #[test]
+    fn faults_are_named() {
+        use DataType::*;
+        let external = TensorProto { data_location: Some(1), ..proto(Float, &[1]) };
+        let both = floats(with_raw(Float, &[1], &[0; 4]), &[1.0]);
+        let unknown = TensorProto { data_type: Some(99), ..with_raw(Float, &[1], &[0; 4]) };
+        let segment =
+            TensorProto { segment: Some(Box::default()), ..with_raw(Float, &[1], &[0; 4]) };
+        let cases: Vec<(TensorProto, ErrorKind, &str)> = vec![
+            (external, ErrorKind::MissingHandle, "its elements are external and were not resolved"),
+            (segment, ErrorKind::Unsupported, "segment of a larger"),
+            (proto(Undefined, &[1]), ErrorKind::DataType, "its data type is undefined"),
+            (TensorProto::default(), ErrorKind::DataType, "its data type is undefined"),
+            (unknown, ErrorKind::DataType, "data type 99"),
+            (both, ErrorKind::InvalidModel, "elements in both `float_data` and `raw_data`"),
+            (proto(Float, &[2]), ErrorKind::Shape, "there is no data"),
+            (with_raw(Float, &[2], &[]), ErrorKind::Shape, "there is no data"),
+            (proto(String, &[1 << 40]), ErrorKind::Shape, "there is no data"),
+            (with_raw(Float, &[2], &[0; 4]), ErrorKind::Shape, "needs 8 bytes, there are 4"),
+            (with_raw(Float, &[0], &[0; 4]), ErrorKind::Shape, "needs 0 bytes, there are 4"),
+            (with_raw(Float, &[-1], &[0; 4]), ErrorKind::Shape, "negative"),
+            (proto(Float, &[-1]), ErrorKind::Shape, "negative"),
+            (with_raw(Float, &[1 << 62, 4], &[0; 4]), ErrorKind::Shape, "more than 2^63"),
+            (with_raw(Float, &[1 << 61], &[0; 4]), ErrorKind::Shape, "more than 2^63 bytes"),
+            (with_raw(String, &[1], b"abc"), ErrorKind::DataType, "their field is `string_data`"),
+            (int32(Float, &[1], &[1]), ErrorKind::DataType, "their field is `float_data`"),
+            (floats(proto(Int8, &[1]), &[1.0]), ErrorKind::DataType, "field is `int32_data`"),
+            (floats(proto(Float, &[2]), &[1.0]), ErrorKind::Shape, "2 entries in `float_data`"),
+            (floats(proto(Complex64, &[1]), &[1.0]), ErrorKind::Shape, "needs 2 entries"),
+            (int32(Uint8, &[1 << 40], &[1]), ErrorKind::Shape, "there are 1"),
+            (int32(Int4, &[3], &[1, 2, 3]), ErrorKind::Shape, "needs 2 entries"),
+            (int32(Int2, &[5], &[1]), ErrorKind::Shape, "needs 2 entries"),
+        ];
+        for (proto, kind, reason) in cases {
+            let proto = TensorProto { name: Some(Str::from("w")), ..proto };
+            let error = Tensor::try_from(&proto).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.tensor(), Some("w"));
+            assert!(error.reason().contains(reason), "{error}: {reason}");
+        }
+    }
+
+    #[test]
+    fn external_messages_bring_no_elements() {
+        use DataType::*;
+        let bytes = Buffer::from(vec![0; 4]);
+        let cases: Vec<(TensorProto, ErrorKind)> = vec![
+            (with_raw(Float, &[1], &[0; 4]), ErrorKind::InvalidModel),
+            (proto(String, &[1]), ErrorKind::DataType),
+            (proto(Undefined, &[1]), ErrorKind::DataType),
+            (proto(Double, &[1]), ErrorKind::Shape),
+            (proto(Int8, &[-4]), ErrorKind::Shape),
+            (
+                TensorProto { segment: Some(Box::default()), ..proto(Float, &[1]) },
+                ErrorKind::Unsupported,
+            ),
+        ];
+        for (proto, kind) in cases {
+            let error = Tensor::from_external(&proto, bytes.clone()).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        let external = TensorProto { data_location: Some(1), ..proto(Float, &[1]) };
+        let tensor = Tensor::from_external(&external, bytes.clone()).unwrap();
+        assert_eq!(tensor.buffer().map(|buffer| buffer.as_ptr()), Some(bytes.as_ptr()));
+    }
+
+    #[test]
+    fn absent_and_empty_fields_are_the_same() {
+        for proto in [proto(DataType::Float, &[0]), with_raw(DataType::Float, &[2, 0], &[])] {
+            assert_eq!(Tensor::try_from(&proto).unwrap().as_bytes(), Some(&[][..]));
+        }
+        let strings = Tensor::try_from(&proto(DataType::String, &[0])).unwrap();
+        assert_eq!(strings.strings(), Some(&[][..]));
+        let floats = floats(with_raw(DataType::Float, &[1], &[]), &[1.0]);
+        assert_eq!(Tensor::try_from(&floats).unwrap().as_slice::<f32>().unwrap(), [1.0]);
+    }
+
+    #[test]
+    fn raw_bytes_are_shared() {
+        let proto = with_raw(DataType::Float, &[1], &[0; 4]);
+        let address = proto.raw_data.as_ref().map(|bytes| bytes.as_ptr());
+        let tensor = Tensor::try_from(&proto).unwrap();
+        assert_eq!(tensor.buffer().map(|bytes| bytes.as_ptr()), address);
+        let again = tensor.to_proto("w");
+        assert_eq!(again.raw_data.as_ref().map(|bytes| bytes.as_ptr()), address);
+
+        let floats = floats(self::proto(DataType::Float, &[1]), &[1.0]);
+        let address = floats.float_data.wire_buffer().map(|bytes| bytes.as_ptr());
+        let tensor = Tensor::try_from(&floats).unwrap();
+        assert_eq!(tensor.buffer().map(|bytes| bytes.as_ptr()), address);
+    }
+
+    prop_compose! {
+        /// A message that is seldom right: any type, small shapes, payloads in some fields.
+        fn any_proto()(
+            number in -1_i32..30,
+            dims in prop::collection::vec(prop_oneof![0_i64..4, any::<i64>()], 0..3),
+            raw in prop::option::of(prop::collection::vec(any::<u8>(), 0..16)),
+            int32 in prop::collection::vec(prop_oneof![0_i32..256, any::<i32>()], 0..4),
+            float in prop::collection::vec(any::<f32>(), 0..4),
+            uint64 in prop::collection::vec(any::<u64>(), 0..3),
+            strings in prop::collection::vec(any::<Vec<u8>>(), 0..3),
+            fields in 0_u8..16,
+            location in prop::option::of(0_i32..3),
+        ) -> TensorProto {
+            let mut proto = TensorProto {
+                dims,
+                data_type: Some(number),
+                raw_data: raw.map(Buffer::from),
+                data_location: location,
+                ..TensorProto::default()
+            };
+            if fields & 1 != 0 { proto.int32_data = Packed::from(int32).into(); }
+            if fields & 2 != 0 { proto.float_data = Packed::from(float).into(); }
+            if fields & 4 != 0 { proto.uint64_data = Packed::from(uint64).into(); }
+            if fields & 8 != 0 {
+                *proto.string_data = strings.into_iter().map(Buffer::from).collect();
+            }
+            proto
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_read_or_refused(proto in any_proto()) {
+            if let Ok(tensor) = Tensor::try_from(&proto) {
+                let again = Tensor::try_from(&tensor.to_proto("w")).unwrap();
+                prop_assert_eq!(&again, &tensor);
+                let _ = (tensor.unpack(), tensor.to_slice::<f32>(), tensor.to_array::<bool>());
+            }
+        }
+
+        #[test]
+        fn bytes_come_back(number in 1_i32..29, dims in prop::collection::vec(0_i64..6, 0..4)) {
+            let dtype = DataType::try_from(number).unwrap();
+            if let Ok(len) = dtype.byte_len(&dims) {
+                let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+                let tensor = Tensor::new(dtype, dims, Buffer::from(bytes)).unwrap();
+                prop_assert_eq!(Tensor::try_from(&tensor.to_proto("w")).unwrap(), tensor);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The protobuf wire format, read from and written to [`Buffer`]s.
+//!
+//! Models are larger than protobuf libraries allow, and a container must give back what it was
+//! given, byte for byte. So this layer counts in 64 bits, leaves strings and payloads where they
+//! lie in the input, keeps presence and unknown records, and is as lenient as the official parser.
+//! Which messages there are is not known here: `table.rs` turns a table of fields into messages,
+//! and [`crate::proto`] is that table.
+
+mod field;
+pub(crate) mod nested;
+mod packed;
+mod parallel;
+mod rare;
+mod reader;
+mod table;
+mod text;
+mod unknown;
+mod writer;
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::thread;
+
+pub use self::field::{Field, FieldInfo, Value};
+pub(crate) use self::field::{one_size, write_one};
+pub use self::packed::Packed;
+pub use self::rare::Rare;
+pub use self::reader::{Reader, Tag, Wire};
+pub(crate) use self::table::messages;
+pub use self::text::Str;
+pub use self::unknown::Unknown;
+pub use self::writer::{Sizes, Writer};
+
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A protobuf message: decoded from a [`Buffer`] whose bytes it goes on using, and encoded to
+/// anything that takes bytes.
+///
+/// ```
+/// use onnx_container::Buffer;
+/// use onnx_container::proto::{Message, TensorProto};
+///
+/// let tensor = TensorProto::new("encoder.w", TensorProto::FLOAT, [2, 3]);
+/// let bytes = tensor.encode_to_vec()?;
+/// assert_eq!(TensorProto::decode(&Buffer::from(bytes))?, tensor);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+pub trait Message: Default + Send + Sync + 'static {
+    #[doc(hidden)]
+    const NAME: &'static str;
+    #[doc(hidden)]
+    const FIELDS: &'static [FieldInfo];
+    /// Whether no field is a message, so that a size is quicker to count than to remember.
+    #[doc(hidden)]
+    const LEAF: bool;
+
+    /// Merges the value of a record; `false`, with nothing read, when it is not of a known field.
+    #[doc(hidden)]
+    fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
+    #[doc(hidden)]
+    fn fields_size(&self, sizes: &mut Sizes) -> u64;
+    #[doc(hidden)]
+    fn write_fields(&self, writer: &mut Writer<'_>) -> io::Result<()>;
+    #[doc(hidden)]
+    fn unknown_mut(&mut self) -> &mut Unknown;
+
+    /// Reads a message that is all of `input`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`], with the byte at fault, when the input is not such a message.
+    fn decode(input: &Buffer) -> Result<Self> {
+        Self::decode_with(input, &DecodeOptions::default())
+    }
+
+    /// Reads a message that is all of `input`, within the limits of `options`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`], with the byte at fault, when the input is not such a message.
+    fn decode_with(input: &Buffer, options: &DecodeOptions) -> Result<Self> {
+        let mut message = Self::default();
+        message.merge_body(&mut Reader::new(input, options))?;
+        Ok(message)
+    }
+
+    /// The length of the encoded message in bytes.
+    fn encoded_len(&self) -> u64 {
+        self.fields_size(&mut Sizes::default())
+    }
+
+    /// Writes the encoded message to `out`, payloads straight from where they lie.
+    ///
+    /// # Errors
+    /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`].
+    fn encode(&self, out: &mut impl Write) -> Result<()> {
+        let mut sizes = Sizes::default();
+        let len = self.fields_size(&mut sizes);
+        let mut writer = Writer::new(out, sizes);
+        self.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)
+    }
+
+    /// The encoded message in memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when there is no memory for it.
+    fn encode_to_vec(&self) -> Result<Vec<u8>> {
+        let mut sizes = Sizes::default();
+        let len = self.fields_size(&mut sizes);
+        let mut nowhere = io::sink();
+        let mut writer = Writer::in_memory(&mut nowhere, sizes, len)?;
+        self.write_fields(&mut writer).map_err(write_error)?;
+        Ok(writer.into_vec())
+    }
+
+    #[doc(hidden)]
+    fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        while let Some(tag) = reader.tag()? {
+            if !self.merge_record(tag, reader)? {
+                reader.skip(tag)?;
+                self.unknown_mut().push(reader.record()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a message is read: `DecodeOptions::new().recursion_limit(300)`.
+#[derive(Debug, Clone)]
+pub struct DecodeOptions {
+    recursion_limit: u32,
+    threads: usize,
+}
+
+impl DecodeOptions {
+    /// As the official parser reads: 100 levels; on every core when the message is large.
+    pub fn new() -> Self {
+        Self { recursion_limit: 100, threads: 0 }
+    }
+
+    /// How many levels of messages may lie in one another; a subgraph takes three. Every level
+    /// costs stack, when the message is written and dropped too.
+    #[must_use]
+    pub fn recursion_limit(mut self, levels: u32) -> Self {
+        self.recursion_limit = levels;
+        self
+    }
+
+    /// How many threads may read a large message; 0, the default, is one for each core. The result
+    /// does not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            threads => threads,
+        }
+    }
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn write_error(error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, error.to_string())
+}

@@ -1,0 +1,400 @@
+//! What can stand in the table of a message, and how it is read and written.
+//!
+//! A [`Value`] is one value on the wire; a [`Field`] is what a message holds of it: none or one
+//! (`Option`), many (`Vec`), many packed ([`Packed`](super::Packed)). So the Rust type of a field
+//! says all about its wire form.
+
+use std::io;
+
+use super::packed;
+use super::rare::{Empty, Rare};
+use super::reader::{Reader, Wire};
+use super::text::Str;
+use super::writer::{Sizes, Writer, push_varint, tag_size, varint_size};
+use crate::buffer::Buffer;
+use crate::error::Result;
+
+/// A row of the table, as the test against onnx.proto's own descriptor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldInfo {
+    pub number: u32,
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub label: Label,
+    pub packed: bool,
+}
+
+impl FieldInfo {
+    pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
+        Self { number, name, kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+    }
+}
+
+/// How often a field occurs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Label {
+    Optional,
+    Repeated,
+}
+
+/// One value on the wire.
+pub trait Value: Sized {
+    /// The type as onnx.proto calls it.
+    const KIND: &'static str;
+    const WIRE: Wire;
+    /// Whether many of it can lie in one record.
+    const PACKABLE: bool = false;
+    const NESTED: bool = false;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self>;
+    fn size(&self, sizes: &mut Sizes) -> u64;
+    fn write(&self, writer: &mut Writer<'_>) -> io::Result<()>;
+
+    /// Reads a further occurrence: the last one wins, unless it is a message.
+    fn merge(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        *self = Self::read(reader)?;
+        Ok(())
+    }
+
+    /// Reads one more, or several that follow each other.
+    fn append(list: &mut Vec<Self>, reader: &mut Reader<'_>) -> Result<()> {
+        reserve_run::<Self>(list, reader);
+        list.push(Self::read(reader)?);
+        Ok(())
+    }
+
+    /// How many lie in the payload of a packed record.
+    fn count_packed(_payload: &[u8]) -> usize {
+        0
+    }
+}
+
+/// Makes room for exactly the records that follow, so that most lists are allocated once and waste
+/// nothing. Never for less than what is there already: records of many lists may alternate.
+#[inline]
+fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
+    if list.len() == list.capacity() {
+        let run = reader.run(T::WIRE);
+        list.reserve_exact(run.count.max(list.len()));
+    }
+}
+
+/// A number with a packed form.
+pub trait Number: Value + Copy + Send + Sync + 'static {
+    /// Its bytes, when they are always as many.
+    const WIDTH: Option<usize>;
+
+    fn read_number(reader: &mut Reader<'_>) -> Result<Self>;
+    fn number_size(&self) -> usize;
+    fn push_number(&self, bytes: &mut Vec<u8>);
+
+    /// The numbers in `bytes`, when they lie as this machine has them.
+    fn cast(_bytes: &[u8]) -> Option<&[Self]> {
+        None
+    }
+}
+
+/// A number that is a varint, made from and into 64 bits.
+macro_rules! varint {
+    ($($number:ident $kind:literal: $from:expr, $into:expr;)*) => {$(
+        impl Value for $number {
+            const KIND: &'static str = $kind;
+            const WIRE: Wire = Wire::Varint;
+            const PACKABLE: bool = true;
+
+            #[inline]
+            fn read(reader: &mut Reader<'_>) -> Result<Self> {
+                reader.varint().map($from)
+            }
+
+            #[inline]
+            fn size(&self, _sizes: &mut Sizes) -> u64 {
+                varint_size($into(*self))
+            }
+
+            #[inline]
+            fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+                writer.varint($into(*self));
+                Ok(())
+            }
+
+            fn count_packed(payload: &[u8]) -> usize {
+                packed::count::<Self>(payload)
+            }
+        }
+
+        impl Number for $number {
+            const WIDTH: Option<usize> = None;
+
+            #[inline]
+            fn read_number(reader: &mut Reader<'_>) -> Result<Self> {
+                Self::read(reader)
+            }
+
+            fn number_size(&self) -> usize {
+                usize::try_from(varint_size($into(*self))).unwrap_or_default()
+            }
+
+            #[inline]
+            fn push_number(&self, bytes: &mut Vec<u8>) {
+                push_varint(bytes, $into(*self));
+            }
+        }
+    )*};
+}
+
+varint! {
+    i64 "int64": u64::cast_signed, i64::cast_unsigned;
+    u64 "uint64": u64::from, u64::from;
+    // Negative ones are written with ten bytes; of what is read the low half counts.
+    i32 "int32": low_half, |value| i64::from(value).cast_unsigned();
+}
+
+fn low_half(value: u64) -> i32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+/// A number whose little-endian bytes are its wire form.
+macro_rules! fixed {
+    ($($number:ident $kind:literal $wire:ident $width:literal;)*) => {$(
+        impl Value for $number {
+            const KIND: &'static str = $kind;
+            const WIRE: Wire = Wire::$wire;
+            const PACKABLE: bool = true;
+
+            #[inline]
+            fn read(reader: &mut Reader<'_>) -> Result<Self> {
+                reader.array().map(Self::from_le_bytes)
+            }
+
+            #[inline]
+            fn size(&self, _sizes: &mut Sizes) -> u64 {
+                $width
+            }
+
+            #[inline]
+            fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+                writer.small(&self.to_le_bytes());
+                Ok(())
+            }
+
+            fn count_packed(payload: &[u8]) -> usize {
+                packed::count::<Self>(payload)
+            }
+        }
+
+        impl Number for $number {
+            const WIDTH: Option<usize> = Some($width);
+
+            #[inline]
+            fn read_number(reader: &mut Reader<'_>) -> Result<Self> {
+                Self::read(reader)
+            }
+
+            fn number_size(&self) -> usize {
+                $width
+            }
+
+            #[inline]
+            fn push_number(&self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn cast(bytes: &[u8]) -> Option<&[Self]> {
+                bytemuck::try_cast_slice(bytes).ok().filter(|_| cfg!(target_endian = "little"))
+            }
+        }
+    )*};
+}
+
+fixed! {
+    f32 "float" Fixed32 4;
+    f64 "double" Fixed64 8;
+}
+
+/// Bytes with their length before them.
+macro_rules! delimited {
+    ($($bytes:ident $kind:literal;)*) => {$(
+        impl Value for $bytes {
+            const KIND: &'static str = $kind;
+            const WIRE: Wire = Wire::Len;
+
+            #[inline]
+            fn read(reader: &mut Reader<'_>) -> Result<Self> {
+                reader.payload().map(Self::from)
+            }
+
+            #[inline]
+            fn size(&self, _sizes: &mut Sizes) -> u64 {
+                let len = AsRef::<[u8]>::as_ref(self).len() as u64;
+                varint_size(len) + len
+            }
+
+            #[inline]
+            fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+                let bytes: &[u8] = self.as_ref();
+                writer.varint(bytes.len() as u64);
+                writer.bytes(bytes)
+            }
+        }
+    )*};
+}
+
+delimited! {
+    Str "string";
+    Buffer "bytes";
+}
+
+impl<T: Value> Value for Box<T> {
+    const KIND: &'static str = T::KIND;
+    const WIRE: Wire = T::WIRE;
+    const NESTED: bool = T::NESTED;
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self> {
+        T::read(reader).map(Self::new)
+    }
+
+    fn size(&self, sizes: &mut Sizes) -> u64 {
+        (**self).size(sizes)
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+        (**self).write(writer)
+    }
+
+    fn merge(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        (**self).merge(reader)
+    }
+}
+
+/// The size of a record.
+#[inline]
+pub(crate) fn one_size<T: Value>(value: &T, number: u32, sizes: &mut Sizes) -> u64 {
+    tag_size(number) + value.size(sizes)
+}
+
+/// Writes a record.
+#[inline]
+pub(crate) fn write_one<T: Value>(
+    value: &T,
+    number: u32,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
+    writer.tag(number, T::WIRE)?;
+    value.write(writer)
+}
+
+/// What a message holds of one field.
+pub trait Field {
+    const KIND: &'static str;
+    const LABEL: Label;
+    const PACKED: bool;
+    const NESTED: bool;
+
+    /// Whether a record with this wire type is one of this field.
+    fn accepts(wire: Wire) -> bool;
+    fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()>;
+    fn size(&self, number: u32, sizes: &mut Sizes) -> u64;
+    fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
+}
+
+impl<T: Value> Field for Option<T> {
+    const KIND: &'static str = T::KIND;
+    const LABEL: Label = Label::Optional;
+    const PACKED: bool = false;
+    const NESTED: bool = T::NESTED;
+
+    #[inline]
+    fn accepts(wire: Wire) -> bool {
+        wire == T::WIRE
+    }
+
+    #[inline]
+    fn merge(&mut self, _wire: Wire, reader: &mut Reader<'_>) -> Result<()> {
+        match self {
+            Some(value) => value.merge(reader)?,
+            None => *self = Some(T::read(reader)?),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+        self.as_ref().map_or(0, |value| one_size(value, number, sizes))
+    }
+
+    #[inline]
+    fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+        self.as_ref().map_or(Ok(()), |value| write_one(value, number, writer))
+    }
+}
+
+impl<T: Value> Field for Vec<T> {
+    const KIND: &'static str = T::KIND;
+    const LABEL: Label = Label::Repeated;
+    const PACKED: bool = false;
+    const NESTED: bool = T::NESTED;
+
+    #[inline]
+    fn accepts(wire: Wire) -> bool {
+        wire == T::WIRE || (T::PACKABLE && wire == Wire::Len)
+    }
+
+    #[inline]
+    fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()> {
+        if wire == T::WIRE {
+            return T::append(self, reader);
+        }
+        reader.inside(|reader| {
+            let count = T::count_packed(reader.rest());
+            // Exactly for one record, and not again and again for many small ones.
+            if self.is_empty() {
+                self.reserve_exact(count)
+            } else {
+                self.reserve(count)
+            }
+            while !reader.at_end() {
+                self.push(T::read(reader)?);
+            }
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+        let values: u64 = self.iter().map(|value| value.size(sizes)).sum();
+        self.len() as u64 * tag_size(number) + values
+    }
+
+    #[inline]
+    fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+        self.iter().try_for_each(|value| write_one(value, number, writer))
+    }
+}
+
+impl<T: Field + Empty + Default> Field for Rare<T> {
+    const KIND: &'static str = T::KIND;
+    const LABEL: Label = T::LABEL;
+    const PACKED: bool = T::PACKED;
+    const NESTED: bool = T::NESTED;
+
+    #[inline]
+    fn accepts(wire: Wire) -> bool {
+        T::accepts(wire)
+    }
+
+    fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()> {
+        (**self).merge(wire, reader)
+    }
+
+    #[inline]
+    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+        if self.is_set() { (**self).size(number, sizes) } else { 0 }
+    }
+
+    #[inline]
+    fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+        if self.is_set() { (**self).write(number, writer) } else { Ok(()) }
+    }
+}

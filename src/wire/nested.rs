@@ -1,0 +1,52 @@
+//! Messages as values of a field: with their length before them, one level deeper.
+
+use std::io;
+
+use super::field::Value;
+use super::parallel;
+use super::reader::{Reader, Wire};
+use super::writer::{Sizes, Writer, varint_size};
+use super::{Message, Result};
+
+pub(crate) fn read<M: Message>(reader: &mut Reader<'_>) -> Result<M> {
+    let mut message = M::default();
+    merge(&mut message, reader)?;
+    Ok(message)
+}
+
+pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Result<()> {
+    reader.deeper(|reader| reader.inside(|reader| message.merge_body(reader)))
+}
+
+/// Appends a message; the whole run of them when it is worth several threads.
+pub(crate) fn append<M>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()>
+where
+    M: Message + Value,
+{
+    if list.len() == list.capacity() {
+        let run = reader.run(Wire::Len);
+        if let Some(threads) = reader.threads_for(run) {
+            return parallel::append(list, reader, run, threads);
+        }
+        list.reserve_exact(run.count.max(list.len()));
+    }
+    list.push(M::default());
+    list.last_mut().map_or(Ok(()), |message| merge(message, reader))
+}
+
+#[inline]
+pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes) -> u64 {
+    let len = if M::LEAF {
+        message.fields_size(sizes)
+    } else {
+        sizes.remember(|sizes| message.fields_size(sizes))
+    };
+    varint_size(len) + len
+}
+
+#[inline]
+pub(crate) fn write<M: Message>(message: &M, writer: &mut Writer<'_>) -> io::Result<()> {
+    let len = if M::LEAF { message.fields_size(&mut Sizes::default()) } else { writer.next_size() };
+    writer.varint(len);
+    message.write_fields(writer)
+}

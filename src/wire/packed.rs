@@ -1,0 +1,226 @@
+//! Packed numbers, left in their wire form.
+//!
+//! The numbers of a tensor may be gigabytes. They stay in the input until somebody asks for them,
+//! and what is not asked for is written back as it was.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+
+use super::field::{Field, Label, Number};
+use super::rare::Empty;
+use super::reader::{Reader, Wire};
+use super::writer::{Sizes, Writer, tag_size, varint_size};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Numbers of a packed field: the bytes of the wire, which are usually a slice of the input.
+///
+/// It compares by these bytes.
+///
+/// ```
+/// use onnx_container::proto::Packed;
+///
+/// let packed = Packed::from(vec![1.5_f32, -2.0]);
+/// assert_eq!(packed.as_wire_bytes(), Some(&[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0][..]));
+/// assert_eq!(*packed.values()?, [1.5, -2.0]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Packed<T> {
+    wire: Chunks,
+    numbers: PhantomData<T>,
+}
+
+#[derive(Clone)]
+enum Chunks {
+    /// One payload, as it lies in the input.
+    One(Buffer),
+    /// Several, or none.
+    Joined(Vec<u8>),
+}
+
+impl Chunks {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(buffer) => buffer,
+            Self::Joined(bytes) => bytes,
+        }
+    }
+
+    fn append(&mut self, chunk: Buffer) {
+        match self {
+            Self::One(first) => *self = Self::Joined([&first[..], &chunk[..]].concat()),
+            Self::Joined(bytes) if bytes.is_empty() => *self = Self::One(chunk),
+            Self::Joined(bytes) => bytes.extend_from_slice(&chunk),
+        }
+    }
+}
+
+impl<T> Packed<T> {
+    /// No numbers.
+    pub const fn new() -> Self {
+        Self { wire: Chunks::Joined(Vec::new()), numbers: PhantomData }
+    }
+
+    /// Whether there are no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.wire.bytes().is_empty()
+    }
+}
+
+impl<T: Number> Packed<T> {
+    /// Numbers that are already in their wire form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] when the bytes are not such numbers.
+    pub fn from_wire(wire: Buffer) -> Result<Self> {
+        validate::<T>(&wire).map_err(|at| malformed(at as u64))?;
+        Ok(Self { wire: Chunks::One(wire), numbers: PhantomData })
+    }
+
+    /// How many numbers there are; of varints they are counted.
+    pub fn len(&self) -> usize {
+        count::<T>(self.wire.bytes())
+    }
+
+    /// The numbers; borrowed when they lie as this machine has them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] when the bytes are no longer such numbers: they were looked at when
+    /// they were read, but a mapped file can change.
+    pub fn values(&self) -> Result<Cow<'_, [T]>> {
+        let bytes = self.wire.bytes();
+        if let Some(values) = T::cast(bytes) {
+            return Ok(Cow::Borrowed(values));
+        }
+        let mut values = Vec::with_capacity(self.len());
+        let mut reader = Reader::over(bytes);
+        while !reader.at_end() {
+            values.push(T::read_number(&mut reader)?);
+        }
+        Ok(Cow::Owned(values))
+    }
+
+    /// The little-endian numbers of a field with fixed width; `None` for varints.
+    pub fn as_wire_bytes(&self) -> Option<&[u8]> {
+        T::WIDTH.map(|_| self.wire.bytes())
+    }
+
+    /// The same as a buffer that shares them; `None` also when they did not come as one payload.
+    pub fn wire_buffer(&self) -> Option<&Buffer> {
+        match &self.wire {
+            Chunks::One(buffer) => T::WIDTH.map(|_| buffer),
+            Chunks::Joined(_) => None,
+        }
+    }
+}
+
+fn malformed(at: u64) -> Error {
+    Error::new(ErrorKind::Decode, "malformed packed numbers").with_offset(at)
+}
+
+/// Where the first thing begins that is not a number.
+fn validate<T: Number>(bytes: &[u8]) -> Result<(), usize> {
+    match T::WIDTH {
+        Some(width) if bytes.len().is_multiple_of(width) => Ok(()),
+        Some(_) => Err(0),
+        None => validate_varints(bytes),
+    }
+}
+
+fn validate_varints(bytes: &[u8]) -> Result<(), usize> {
+    let mut start = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte < 0x80 {
+            start = at + 1;
+        } else if at - start == 9 {
+            return Err(start);
+        }
+    }
+    if start == bytes.len() { Ok(()) } else { Err(start) }
+}
+
+/// How many numbers lie in `bytes`.
+pub(super) fn count<T: Number>(bytes: &[u8]) -> usize {
+    match T::WIDTH {
+        Some(width) => bytes.len() / width,
+        None => bytes.iter().filter(|byte| **byte < 0x80).count(),
+    }
+}
+
+impl<T: Number> From<Vec<T>> for Packed<T> {
+    fn from(values: Vec<T>) -> Self {
+        let mut bytes = Vec::new();
+        bytes.reserve_exact(values.iter().map(T::number_size).sum());
+        values.iter().for_each(|value| value.push_number(&mut bytes));
+        Self { wire: Chunks::One(Buffer::from(bytes)), numbers: PhantomData }
+    }
+}
+
+impl<T: Number> Field for Packed<T> {
+    const KIND: &'static str = T::KIND;
+    const LABEL: Label = Label::Repeated;
+    const PACKED: bool = true;
+    const NESTED: bool = false;
+
+    fn accepts(wire: Wire) -> bool {
+        wire == Wire::Len || wire == T::WIRE
+    }
+
+    fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()> {
+        let chunk = if wire == Wire::Len {
+            let chunk = reader.payload()?;
+            let start = reader.position() - chunk.len();
+            validate::<T>(&chunk).map_err(|at| malformed((start + at) as u64))?;
+            chunk
+        } else {
+            let start = reader.position();
+            T::read_number(reader)?;
+            reader.slice_from(start)?
+        };
+        self.wire.append(chunk);
+        Ok(())
+    }
+
+    fn size(&self, number: u32, _sizes: &mut Sizes) -> u64 {
+        match self.wire.bytes().len() as u64 {
+            0 => 0,
+            len => tag_size(number) + varint_size(len) + len,
+        }
+    }
+
+    fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+        let bytes = self.wire.bytes();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        writer.tag(number, Wire::Len)?;
+        writer.varint(bytes.len() as u64);
+        writer.bytes(bytes)
+    }
+}
+
+impl<T: 'static> Empty for Packed<T> {
+    const EMPTY: &'static Self = &Self::new();
+}
+
+impl<T> Default for Packed<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> PartialEq for Packed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.wire.bytes() == other.wire.bytes()
+    }
+}
+
+impl<T: Number> fmt::Debug for Packed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.wire.bytes().len();
+        f.debug_struct("Packed").field("kind", &T::KIND).field("bytes", &bytes).finish()
+    }
+}

@@ -1,0 +1,301 @@
+//! Reads tags, numbers and payloads off a [`Buffer`].
+//!
+//! Every byte here is a stranger's: a length is held against the bytes that are there before
+//! anything is made of it, and nesting is counted. Lenient where the official parser is (bits of a
+//! tenth varint byte that do not fit are dropped), strict where it is strict, and without its limit
+//! of 2 GiB.
+
+use super::DecodeOptions;
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How the value of a record is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    Varint,
+    Fixed64,
+    Len,
+    StartGroup,
+    EndGroup,
+    Fixed32,
+}
+
+/// What a record begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    pub number: u32,
+    pub wire: Wire,
+}
+
+impl Tag {
+    fn new(bits: u32) -> Option<Self> {
+        let wire = match bits & 7 {
+            0 => Wire::Varint,
+            1 => Wire::Fixed64,
+            2 => Wire::Len,
+            3 => Wire::StartGroup,
+            4 => Wire::EndGroup,
+            5 => Wire::Fixed32,
+            _ => return None,
+        };
+        Some(Self { number: bits >> 3, wire }).filter(|tag| tag.number != 0)
+    }
+}
+
+/// A place in an input, and the end of the message that it lies in.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    /// The input as what slices of it share; `None` when none are wanted.
+    source: Option<&'a Buffer>,
+    /// The input up to the end of the message that is being read.
+    bytes: &'a [u8],
+    at: usize,
+    /// Where the record begins that is being read.
+    record: usize,
+    levels: u32,
+    threads: usize,
+}
+
+/// Records of one field that lie one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) count: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a Buffer, options: &DecodeOptions) -> Self {
+        let (levels, threads) = (options.recursion_limit, options.thread_count());
+        Self { source: Some(source), bytes: source, at: 0, record: 0, levels, threads }
+    }
+
+    /// A reader of numbers that are all of `bytes`.
+    pub(super) fn over(bytes: &'a [u8]) -> Self {
+        Self { source: None, bytes, at: 0, record: 0, levels: 0, threads: 1 }
+    }
+
+    /// The next record's tag; `None` at the end of the message.
+    #[inline]
+    pub(super) fn tag(&mut self) -> Result<Option<Tag>> {
+        if self.at >= self.bytes.len() {
+            return Ok(None);
+        }
+        self.record = self.at;
+        self.record_tag().map(Some)
+    }
+
+    #[inline]
+    fn record_tag(&mut self) -> Result<Tag> {
+        let start = self.at;
+        let bits = self.varint()?;
+        // The official parser reads five bytes of a tag at most.
+        let bits = u32::try_from(bits).ok().filter(|_| self.at - start <= 5);
+        bits.and_then(Tag::new).ok_or_else(|| error_at(start, "not a valid tag"))
+    }
+
+    #[inline]
+    pub(super) fn varint(&mut self) -> Result<u64> {
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
+        let rest = self.rest();
+        let mut value = 0;
+        for (i, byte) in (0..10).zip(rest) {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if *byte < 0x80 {
+                self.at += i + 1;
+                return Ok(value);
+            }
+        }
+        Err(self.error(if rest.len() < 10 { "varint is cut off" } else { "varint is too long" }))
+    }
+
+    /// A length that the rest of the message has room for.
+    #[inline]
+    fn length(&mut self) -> Result<usize> {
+        let start = self.at;
+        let declared = self.varint()?;
+        // Nor does it read more than five bytes of a length; we do where a length needs them.
+        if self.at - start > 5 && declared < 1 << 35 {
+            return Err(error_at(start, "length is not in its shortest form"));
+        }
+        let left = self.bytes.len() - self.at;
+        usize::try_from(declared).ok().filter(|len| *len <= left).ok_or_else(|| {
+            error_at(start, &format!("{declared} bytes declared, {left} left in the message"))
+        })
+    }
+
+    #[inline]
+    fn advance(&mut self, len: usize) -> Result<usize> {
+        let start = self.at;
+        if len > self.bytes.len() - start {
+            return Err(self.error("value is cut off"));
+        }
+        self.at = start + len;
+        Ok(start)
+    }
+
+    #[inline]
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let array = self.rest().first_chunk().copied();
+        self.advance(N)?;
+        array.ok_or_else(|| self.error("value is cut off"))
+    }
+
+    /// The payload of a length-delimited record.
+    #[inline]
+    pub(super) fn payload(&mut self) -> Result<Buffer> {
+        let len = self.length()?;
+        let start = self.advance(len)?;
+        self.slice_from(start)
+    }
+
+    /// Everything from `start` to here.
+    #[inline]
+    pub(super) fn slice_from(&self, start: usize) -> Result<Buffer> {
+        let slice = self.source.and_then(|source| source.slice(start..self.at));
+        slice.ok_or_else(|| error_at(start, "outside of the input"))
+    }
+
+    /// The record that was just read, tag included.
+    pub(super) fn record(&self) -> Result<Buffer> {
+        self.slice_from(self.record)
+    }
+
+    /// Reads inside the payload of a length-delimited record.
+    #[inline]
+    pub(super) fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let len = self.length()?;
+        let outer = self.bytes;
+        self.bytes = outer.get(..self.at + len).unwrap_or_default();
+        let value = read(self)?;
+        self.bytes = outer;
+        Ok(value)
+    }
+
+    /// Reads one level deeper.
+    #[inline]
+    pub(super) fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let levels = self.levels.checked_sub(1);
+        self.levels = levels.ok_or_else(|| self.error("nested too deeply"))?;
+        let value = read(self)?;
+        self.levels += 1;
+        Ok(value)
+    }
+
+    /// Passes over the value of a record that is no group.
+    pub(super) fn skip_value(&mut self, wire: Wire) -> Result<()> {
+        self.skip(Tag { number: 0, wire })
+    }
+
+    /// Passes over the value of a record.
+    pub(super) fn skip(&mut self, tag: Tag) -> Result<()> {
+        match tag.wire {
+            Wire::Varint => self.varint().map(drop),
+            Wire::Fixed64 => self.advance(8).map(drop),
+            Wire::Fixed32 => self.advance(4).map(drop),
+            Wire::Len => {
+                let len = self.length()?;
+                self.advance(len).map(drop)
+            }
+            Wire::StartGroup => self.deeper(|reader| reader.skip_group(tag.number)),
+            Wire::EndGroup => Err(error_at(self.record, "end of a group that was not begun")),
+        }
+    }
+
+    fn skip_group(&mut self, number: u32) -> Result<()> {
+        loop {
+            let start = self.at;
+            let tag = self.record_tag()?;
+            if tag.wire != Wire::EndGroup {
+                self.skip(tag)?;
+            } else if tag.number == number {
+                return Ok(());
+            } else {
+                return Err(error_at(start, "end of another group"));
+            }
+        }
+    }
+
+    /// The records with the same tag from the one on whose tag was just read; what is malformed is
+    /// not counted, and left to the reading to find.
+    pub(super) fn run(&self, wire: Wire) -> Run {
+        let tag_bytes = self.bytes.get(self.record..self.at).unwrap_or_default();
+        let mut probe = self.clone();
+        let mut run = Run { count: 0, bytes: 0 };
+        while probe.skip_value(wire).is_ok() {
+            run = Run { count: run.count + 1, bytes: probe.at - self.at };
+            if !probe.rest().starts_with(tag_bytes) {
+                break;
+            }
+            probe.at += tag_bytes.len();
+        }
+        run
+    }
+
+    /// How many threads to read a run of messages with, when it is worth more than one. A large
+    /// message counts little: it is large for its payload, which is not read.
+    pub(super) fn threads_for(&self, run: Run) -> Option<usize> {
+        let work = run.bytes.min(run.count.saturating_mul(4096));
+        Some(self.threads).filter(|threads| *threads > 1 && work >= 4 << 20)
+    }
+
+    /// A reader at the same place that works alone, on slices of `fork`.
+    pub(super) fn worker<'b>(&self, fork: &'b Buffer) -> Reader<'b>
+    where
+        'a: 'b,
+    {
+        Reader { source: Some(fork), threads: 1, ..self.clone() }
+    }
+
+    /// A root of its own for the slices that a worker makes.
+    pub(super) fn fork(&self) -> Buffer {
+        self.source.map(Buffer::fork).unwrap_or_default()
+    }
+
+    /// The length of the tag that was just read.
+    pub(super) fn tag_len(&self) -> usize {
+        self.at - self.record
+    }
+
+    /// Goes `len` bytes on, over what a run has shown to be there.
+    pub(super) fn forward(&mut self, len: usize) {
+        self.at += len;
+    }
+
+    /// The stack that reading the levels left may take.
+    pub(super) fn stack(&self) -> usize {
+        usize::try_from(self.levels).unwrap_or(usize::MAX).saturating_mul(16 << 10).max(2 << 20)
+    }
+
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn at_end(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// An error about what begins here.
+    #[cold]
+    pub(super) fn error(&self, reason: &str) -> Error {
+        error_at(self.at, reason)
+    }
+}
+
+#[cold]
+fn error_at(at: usize, reason: &str) -> Error {
+    Error::new(ErrorKind::Decode, reason).with_offset(at as u64)
+}

@@ -1,0 +1,198 @@
+//! Turns a table of fields into messages.
+//!
+//! A line of the table is a line of a `.proto` file: number, name and type. Lines stand in the
+//! order of their numbers, which is the order in which the official writer writes. The members of
+//! a `oneof` stand in their place too; where a plain field lies between them, the later ones
+//! follow it in a second group, `and { ... }`.
+
+/// Makes a struct and its [`Message`](super::Message) of each message in the table.
+macro_rules! messages {
+    (@name $Message:ident) => { stringify!($Message) };
+    (@name $Message:ident $full:literal) => { $full };
+
+    ($(
+        $(#[$about:meta])*
+        message $Message:ident $(= $full:literal)? {
+            $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
+            $(
+                oneof $oneof:ident: $Oneof:ident {
+                    $($(#[$doc1:meta])* $number1:literal $name1:ident: $Member1:ident($type1:ty),)*
+                }
+                $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
+                $(and {
+                    $($(#[$doc3:meta])* $number3:literal $name3:ident: $Member3:ident($type3:ty),)*
+                })?
+            )?
+        }
+    )*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $Message {
+            $($(#[$doc])* pub $field: $type,)*
+            $(
+                /// Which of the alternatives it is, if any.
+                pub $oneof: Option<$Oneof>,
+                $($(#[$doc2])* pub $field2: $type2,)*
+            )?
+            /// Records of fields that are not known here.
+            pub unknown: $crate::wire::Unknown,
+        }
+
+        $(
+            #[doc = concat!("The alternatives of [`", stringify!($Message), "`].")]
+            #[derive(Debug, Clone, PartialEq)]
+            #[non_exhaustive]
+            pub enum $Oneof {
+                $($(#[$doc1])* $Member1($type1),)*
+                $($($(#[$doc3])* $Member3($type3),)*)?
+            }
+        )?
+
+        impl $crate::wire::Message for $Message {
+            const NAME: &'static str = messages!(@name $Message $($full)?);
+            const FIELDS: &'static [$crate::wire::FieldInfo] = &[
+                $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)),)*
+                $(
+                    $($crate::wire::FieldInfo::of::<Option<$type1>>($number1, stringify!($name1)),)*
+                    $($crate::wire::FieldInfo::of::<$type2>($number2, stringify!($field2)),)*
+                    $($($crate::wire::FieldInfo::of::<Option<$type3>>(
+                        $number3,
+                        stringify!($name3),
+                    ),)*)?
+                )?
+            ];
+            const LEAF: bool = !(
+                false $(|| <$type as $crate::wire::Field>::NESTED)*
+                $(
+                    $(|| <$type1 as $crate::wire::Value>::NESTED)*
+                    $(|| <$type2 as $crate::wire::Field>::NESTED)*
+                    $($(|| <$type3 as $crate::wire::Value>::NESTED)*)?
+                )?
+            );
+
+            fn merge_record(
+                &mut self,
+                tag: $crate::wire::Tag,
+                reader: &mut $crate::wire::Reader<'_>,
+            ) -> $crate::Result<bool> {
+                use $crate::wire::Field;
+                match tag.number {
+                    $($number if <$type as Field>::accepts(tag.wire) => {
+                        self.$field.merge(tag.wire, reader)?;
+                    })*
+                    $(
+                        $($number1 if <$type1 as $crate::wire::Value>::WIRE == tag.wire => {
+                            match &mut self.$oneof {
+                                Some($Oneof::$Member1(value)) => {
+                                    $crate::wire::Value::merge(value, reader)?;
+                                }
+                                other => {
+                                    let value = $crate::wire::Value::read(reader)?;
+                                    *other = Some($Oneof::$Member1(value));
+                                }
+                            }
+                        })*
+                        $($number2 if <$type2 as Field>::accepts(tag.wire) => {
+                            self.$field2.merge(tag.wire, reader)?;
+                        })*
+                        $($($number3 if <$type3 as $crate::wire::Value>::WIRE == tag.wire => {
+                            match &mut self.$oneof {
+                                Some($Oneof::$Member3(value)) => {
+                                    $crate::wire::Value::merge(value, reader)?;
+                                }
+                                other => {
+                                    let value = $crate::wire::Value::read(reader)?;
+                                    *other = Some($Oneof::$Member3(value));
+                                }
+                            }
+                        })*)?
+                    )?
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            fn fields_size(&self, sizes: &mut $crate::wire::Sizes) -> u64 {
+                use $crate::wire::Field;
+                let mut size = 0;
+                $(size += self.$field.size($number, sizes);)*
+                $(
+                    match &self.$oneof {
+                        $(Some($Oneof::$Member1(value)) => {
+                            size += $crate::wire::one_size(value, $number1, sizes);
+                        })*
+                        _ => {}
+                    }
+                    $(size += self.$field2.size($number2, sizes);)*
+                    $(match &self.$oneof {
+                        $(Some($Oneof::$Member3(value)) => {
+                            size += $crate::wire::one_size(value, $number3, sizes);
+                        })*
+                        _ => {}
+                    })?
+                )?
+                size + self.unknown.size()
+            }
+
+            fn write_fields(
+                &self,
+                writer: &mut $crate::wire::Writer<'_>,
+            ) -> std::io::Result<()> {
+                use $crate::wire::Field;
+                $(self.$field.write($number, writer)?;)*
+                $(
+                    match &self.$oneof {
+                        $(Some($Oneof::$Member1(value)) => {
+                            $crate::wire::write_one(value, $number1, writer)?;
+                        })*
+                        _ => {}
+                    }
+                    $(self.$field2.write($number2, writer)?;)*
+                    $(match &self.$oneof {
+                        $(Some($Oneof::$Member3(value)) => {
+                            $crate::wire::write_one(value, $number3, writer)?;
+                        })*
+                        _ => {}
+                    })?
+                )?
+                self.unknown.write(writer)
+            }
+
+            fn unknown_mut(&mut self) -> &mut $crate::wire::Unknown {
+                &mut self.unknown
+            }
+        }
+
+        impl $crate::wire::Value for $Message {
+            const KIND: &'static str = <Self as $crate::wire::Message>::NAME;
+            const WIRE: $crate::wire::Wire = $crate::wire::Wire::Len;
+            const NESTED: bool = true;
+
+            fn read(reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<Self> {
+                $crate::wire::nested::read(reader)
+            }
+
+            fn size(&self, sizes: &mut $crate::wire::Sizes) -> u64 {
+                $crate::wire::nested::size(self, sizes)
+            }
+
+            fn write(&self, writer: &mut $crate::wire::Writer<'_>) -> std::io::Result<()> {
+                $crate::wire::nested::write(self, writer)
+            }
+
+            fn merge(&mut self, reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<()> {
+                $crate::wire::nested::merge(self, reader)
+            }
+
+            fn append(
+                list: &mut Vec<Self>,
+                reader: &mut $crate::wire::Reader<'_>,
+            ) -> $crate::Result<()> {
+                $crate::wire::nested::append(list, reader)
+            }
+        }
+    )*};
+}
+
+pub(crate) use messages;

@@ -1,0 +1,43 @@
+//! Records of fields that the table does not know.
+
+use std::io;
+
+use super::writer::Writer;
+use crate::buffer::Buffer;
+
+/// The records of a message whose field is not known, or known with another wire type: kept as
+/// they are, groups included, and written after the known fields.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::box_collection, reason = "empty in nearly every message, so it takes 8 bytes")]
+pub struct Unknown(Option<Box<Vec<Buffer>>>);
+
+impl Unknown {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.0 = None;
+    }
+
+    /// Each record, tag and value, in the order read.
+    pub fn records(&self) -> &[Buffer] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn push(&mut self, record: Buffer) {
+        self.0.get_or_insert_default().push(record);
+    }
+
+    #[doc(hidden)]
+    pub fn size(&self) -> u64 {
+        self.records().iter().map(|record| record.len() as u64).sum()
+    }
+
+    #[doc(hidden)]
+    pub fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+        self.records().iter().try_for_each(|record| writer.bytes(record))
+    }
+}

@@ -118,12 +118,6 @@ impl Checker {
             }
             Some(_) => {}
         }
-        let mut broken = 0_usize;
-        model.strings(&mut |text| broken += usize::from(text.to_str().is_err()));
-        if broken > 0 {
-            let reason = format!("{broken} strings are not UTF-8");
-            add(Severity::Advice, ErrorKind::InvalidModel, reason);
-        }
     }
 
     fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
@@ -203,7 +197,8 @@ impl Checker {
                 Some((Severity::Error, "an external shape operand, which onnxruntime refuses"))
             }
             Some(ShapeUse::Derived) => {
-                let reason = "an external tensor that shape inference reads: onnxruntime may refuse it";
+                let reason =
+                    "an external tensor that shape inference reads: onnxruntime may refuse it";
                 Some((Severity::Advice, reason))
             }
             _ if place.scope.in_function() => {
@@ -282,7 +277,8 @@ fn overlaps(file: &WeightsFile) -> Vec<Finding> {
                 let inside = range.end <= before.end;
                 let severity = if inside { Severity::Advice } else { Severity::Error };
                 let how = if inside { "inside" } else { "across the end of" };
-                let reason = format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
+                let reason =
+                    format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
                 let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&file.path);
                 found.push(Finding { severity, error });
                 if !inside {

@@ -205,7 +205,8 @@ impl Container {
         let found = self.initializers.get_key_value(entry.location.as_str());
         let (handle, initializer) = found.ok_or_else(|| unresolved(&entry.location))?;
         if initializer.dtype() != dtype {
-            let reason = format!("declared {dtype}, initializer `{handle}` is {}", initializer.dtype());
+            let reason =
+                format!("declared {dtype}, initializer `{handle}` is {}", initializer.dtype());
             return Err(Error::new(ErrorKind::DataType, reason));
         }
         if initializer.byte_len() != len {
@@ -357,7 +358,12 @@ impl ExternalizeOptions {
         self
     }
 
-    fn judge(&self, place: &Place<'_>, tensor: &TensorProto, operands: &ShapeOperands) -> Result<Verdict> {
+    fn judge(
+        &self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        operands: &ShapeOperands,
+    ) -> Result<Verdict> {
         if is_external(tensor) {
             return Ok(Verdict::Stay);
         }
@@ -366,7 +372,11 @@ impl ExternalizeOptions {
             let bytes = tensor.string_data.iter().map(|s| s.len());
             let bytes = bytes.fold(0, |sum, len| sum + u64::try_from(len).unwrap_or(0));
             let large = bytes >= self.min_bytes;
-            return Ok(if large { Verdict::Keep(KeepReason::Strings, bytes) } else { Verdict::Stay });
+            return Ok(if large {
+                Verdict::Keep(KeepReason::Strings, bytes)
+            } else {
+                Verdict::Stay
+            });
         }
         let bytes = dtype.byte_len(&tensor.dims)?;
         if bytes < self.min_bytes {
@@ -386,9 +396,11 @@ impl ExternalizeOptions {
         dtype: DataType,
         bytes: u64,
     ) -> Option<KeepReason> {
-        let small = || (dtype.is_integer() || dtype == DataType::Bool)
-            && tensor.dims.len() < 2
-            && bytes <= SMALL;
+        let small = || {
+            (dtype.is_integer() || dtype == DataType::Bool)
+                && tensor.dims.len() < 2
+                && bytes <= SMALL
+        };
         if bytes == 0 {
             return Some(KeepReason::Empty);
         }

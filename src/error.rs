@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The result of every fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,10 +29,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     "tensor `encoder.w`: `model.onnx.data`: ends at byte 20, the file has 16",
 /// );
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     kind: ErrorKind,
     reason: String,
@@ -39,7 +40,7 @@ struct Inner {
     path: Option<PathBuf>,
     offset: Option<u64>,
     related: Vec<Error>,
-    source: Option<io::Error>,
+    source: Option<Arc<io::Error>>,
 }
 
 /// The class of an [`Error`], for programs that act on it.
@@ -98,7 +99,7 @@ impl Error {
             _ => ErrorKind::Io,
         };
         let mut error = Self::new(kind, source.to_string()).with_path(path);
-        error.0.source = Some(source);
+        error.0.source = Some(Arc::new(source));
         error
     }
 
@@ -188,6 +189,6 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // The reason repeats the source's text, so a printed chain starts below it.
-        self.0.source.as_ref().and_then(std::error::Error::source)
+        self.0.source.as_ref().and_then(|source| source.source())
     }
 }

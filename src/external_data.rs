@@ -76,7 +76,8 @@ impl ExternalData {
     /// range passes 2^63.
     pub fn range(&self, len: u64) -> Result<Range<u64>> {
         if let Some(length) = self.length.filter(|length| *length != len) {
-            let reason = format!("external data length is {length} bytes, dtype and shape need {len}");
+            let reason =
+                format!("external data length is {length} bytes, dtype and shape need {len}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         let end = self.offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
@@ -369,13 +370,26 @@ mod tests {
 
     #[test]
     fn numbers_are_plain_digits() {
-        for (value, number) in [("0", 0), ("16", 16), ("007", 7), ("9223372036854775807", i64::MAX as u64)] {
+        for (value, number) in
+            [("0", 0), ("16", 16), ("007", 7), ("9223372036854775807", i64::MAX as u64)]
+        {
             let parsed = ExternalData::parse(&tensor(&[("location", "w.bin"), ("offset", value)]));
             assert_eq!(parsed.unwrap().offset, number);
         }
-        for value in ["", " 0", "+0", "-1", "1_6", "0x0", "1e3", "9223372036854775808", "18446744073709551616"] {
+        for value in [
+            "",
+            " 0",
+            "+0",
+            "-1",
+            "1_6",
+            "0x0",
+            "1e3",
+            "9223372036854775808",
+            "18446744073709551616",
+        ] {
             for key in ["offset", "length"] {
-                let error = ExternalData::parse(&tensor(&[("location", "w.bin"), (key, value)])).unwrap_err();
+                let error = ExternalData::parse(&tensor(&[("location", "w.bin"), (key, value)]))
+                    .unwrap_err();
                 assert!(error.reason().contains(key), "{error}");
             }
         }
@@ -394,7 +408,8 @@ mod tests {
             let error = ExternalData::parse(&tensor(entries)).unwrap_err();
             assert!(error.reason().contains(reason), "{error}");
         }
-        let both = TensorProto { raw_data: Some(vec![0; 16].into()), ..tensor(&[("location", "a")]) };
+        let both =
+            TensorProto { raw_data: Some(vec![0; 16].into()), ..tensor(&[("location", "a")]) };
         assert!(ExternalData::parse(&both).unwrap_err().reason().contains("inline"));
     }
 
@@ -432,12 +447,29 @@ mod tests {
 
     #[test]
     fn locations_are_judged_by_component() {
-        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü", "..."] {
+        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü", "..."]
+        {
             assert!(check_location(good).is_ok(), "{good}");
         }
         let bad = [
-            "", "..", "../w", "a/../w", "a/..", "/etc/hostname", "//w", "\\w", "\\\\?\\w", "C:\\w", "c:w",
-            "w\0x", "w/", ".", "./", "..\\w", "a\\..\\w", "*/_ORT_MEM_ADDR_/*",
+            "",
+            "..",
+            "../w",
+            "a/../w",
+            "a/..",
+            "/etc/hostname",
+            "//w",
+            "\\w",
+            "\\\\?\\w",
+            "C:\\w",
+            "c:w",
+            "w\0x",
+            "w/",
+            ".",
+            "./",
+            "..\\w",
+            "a\\..\\w",
+            "*/_ORT_MEM_ADDR_/*",
             "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*",
         ];
         for bad in bad {

@@ -6,9 +6,10 @@
 
 use ndarray::{ArrayBase, Data, Dimension};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
 use crate::proto::TensorProto;
 use crate::tensor::{Tensor, little_endian};
 
@@ -99,6 +100,21 @@ impl Initializer {
     /// otherwise [`read_at`](Self::read_at) reads them in parts.
     pub fn as_buffer(&self) -> Option<Buffer> {
         self.as_tensor().buffer().cloned()
+    }
+
+    /// As [`as_buffer`](Self::as_buffer), with a copy where the bytes do not lie in one piece.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for strings, and what a source gives that fails to be read.
+    pub fn to_buffer(&self) -> Result<Buffer> {
+        if let Some(bytes) = self.as_buffer() {
+            return Ok(bytes);
+        }
+        let len = usize::try_from(self.byte_len());
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let mut copy = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
+        self.read_at(0, &mut copy)?;
+        Ok(copy.freeze())
     }
 
     /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) has none.

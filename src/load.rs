@@ -199,7 +199,8 @@ pub(crate) fn open_model(path: &Path, mmap: MmapChoice) -> Result<Buffer> {
     // Looked at before it is opened: opening a FIFO would wait for its writer.
     let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     if !meta.is_file() {
-        let reason = if meta.is_dir() { "a directory, not a model file" } else { "not a regular file" };
+        let reason =
+            if meta.is_dir() { "a directory, not a model file" } else { "not a regular file" };
         return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
     }
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
@@ -325,7 +326,9 @@ impl<'a> Resolver<'a> {
             return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));
         };
         match external_data::not_the_file(&bytes) {
-            Some(what) => Err(Error::new(ErrorKind::InvalidModel, what).with_path(self.path(location))),
+            Some(what) => {
+                Err(Error::new(ErrorKind::InvalidModel, what).with_path(self.path(location)))
+            }
             None => Ok(bytes),
         }
     }

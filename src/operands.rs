@@ -80,12 +80,51 @@ fn shape_inputs(op_type: &[u8]) -> &'static [usize] {
 
 /// Operators that readers evaluate while they infer shapes.
 const FOLDED: &[&[u8]] = &[
-    b"Abs", b"Add", b"And", b"Cast", b"CastLike", b"Ceil", b"Concat", b"ConstantOfShape", b"Div",
-    b"Equal", b"Expand", b"Flatten", b"Floor", b"Gather", b"GatherElements", b"GatherND",
-    b"Greater", b"Identity", b"Less", b"Max", b"Min", b"Mod", b"Mul", b"Neg", b"Not", b"Or",
-    b"Range", b"ReduceMax", b"ReduceMin", b"ReduceProd", b"ReduceSum", b"Reshape", b"Round",
-    b"ScatterElements", b"ScatterND", b"Sign", b"Slice", b"Split", b"Sqrt", b"Squeeze", b"Sub",
-    b"Tile", b"Transpose", b"Unsqueeze", b"Where",
+    b"Abs",
+    b"Add",
+    b"And",
+    b"Cast",
+    b"CastLike",
+    b"Ceil",
+    b"Concat",
+    b"ConstantOfShape",
+    b"Div",
+    b"Equal",
+    b"Expand",
+    b"Flatten",
+    b"Floor",
+    b"Gather",
+    b"GatherElements",
+    b"GatherND",
+    b"Greater",
+    b"Identity",
+    b"Less",
+    b"Max",
+    b"Min",
+    b"Mod",
+    b"Mul",
+    b"Neg",
+    b"Not",
+    b"Or",
+    b"Range",
+    b"ReduceMax",
+    b"ReduceMin",
+    b"ReduceProd",
+    b"ReduceSum",
+    b"Reshape",
+    b"Round",
+    b"ScatterElements",
+    b"ScatterND",
+    b"Sign",
+    b"Slice",
+    b"Split",
+    b"Sqrt",
+    b"Squeeze",
+    b"Sub",
+    b"Tile",
+    b"Transpose",
+    b"Unsqueeze",
+    b"Where",
 ];
 
 /// Operators of the default domain, up to onnx 1.23, that read no operand but those of
@@ -170,7 +209,9 @@ impl<'m> Flow<'m> {
             unknown: HashSet::new(),
             tensors: Vec::new(),
             frames: Vec::new(),
-            functions: named.map(|(i, f)| ([bytes(&f.domain), bytes(&f.name), rare(&f.overload)], i)).collect(),
+            functions: named
+                .map(|(i, f)| ([bytes(&f.domain), bytes(&f.name), rare(&f.overload)], i))
+                .collect(),
             signatures: model.functions.iter().map(|_| Signature::default()).collect(),
             calls: Vec::new(),
             measured: MEASURED.split_whitespace().map(str::as_bytes).collect(),
@@ -208,7 +249,13 @@ impl<'m> Flow<'m> {
         found.or_else(|| self.define(name))
     }
 
-    fn function(&mut self, index: usize, inputs: &'m [Str], nodes: &'m [NodeProto], outputs: &'m [Str]) {
+    fn function(
+        &mut self,
+        index: usize,
+        inputs: &'m [Str],
+        nodes: &'m [NodeProto],
+        outputs: &'m [Str],
+    ) {
         self.frames.push(Frame::new());
         let formals = inputs.iter().filter_map(|name| self.define(name.as_bytes())).collect();
         nodes.iter().for_each(|node| self.node(node));
@@ -339,7 +386,9 @@ impl<'m> Flow<'m> {
         let mut marks = vec![None; self.sources.len()];
         let mut work = self.seeds.clone();
         while let Some((value, mark)) = work.pop() {
-            let Some(slot) = marks.get_mut(value).filter(|slot| **slot < Some(mark)) else { continue };
+            let Some(slot) = marks.get_mut(value).filter(|slot| **slot < Some(mark)) else {
+                continue;
+            };
             let first_visit = slot.replace(mark).is_none();
             if first_visit {
                 let sources = self.sources.get(value).into_iter().flatten();

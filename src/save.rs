@@ -23,7 +23,7 @@ use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::plan::{Plan, PlannedFile, same_file_name};
 use crate::save::publish::Staging;
-use crate::save::write::{Metered, Meter, write_file};
+use crate::save::write::{Meter, Metered, write_file};
 use crate::traversal;
 use crate::wire::Message;
 
@@ -111,7 +111,11 @@ impl Container {
     ///
     /// # Errors
     /// As [`save`](Self::save) before it writes.
-    pub fn dry_run(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
+    pub fn dry_run(
+        &self,
+        path: impl AsRef<Path>,
+        options: impl Into<SaveOptions>,
+    ) -> Result<Saved> {
         let options = options.into();
         let job = Job::new(self, path.as_ref(), &options)?;
         job.check_target()?;
@@ -146,7 +150,8 @@ impl Container {
             if is_external(tensor) {
                 let (handle, _) = self.initializer_of(tensor)?;
                 let place = plan.places.get(handle);
-                if let Some((place, file)) = place.and_then(|p| Some((p, plan.files.get(p.file)?))) {
+                if let Some((place, file)) = place.and_then(|p| Some((p, plan.files.get(p.file)?)))
+                {
                     external_data::set_range(tensor, &file.name, &place.range);
                 }
             }
@@ -326,5 +331,9 @@ pub(crate) fn human(bytes: u64) -> String {
         }
     }
     let (whole, tenth) = (bytes / scale, bytes % scale * 10 / scale);
-    if whole < 10 && scale > 1 { format!("{whole}.{tenth} {unit}") } else { format!("{whole} {unit}") }
+    if whole < 10 && scale > 1 {
+        format!("{whole}.{tenth} {unit}")
+    } else {
+        format!("{whole} {unit}")
+    }
 }

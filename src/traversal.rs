@@ -112,7 +112,12 @@ impl Place<'_> {
 }
 
 /// The step of a scope that a node's subgraph adds: `node.attribute`.
-fn step(name: Option<&Str>, output: Option<&Str>, op_type: Option<&Str>, attr: Option<&Str>) -> String {
+fn step(
+    name: Option<&Str>,
+    output: Option<&Str>,
+    op_type: Option<&Str>,
+    attr: Option<&Str>,
+) -> String {
     let node = [name, output, op_type].into_iter().flatten().find(|n| !n.is_empty());
     let text = |s: Option<&Str>| s.map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{}.{}", text(node), text(attr))

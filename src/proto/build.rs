@@ -54,6 +54,18 @@ impl TensorProto {
         Self { name, data_type, dims: dims.into(), ..Self::default() }
     }
 
+    /// An external tensor: its data lie at `location`, a handle such as `#w` or a file.
+    pub fn external(
+        name: impl Into<Str>,
+        data_type: i32,
+        dims: impl Into<Vec<i64>>,
+        location: impl Into<Str>,
+    ) -> Self {
+        let external_data = vec![StringStringEntryProto::new("location", location)];
+        let data_location = Some(Self::EXTERNAL);
+        Self { external_data, data_location, ..Self::new(name, data_type, dims) }
+    }
+
     /// The same with these little-endian bytes.
     #[must_use]
     pub fn with_raw_data(mut self, bytes: impl Into<Buffer>) -> Self {

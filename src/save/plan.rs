@@ -57,7 +57,11 @@ struct Used<'c> {
 
 impl<'c> Plan<'c> {
     /// Plans the files of `container` beside a model file called `model_name`.
-    pub(crate) fn new(container: &'c Container, model_name: &str, options: &SaveOptions) -> Result<Self> {
+    pub(crate) fn new(
+        container: &'c Container,
+        model_name: &str,
+        options: &SaveOptions,
+    ) -> Result<Self> {
         let used = used(container)?;
         let names: HashSet<&Handle> = used.iter().map(|used| used.handle).collect();
         let unused = container.iter().map(|(handle, _)| handle).filter(|h| !names.contains(h));
@@ -103,7 +107,11 @@ impl<'c> Plan<'c> {
             let place = Placed { file: self.files.len(), range: 0..tensor.len };
             self.places.insert(tensor.handle, place);
             let pieces = vec![Piece { offset: 0, initializer: tensor.initializer }];
-            self.files.push(PlannedFile { name: names.name(tensor.handle), len: tensor.len, pieces });
+            self.files.push(PlannedFile {
+                name: names.name(tensor.handle),
+                len: tensor.len,
+                pieces,
+            });
         }
         self.guests(used, &hosts);
     }
@@ -190,7 +198,10 @@ fn flatten(hosts: &mut HashMap<usize, Guest>) {
         .iter()
         .filter_map(|(guest, inner)| {
             let outer = hosts.get(&inner.host)?;
-            Some((*guest, Guest { host: outer.host, delta: outer.delta.saturating_add(inner.delta) }))
+            Some((
+                *guest,
+                Guest { host: outer.host, delta: outer.delta.saturating_add(inner.delta) },
+            ))
         })
         .collect();
     hosts.extend(outer);

@@ -127,9 +127,8 @@ mod tests {
 
     fn write(name: &str, staging: &mut Staging) {
         use std::io::Write;
-        let fill = |mut file: &File, path: &Path| {
-            file.write_all(b"new").map_err(|e| Error::io(path, e))
-        };
+        let fill =
+            |mut file: &File, path: &Path| file.write_all(b"new").map_err(|e| Error::io(path, e));
         staging.file(name, fill).unwrap();
     }
 

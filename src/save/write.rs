@@ -137,7 +137,11 @@ impl Writer<'_, '_> {
         match piece.initializer.as_buffer() {
             Some(bytes) => {
                 let bytes = part_of(&bytes, skip, to - from)?;
-                if to - from >= DIRECT { self.direct(&bytes, from) } else { self.gather(&bytes, from) }
+                if to - from >= DIRECT {
+                    self.direct(&bytes, from)
+                } else {
+                    self.gather(&bytes, from)
+                }
             }
             None => self.read(piece.initializer, skip, from, to),
         }

@@ -101,7 +101,7 @@ impl Checker {
 
     fn model(&mut self, model: &ModelProto, len: u64) {
         let mut add = |severity, kind, reason: String| {
-            self.report(severity, Error::new(kind, reason).with_path(&self.path.clone()));
+            self.report(severity, Error::new(kind, reason).with_path(self.path.clone()));
         };
         if len > MAX_PROTOBUF {
             let reason = format!("{len} bytes: protobuf readers refuse more than {MAX_PROTOBUF}");

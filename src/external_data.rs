@@ -176,7 +176,7 @@ pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
 /// Makes `tensor` refer to `range` (bytes) of the file `location`.
 pub(crate) fn set_range(tensor: &mut TensorProto, location: &str, range: &Range<u64>) {
     let length = range.end.saturating_sub(range.start);
-    let entry = |key: &str, value: String| StringStringEntryProto::new(key, &value);
+    let entry = |key: &str, value: String| StringStringEntryProto::new(key, value);
     set_entries(
         tensor,
         vec![
@@ -362,8 +362,8 @@ mod tests {
     use super::*;
 
     fn tensor(entries: &[(&str, &str)]) -> TensorProto {
-        let mut tensor = TensorProto::new("w", DataType::Float.number(), &[4]);
-        let entries = entries.iter().map(|(k, v)| StringStringEntryProto::new(k, v)).collect();
+        let mut tensor = TensorProto::new("w", DataType::Float.number(), [4]);
+        let entries = entries.iter().map(|(k, v)| StringStringEntryProto::new(*k, *v)).collect();
         set_entries(&mut tensor, entries);
         tensor
     }

@@ -100,10 +100,10 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     if len > 0 {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::Errno;
-        match fallocate(file, FallocateFlags::empty(), 0, len) {
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(e.into()),
-            // Not every file system can; then blocks are taken as they are written.
-            _ => {}
+        // Not every file system can; then blocks are taken as they are written.
+        let taken = fallocate(file, FallocateFlags::empty(), 0, len);
+        if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = taken {
+            return Err(error.into());
         }
     }
     Ok(())

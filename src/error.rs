@@ -192,3 +192,10 @@ impl std::error::Error for Error {
         self.0.source.as_ref().and_then(|source| source.source())
     }
 }
+
+impl From<std::convert::Infallible> for Error {
+    /// Never called: lets a conversion that cannot fail stand where one that can is asked for.
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

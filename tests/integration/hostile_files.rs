@@ -1,0 +1,377 @@
+//! External data of strangers: the table of cases that readers treat differently, with what this
+//! crate does, over loading and checking. Nothing is written for a model that is refused.
+
+use std::fs;
+use std::path::Path;
+
+use onnx_container::proto::{Message, StringStringEntryProto, TensorProto};
+use onnx_container::{Container, ErrorKind, Severity, check_model};
+
+use crate::support::{all_bytes, both_choices, contents, graph, model};
+
+struct Case {
+    name: &'static str,
+    entries: &'static [(&'static str, &'static str)],
+    dims: &'static [i64],
+    dtype: i32,
+    /// Makes the files, other than `w.bin`.
+    prepare: fn(&Path),
+    expect: Result<(), &'static str>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            name: "",
+            entries: &[("location", "w.bin")],
+            dims: &[4],
+            dtype: TensorProto::FLOAT,
+            prepare: |_| {},
+            expect: Ok(()),
+        }
+    }
+}
+
+fn case(
+    name: &'static str,
+    entries: &'static [(&'static str, &'static str)],
+    expect: Result<(), &'static str>,
+) -> Case {
+    Case { name, entries, expect, ..Case::default() }
+}
+
+fn at(
+    location: &'static str,
+    entries: &'static [(&'static str, &'static str)],
+    prepare: fn(&Path),
+    expect: Result<(), &'static str>,
+) -> Case {
+    Case { name: location, entries, prepare, expect, ..Case::default() }
+}
+
+fn nothing(_: &Path) {}
+
+fn sub(dir: &Path) {
+    fs::create_dir(dir.join("sub")).unwrap();
+    fs::copy(dir.join("w.bin"), dir.join("sub/w.bin")).unwrap();
+}
+
+fn outside(dir: &Path) -> std::path::PathBuf {
+    let outside = dir.parent().unwrap().join("outside.bin");
+    fs::write(&outside, [7; 16]).unwrap();
+    outside
+}
+
+#[cfg(unix)]
+fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    std::os::unix::fs::symlink(from, to).unwrap();
+}
+
+#[cfg(unix)]
+fn fifo(dir: &Path) {
+    let path = dir.join("pipe");
+    let status = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(status.success());
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        case("plain", &[("location", "w.bin")], Ok(())),
+        case("unknown key", &[("location", "w.bin"), ("foo", "1")], Ok(())),
+        case("basepath", &[("location", "w.bin"), ("basepath", "/x")], Ok(())),
+        case("wrong checksum", &[("location", "w.bin"), ("checksum", "00")], Ok(())),
+        case("location twice", &[("location", "w.bin"), ("location", "w.bin")], Err("twice")),
+        case("missing file", &[("location", "no.bin")], Err("no such file")),
+        case("no location", &[], Err("no location")),
+        case("empty location", &[("location", "")], Err("no location")),
+        case("length short", &[("location", "w.bin"), ("length", "8")], Err("length is 8")),
+        case("length long", &[("location", "w.bin"), ("length", "32")], Err("length is 32")),
+        case("length 0", &[("location", "w.bin"), ("length", "0")], Ok(())),
+        case(
+            "length 10^15",
+            &[("location", "w.bin"), ("length", "1000000000000000")],
+            Err("length"),
+        ),
+        case("offset beyond", &[("location", "w.bin"), ("offset", "16")], Err("file has 16")),
+        case("offset -1", &[("location", "w.bin"), ("offset", "-1")], Err("decimal")),
+        case("offset space", &[("location", "w.bin"), ("offset", " 0")], Err("decimal")),
+        case("offset plus", &[("location", "w.bin"), ("offset", "+0")], Err("decimal")),
+        case("offset underscore", &[("location", "w.bin"), ("offset", "1_6")], Err("decimal")),
+        case("offset hex", &[("location", "w.bin"), ("offset", "0x0")], Err("decimal")),
+        case("offset empty", &[("location", "w.bin"), ("offset", "")], Err("decimal")),
+        case("2^63", &[("location", "w.bin"), ("offset", "9223372036854775808")], Err("decimal")),
+        case(
+            "2^64-16",
+            &[("location", "w.bin"), ("offset", "18446744073709551600")],
+            Err("decimal"),
+        ),
+        case(
+            "2^63-1",
+            &[("location", "w.bin"), ("offset", "9223372036854775807")],
+            Err("overflows"),
+        ),
+        case("dot", &[("location", "./w.bin")], Ok(())),
+        case("backslash", &[("location", "sub\\w.bin")], Err("backslash")),
+        case("up and down", &[("location", "a/../w.bin")], Err("`..`")),
+        case("slash at the end", &[("location", "w.bin/")], Err("directory")),
+        case("NUL", &[("location", "w.bin\0x")], Err("NUL")),
+        case("parent", &[("location", "../w.bin")], Err("`..`")),
+        case("absolute", &[("location", "/etc/hostname")], Err("absolute")),
+        case("drive", &[("location", "C:\\w.bin")], Err("absolute")),
+        case("directory", &[("location", ".")], Err("directory")),
+        case("handle", &[("location", "#w")], Err("unresolved handle")),
+        case(
+            "tag",
+            &[("location", "*/_ORT_MEM_ADDR_/*"), ("offset", "140000")],
+            Err("in-memory tag"),
+        ),
+        case(
+            "native tag",
+            &[("location", "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*")],
+            Err("in-memory tag"),
+        ),
+        Case { name: "dims -1", dims: &[-1], expect: Err("negative"), ..Case::default() },
+        Case { name: "dims overflow", dims: &[1 << 62, 4], expect: Err("2^63"), ..Case::default() },
+        Case { name: "file short", dims: &[5], expect: Err("file has 16"), ..Case::default() },
+        Case {
+            name: "string",
+            dtype: TensorProto::STRING,
+            expect: Err("STRING"),
+            ..Case::default()
+        },
+        Case { name: "no dtype", dtype: 0, expect: Err("UNDEFINED"), ..Case::default() },
+        Case { name: "dtype 99", dtype: 99, expect: Err("99"), ..Case::default() },
+        at("sub/w.bin", &[("location", "sub/w.bin")], sub, Ok(())),
+        at(
+            "w..bin",
+            &[("location", "w..bin")],
+            |dir| fs::write(dir.join("w..bin"), [1; 16]).unwrap(),
+            Ok(()),
+        ),
+        at(
+            "longer",
+            &[("location", "l.bin")],
+            |dir| fs::write(dir.join("l.bin"), [1; 99]).unwrap(),
+            Ok(()),
+        ),
+        at(
+            "offset 1",
+            &[("location", "l.bin"), ("offset", "1")],
+            |dir| fs::write(dir.join("l.bin"), [1; 17]).unwrap(),
+            Ok(()),
+        ),
+        at(
+            "handle, file exists",
+            &[("location", "#w")],
+            |dir| fs::write(dir.join("#w"), [1; 16]).unwrap(),
+            Err("unresolved handle"),
+        ),
+        at("sub", &[("location", "sub")], sub, Err("a directory")),
+        at(
+            "git lfs",
+            &[("location", "lfs")],
+            |dir| {
+                let pointer =
+                    "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 16\n";
+                fs::write(dir.join("lfs"), pointer).unwrap();
+            },
+            Err("Git LFS pointer"),
+        ),
+        at(
+            "web page",
+            &[("location", "page")],
+            |dir| {
+                fs::write(dir.join("page"), "<!DOCTYPE html><html><body>404</body></html>")
+                    .unwrap();
+            },
+            Err("web page"),
+        ),
+        Case { name: "empty tensor", dims: &[0, 3], ..Case::default() },
+        Case { name: "scalar", dims: &[], ..Case::default() },
+    ];
+    #[cfg(unix)]
+    cases.extend([
+        at("link inside", &[("location", "l")], |dir| link("w.bin", dir.join("l")), Ok(())),
+        at(
+            "absolute link inside",
+            &[("location", "l")],
+            |dir| link(dir.join("w.bin"), dir.join("l")),
+            Ok(()),
+        ),
+        at(
+            "link outside",
+            &[("location", "l")],
+            |dir| link(outside(dir), dir.join("l")),
+            Err("leads out"),
+        ),
+        at(
+            "relative link outside",
+            &[("location", "l")],
+            |dir| {
+                outside(dir);
+                link("../outside.bin", dir.join("l"));
+            },
+            Err("leads out"),
+        ),
+        at(
+            "linked folder outside",
+            &[("location", "l/outside.bin")],
+            |dir| {
+                outside(dir);
+                link("..", dir.join("l"));
+            },
+            Err("leads out"),
+        ),
+        at(
+            "linked folder inside",
+            &[("location", "l/w.bin")],
+            |dir| {
+                sub(dir);
+                link("sub", dir.join("l"));
+            },
+            Ok(()),
+        ),
+        at("link to itself", &[("location", "l")], |dir| link("l", dir.join("l")), Err("")),
+        at("fifo", &[("location", "pipe")], fifo, Err("device, pipe")),
+        at(
+            "link to a device",
+            &[("location", "null")],
+            |dir| link("/dev/null", dir.join("null")),
+            Err(""),
+        ),
+        at(
+            "hard link",
+            &[("location", "h")],
+            |dir| fs::hard_link(dir.join("w.bin"), dir.join("h")).unwrap(),
+            Ok(()),
+        ),
+    ]);
+    let _ = nothing;
+    cases
+}
+
+#[test]
+fn every_case_is_accepted_or_refused_by_name() {
+    for case in cases() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("model");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("w.bin"), [1; 16]).unwrap();
+        (case.prepare)(&dir);
+        let mut tensor = TensorProto::external("w", case.dtype, case.dims, "");
+        tensor.external_data =
+            case.entries.iter().map(|(k, v)| StringStringEntryProto::new(*k, *v)).collect();
+        let path = dir.join("m.onnx");
+        fs::write(&path, model(graph(vec![tensor], vec![])).encode_to_vec().unwrap()).unwrap();
+        let before: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+
+        for mmap in both_choices() {
+            let findings = check_model(&path, mmap).unwrap();
+            let errors: Vec<_> =
+                findings.iter().filter(|f| f.severity == Severity::Error).collect();
+            match (Container::load(&path, mmap), case.expect) {
+                (Ok(container), Ok(())) => {
+                    assert!(errors.is_empty(), "{}: {errors:?}", case.name);
+                    assert!(
+                        all_bytes(&container)[0].iter().all(|byte| *byte == 1),
+                        "{}",
+                        case.name
+                    );
+                }
+                (Err(error), Err(reason)) => {
+                    assert!(error.to_string().contains(reason), "{}: {error}", case.name);
+                    assert_eq!(error.tensor(), Some("w"), "{}: {error}", case.name);
+                    assert_eq!(errors.len(), 1, "{}: {errors:?}", case.name);
+                    assert!(errors[0].error.to_string().contains(reason), "{}", case.name);
+                }
+                (result, expect) => panic!("{}: {result:?}, expected {expect:?}", case.name),
+            }
+        }
+        let after: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(before, after, "{}: something was written", case.name);
+    }
+}
+
+#[test]
+fn external_and_inline_at_once_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("w.bin"), [1; 16]).unwrap();
+    let tensor =
+        TensorProto::external("w", TensorProto::FLOAT, [4], "w.bin").with_raw_data(vec![2; 16]);
+    let path = root.path().join("m.onnx");
+    fs::write(&path, model(graph(vec![tensor], vec![])).encode_to_vec().unwrap()).unwrap();
+    for mmap in both_choices() {
+        let error = Container::load(&path, mmap).unwrap_err();
+        assert!(error.reason().contains("both external and inline"), "{error}");
+    }
+}
+
+#[test]
+fn leftover_entries_of_an_inline_tensor_are_ignored() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tensor =
+        TensorProto::external("w", TensorProto::FLOAT, [4], "gone.bin").with_raw_data(vec![1; 16]);
+    tensor.data_location = Some(0);
+    let path = root.path().join("m.onnx");
+    fs::write(&path, model(graph(vec![tensor], vec![])).encode_to_vec().unwrap()).unwrap();
+    for mmap in both_choices() {
+        assert!(Container::load(&path, mmap).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn files_that_are_not_models_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    let cases: &[(&str, &[u8], &str)] = &[
+        (
+            "lfs.onnx",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "Git LFS pointer",
+        ),
+        ("page.onnx", b"\n <!DOCTYPE html>\n<html>", "web page"),
+        ("empty.onnx", b"", "empty"),
+        ("noise.onnx", b"\xff\xff\xff\xff", ""),
+    ];
+    for (name, bytes, reason) in cases {
+        let path = root.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        for mmap in both_choices() {
+            let error = Container::load(&path, mmap).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+            assert!(error.reason().contains(reason), "{error}");
+            assert_eq!(error.path(), Some(path.as_path()));
+            assert!(check_model(&path, mmap).is_err());
+        }
+    }
+    for mmap in both_choices() {
+        assert_eq!(Container::load(root.path(), mmap).unwrap_err().kind(), ErrorKind::UnsafePath);
+        let missing = Container::load(root.path().join("no.onnx"), mmap).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::MissingFile);
+    }
+    #[cfg(unix)]
+    {
+        fifo(root.path());
+        for mmap in both_choices() {
+            let error = Container::load(root.path().join("pipe"), mmap).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnsafePath);
+        }
+    }
+}
+
+#[test]
+fn a_planted_link_is_not_followed_by_a_save() {
+    #[cfg(unix)]
+    {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("model");
+        fs::create_dir(&dir).unwrap();
+        let victim = outside(&dir);
+        link(&victim, dir.join("m.onnx.data"));
+        link(&victim, dir.join("m.onnx"));
+        let mut container = Container::new(crate::support::add_w(4));
+        container.insert("#w", ndarray::array![1.0_f32, 2.0, 3.0, 4.0]).unwrap();
+        container.save(dir.join("m.onnx"), true).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), [7; 16]);
+        assert_eq!(contents(&dir).len(), 2);
+    }
+}

@@ -1,0 +1,19 @@
+//! The integration tests: one binary, one module for each subject.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap
+)]
+
+mod floors;
+mod hostile_files;
+mod real_models;
+mod save_and_load;
+mod shape_operands;
+mod support;
+mod traversal;

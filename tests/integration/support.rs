@@ -1,0 +1,197 @@
+//! Models and folders that several subjects need.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onnx_container::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    SparseTensorProto, TensorProto, TrainingInfoProto, ValueInfoProto,
+};
+use onnx_container::{Container, Initializer, MmapChoice};
+
+/// Both ways to open files; every test of loading runs over both.
+pub fn both_choices() -> [MmapChoice; 2] {
+    // SAFETY: the tests only replace mapped files by renaming, never write to or truncate them.
+    #[allow(unsafe_code)]
+    let auto = unsafe { MmapChoice::auto() };
+    [auto, MmapChoice::never()]
+}
+
+/// A float tensor of `len` elements that count up from `start`.
+pub fn floats(name: &str, start: usize, len: usize) -> TensorProto {
+    let bytes: Vec<u8> = (start..start + len).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    TensorProto::new(name, TensorProto::FLOAT, vec![len as i64]).with_raw_data(bytes)
+}
+
+pub fn int64s(name: &str, values: &[i64]) -> TensorProto {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    TensorProto::new(name, TensorProto::INT64, vec![values.len() as i64]).with_raw_data(bytes)
+}
+
+pub fn node(
+    op: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: Vec<AttributeProto>,
+) -> NodeProto {
+    let mut node = NodeProto::new(op, inputs.iter().copied(), outputs.iter().copied());
+    node.attribute = attributes;
+    node
+}
+
+pub fn constant(output: &str, value: TensorProto) -> NodeProto {
+    node("Constant", &[], &[output], vec![AttributeProto::tensor("value", value)])
+}
+
+pub fn graph(initializers: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
+    let mut graph = GraphProto::new("g");
+    graph.initializer = initializers;
+    graph.node = nodes;
+    graph
+}
+
+pub fn model(graph: GraphProto) -> ModelProto {
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    model
+}
+
+fn sparse(name: &str, start: usize) -> SparseTensorProto {
+    SparseTensorProto::new(floats(name, start, 4), int64s("", &[0, 2, 4, 6]), vec![8])
+}
+
+/// The names of all tensors of [`tensors_everywhere`], in graph order, with their scopes.
+pub const EVERYWHERE: &[&str] = &[
+    "w",
+    "sparse",
+    "sparse",
+    "value_out",
+    "list_out",
+    "list_out",
+    "sparse_out",
+    "sparse_out",
+    "sparse_list_out",
+    "sparse_list_out",
+    "if_node.then_branch/w",
+    "if_node.then_branch/deep.body/w",
+    "if_node.else_branch/else_value",
+    "graphs_out.branches/w",
+    "local::F/f_value",
+    "local::F/f_if.then_branch/w",
+    "local::F/default",
+    "training_info[0].initialization/w",
+    "training_info[0].algorithm/w",
+];
+
+/// A model with a tensor in every place that can hold one. Not one that runs: the point is reach.
+pub fn tensors_everywhere() -> ModelProto {
+    let mut main = graph(vec![floats("w", 0, 8)], vec![constant("value_out", floats("", 10, 8))]);
+    main.sparse_initializer.push(sparse("sparse", 20));
+    let list = vec![floats("", 30, 8), floats("", 40, 8)];
+    main.node.push(node("Lists", &[], &["list_out"], vec![AttributeProto::tensors("ts", list)]));
+    let attribute = AttributeProto::sparse_tensor("sparse_value", sparse("", 50));
+    main.node.push(node("Constant", &[], &["sparse_out"], vec![attribute]));
+    let attribute = AttributeProto::sparse_tensors("sparse_list", vec![sparse("", 60)]);
+    main.node.push(node("Lists", &[], &["sparse_list_out"], vec![attribute]));
+
+    let mut deep = node(
+        "Loop",
+        &["", "c"],
+        &["deep_out"],
+        vec![AttributeProto::graph("body", graph(vec![floats("w", 70, 8)], vec![]))],
+    );
+    deep.name = Some("deep".into());
+    let then_branch = graph(vec![floats("w", 80, 8)], vec![deep]);
+    let else_branch = graph(vec![], vec![constant("else_value", floats("", 90, 8))]);
+    let branches = vec![
+        AttributeProto::graph("then_branch", then_branch),
+        AttributeProto::graph("else_branch", else_branch),
+    ];
+    let mut conditional = node("If", &["c"], &["if_out"], branches);
+    conditional.name = Some("if_node".into());
+    main.node.push(conditional);
+    let branches =
+        AttributeProto::graphs("branches", vec![graph(vec![floats("w", 100, 8)], vec![])]);
+    main.node.push(node("Switch", &[], &["graphs_out"], vec![branches]));
+
+    let mut function = FunctionProto::new("local", "F");
+    function.node.push(constant("f_value", floats("", 110, 8)));
+    let branch = AttributeProto::graph("then_branch", graph(vec![floats("w", 120, 8)], vec![]));
+    let mut conditional = node("If", &["c"], &["f_if_out"], vec![branch]);
+    conditional.name = Some("f_if".into());
+    function.node.push(conditional);
+    function.attribute_proto.push(AttributeProto::tensor("default", floats("", 130, 8)));
+
+    let mut model = model(main);
+    model.functions.push(function);
+    let mut training = TrainingInfoProto::default();
+    training.initialization = Some(Box::new(graph(vec![floats("w", 140, 8)], vec![])));
+    training.algorithm = Some(Box::new(graph(vec![floats("w", 150, 8)], vec![])));
+    model.training_info.push(training);
+    model
+}
+
+/// A model that adds the initializer `w`, external behind `#w`, to its input.
+pub fn add_w(len: i64) -> ModelProto {
+    let w = TensorProto::external("w", TensorProto::FLOAT, vec![len], "#w");
+    let mut g = graph(vec![w], vec![node("Add", &["x", "w"], &["y"], vec![])]);
+    g.input = vec![ValueInfoProto::tensor("x", TensorProto::FLOAT, [len])];
+    g.output = vec![ValueInfoProto::tensor("y", TensorProto::FLOAT, [len])];
+    model(g)
+}
+
+/// The bytes of every tensor of `container` in graph order, by whatever way they are stored.
+pub fn all_bytes(container: &Container) -> Vec<Vec<u8>> {
+    let model = container.embed().unwrap();
+    let mut all = Vec::new();
+    onnx_container::traversal::tensors(&model, |_, tensor| {
+        let initializer = Initializer::try_from(tensor.clone())?;
+        let mut bytes = vec![0; initializer.byte_len() as usize];
+        if initializer.dtype() != onnx_container::DataType::String {
+            initializer.read_at(0, &mut bytes)?;
+        }
+        all.push(bytes);
+        Ok(())
+    })
+    .unwrap();
+    all
+}
+
+/// The files of a folder with their contents.
+pub fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let read = |entry: std::io::Result<fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read(&path).unwrap_or_default())
+    };
+    fs::read_dir(folder).unwrap().map(read).collect()
+}
+
+/// Every model file at hand that nobody here made: the shared data and the unpacked wheels.
+/// What is absent is announced on stderr.
+pub fn real_models() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut models = Vec::new();
+    for folder in ["../shared/data", ".models", "tests/data"] {
+        let before = models.len();
+        find_models(&root.join(folder), &mut models);
+        if models.len() == before {
+            eprintln!("SKIPPED: no models in {folder}");
+        }
+    }
+    models.sort();
+    models
+}
+
+fn find_models(folder: &Path, models: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            find_models(&path, models);
+        } else if path.extension().is_some_and(|extension| extension == "onnx") {
+            models.push(path);
+        }
+    }
+}

@@ -122,6 +122,9 @@ impl<'a> Report<'a> {
         self.print_kept(out)?;
         self.print_files(out)?;
         self.print_left(out)?;
+        if self.dry_run {
+            out.line("dry run   nothing was written")?;
+        }
         self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))
     }
 
@@ -134,7 +137,7 @@ impl<'a> Report<'a> {
         ))?;
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
-        let tense = if self.dry_run { "would move" } else { "moved" };
+        let tense = if self.dry_run { "moves" } else { "moved" };
         out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))
     }
 
@@ -153,7 +156,7 @@ impl<'a> Report<'a> {
 
     fn print_files(&self, out: &mut Output) -> io::Result<()> {
         let (files, bytes) = (count(self.files.len(), "file"), human(self.bytes));
-        let tense = if self.dry_run { "would write" } else { "wrote" };
+        let tense = if self.dry_run { "writes" } else { "wrote" };
         out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
         let shown = if self.dry_run { self.files.len() } else { SHORT };
         // The model comes first here: it is what one looks for.

@@ -258,10 +258,10 @@ mod tests {
             (base.slice_move(s![0..0, ..]).into_dyn(), &[]),
         ];
         for (array, expected) in cases {
-            let shape: Vec<i64> = array.shape().iter().map(|dim| *dim as i64).collect();
+            let shape = array.shape().to_vec();
             let initializer = Initializer::from(array);
             assert_eq!(bytes(&initializer), expected);
-            assert_eq!(initializer.dims(), shape);
+            assert_eq!(initializer.to_tensor().unwrap().shape(), shape);
         }
         static ONE: [u8; 1] = [7];
         let repeated = ArrayView1::from_shape(3.strides(0), &ONE).unwrap();

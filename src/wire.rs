@@ -21,6 +21,7 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::thread;
 
+pub(crate) use self::field::Number;
 pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{one_size, write_one};
 pub use self::packed::Packed;

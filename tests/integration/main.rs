@@ -1,0 +1,4 @@
+//! The public interface, one file per subject.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod tensors;

@@ -101,7 +101,8 @@ impl Initializer {
         self.as_tensor().buffer().cloned()
     }
 
-    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) has none.
+    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) lends its
+    /// bytes.
     ///
     /// # Errors
     /// None for arrays, messages and tensors; other sources may fail to be read.

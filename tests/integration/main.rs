@@ -13,6 +13,7 @@
 mod floors;
 mod hostile_files;
 mod imports;
+mod properties;
 mod real_models;
 mod save_and_load;
 mod shape_operands;

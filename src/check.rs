@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::buffer::Buffer;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, Directory, ExternalData, is_external, is_handle};
-use crate::load::{decode_model, directory_of, open_model, without_dots};
+use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
+use crate::load::{decode_model, directory_of, open_model};
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{IR_VERSION, ModelProto, TensorProto};
@@ -62,7 +62,7 @@ pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Findi
         Ok(())
     })?;
     checker.ranges();
-    checker.orphans(mmap);
+    checker.orphans();
     let mut findings = checker.findings;
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     Ok(findings)
@@ -223,7 +223,7 @@ impl Checker {
     }
 
     /// Reports weights files and staging folders of this model that nothing refers to.
-    fn orphans(&mut self, mmap: MmapChoice) {
+    fn orphans(&mut self) {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let candidates = siblings(self.directory.path(), &name);
         let mut orphans: Vec<_> =
@@ -232,7 +232,7 @@ impl Checker {
             return;
         }
         for model in neighbours(self.directory.path(), &name) {
-            let needed = locations(&model, mmap).unwrap_or_default();
+            let needed = locations(&model).unwrap_or_default();
             orphans.retain(|file| !needed.contains(file));
         }
         for orphan in orphans {

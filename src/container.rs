@@ -13,7 +13,6 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
-use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
@@ -112,8 +111,6 @@ pub struct Container {
     pub(crate) model: ModelProto,
     pub(crate) initializers: HashMap<Handle, Initializer>,
     pub(crate) warnings: Vec<Error>,
-    /// How this container's files were opened, for the other files a save has to look at.
-    pub(crate) mmap: MmapChoice,
 }
 
 impl Container {

@@ -224,6 +224,12 @@ pub fn check_location(location: &str) -> Result<()> {
     Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
 }
 
+/// `location` without its `.` and empty components, so that `./w` and `w` are one file.
+pub(crate) fn without_dots(location: &str) -> String {
+    let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
+    parts.collect::<Vec<_>>().join("/")
+}
+
 /// A directory that files are opened beneath.
 ///
 /// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that

@@ -117,7 +117,8 @@ impl Initializer {
         Ok(copy.freeze())
     }
 
-    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) has none.
+    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) lends its
+    /// bytes.
     ///
     /// # Errors
     /// None for arrays, messages and tensors; other sources may fail to be read.
@@ -274,10 +275,10 @@ mod tests {
             (base.slice_move(s![0..0, ..]).into_dyn(), &[]),
         ];
         for (array, expected) in cases {
-            let shape: Vec<i64> = array.shape().iter().map(|dim| *dim as i64).collect();
+            let shape = array.shape().to_vec();
             let initializer = Initializer::from(array);
             assert_eq!(bytes(&initializer), expected);
-            assert_eq!(initializer.dims(), shape);
+            assert_eq!(initializer.to_tensor().unwrap().shape(), shape);
         }
         static ONE: [u8; 1] = [7];
         let repeated = ArrayView1::from_shape(3.strides(0), &ONE).unwrap();

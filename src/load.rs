@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, Directory, ExternalData, is_external, is_handle};
+use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
 use crate::mmap::MmapChoice;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
@@ -140,7 +140,7 @@ impl Container {
     pub fn load_bytes(bytes: impl Into<Buffer>, options: impl Into<LoadOptions>) -> Result<Self> {
         let (bytes, options) = (bytes.into(), options.into());
         let model = decode_model(&bytes, options.recursion_limit)?;
-        let mut container = Self { model, mmap: options.mmap, ..Self::default() };
+        let mut container = Self::new(model);
         if options.weights {
             container.resolve(&options)?;
         }
@@ -175,7 +175,6 @@ impl Container {
         }
         self.initializers.extend(found.into_iter().map(|(h, tensor)| (h, tensor.into())));
         self.warnings.extend(warnings);
-        self.mmap = options.mmap;
         let mut handles = handles.into_iter();
         traversal::tensors_mut(&mut self.model, |_, tensor| {
             if let Some(handle) = handles.next().flatten() {
@@ -346,10 +345,4 @@ impl<'a> Resolver<'a> {
             error.with_path(self.path(location)).with_offset(start)
         })
     }
-}
-
-/// `location` without its `.` and empty components, so that `./w` and `w` are one file.
-pub(crate) fn without_dots(location: &str) -> String {
-    let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
-    parts.collect::<Vec<_>>().join("/")
 }

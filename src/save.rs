@@ -3,22 +3,22 @@
 //! Everything that can be wrong is looked at before the first byte is written: the tensors, the
 //! names, the files that would be replaced, the free space. Then the files are staged and renamed.
 
+mod neighbours;
 mod options;
 mod plan;
 mod publish;
 mod write;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, ExternalData, is_external};
-use crate::load::{decode_model, directory_of, open_model, without_dots};
-use crate::mmap::MmapChoice;
+use crate::external_data::{self, is_external};
+use crate::load::directory_of;
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::plan::{Plan, PlannedFile, same_file_name};
@@ -180,7 +180,6 @@ fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
 
 /// One save: what goes where, known before anything is done.
 struct Job<'c> {
-    container: &'c Container,
     options: &'c SaveOptions,
     directory: PathBuf,
     model_name: String,
@@ -203,7 +202,7 @@ impl<'c> Job<'c> {
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         let unused = plan.unused.clone();
         let saved = Saved { model, files, bytes, unused, left_behind: Vec::new() };
-        let mut job = Self { container, options, directory, model_name, plan, saved };
+        let mut job = Self { options, directory, model_name, plan, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)
     }
@@ -234,7 +233,7 @@ impl<'c> Job<'c> {
     fn neighbour_of(&self, name: &str) -> Option<Error> {
         let mut neighbours = neighbours(&self.directory, &self.model_name);
         let user = neighbours.find(|path| {
-            let needed = locations(path, self.container.mmap).unwrap_or_default();
+            let needed = locations(path).unwrap_or_default();
             needed.iter().any(|location| same_file_name(location, name))
         })?;
         let reason = format!("`{}` refers to this file: it is not replaced", user.display());
@@ -263,7 +262,7 @@ impl<'c> Job<'c> {
         let kept = |location: &String| {
             self.saved.files.iter().any(|file| same_file_name(&file.name, location))
         };
-        let old = locations(&self.path(), self.container.mmap).unwrap_or_default();
+        let old = locations(&self.path()).unwrap_or_default();
         let left = old.into_iter().filter(|location| !kept(location));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
         left.map(|location| self.directory.join(location)).filter(|path| path.is_file()).collect()
@@ -294,31 +293,6 @@ fn target(path: &Path) -> Result<(PathBuf, String)> {
         return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));
     }
     Ok((directory, name.to_owned()))
-}
-
-/// The other models of a folder.
-pub(crate) fn neighbours(directory: &Path, model_name: &str) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let paths: BTreeSet<_> = entries.map(|entry| entry.path()).collect();
-    paths.into_iter().filter(move |path| {
-        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
-            && path.file_name().is_some_and(|name| *name != *model_name)
-    })
-}
-
-/// The files that the model at `path` refers to; an error when it is not a model.
-pub(crate) fn locations(path: &Path, mmap: MmapChoice) -> Result<BTreeSet<String>> {
-    let model = decode_model(&open_model(path, mmap)?, 100)?;
-    let mut locations = BTreeSet::new();
-    traversal::tensors(&model, |_, tensor| {
-        if is_external(tensor)
-            && let Ok(data) = ExternalData::parse(tensor)
-        {
-            locations.insert(without_dots(&data.location));
-        }
-        Ok(())
-    })?;
-    Ok(locations)
 }
 
 /// A length in bytes as people say it: `140 GB`, in powers of 1000.

@@ -21,7 +21,8 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::thread;
 
-pub use self::field::{Field, FieldInfo, Number, Value};
+pub(crate) use self::field::Number;
+pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{one_size, write_one};
 pub use self::packed::Packed;
 pub use self::rare::Rare;

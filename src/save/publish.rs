@@ -60,13 +60,9 @@ impl Staging {
         if self.sync {
             sync_directory(self.folder.path())?;
         }
-        let mut renames = Renames::default();
-        if let Err((path, error)) = self.rename_all(&old, &mut renames) {
-            let undone = renames.undo();
-            if undone.is_err() {
-                return Err(self.keep(&path, &error));
-            }
-            return Err(Error::io(path, error));
+        if let Err(failure) = rename_all(self.renames(&old)) {
+            let Failure { path, error, undone } = failure;
+            return Err(if undone { Error::io(path, error) } else { self.keep(&path, &error) });
         }
         if self.sync {
             sync_directory(&self.directory)?;
@@ -76,16 +72,15 @@ impl Staging {
         Ok(())
     }
 
-    fn rename_all(&self, old: &Path, renames: &mut Renames) -> Result<(), (PathBuf, io::Error)> {
-        let replaced = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
+    /// The renames that publish the files, in order. After any number of them there is the old
+    /// model with its weights, no model, or the new model with its weights.
+    fn renames(&self, old: &Path) -> Vec<(PathBuf, PathBuf)> {
+        let replaced = |name: &&String| self.directory.join(name).symlink_metadata().is_ok();
         // The old model goes first and the new one comes last.
-        for name in self.names.iter().rev().filter(|name| replaced(name)) {
-            renames.rename(self.directory.join(name), old.join(name))?;
-        }
-        for name in &self.names {
-            renames.rename(self.folder.path().join(name), self.directory.join(name))?;
-        }
-        Ok(())
+        let away = self.names.iter().rev().filter(replaced);
+        let away = away.map(|name| (self.directory.join(name), old.join(name)));
+        let staged = |name| (self.folder.path().join(name), self.directory.join(name));
+        away.chain(self.names.iter().map(staged)).collect()
     }
 
     /// Leaves the staging folder in place and says so: it holds what could not be put back.
@@ -96,20 +91,23 @@ impl Staging {
     }
 }
 
-/// Renames done so far, to be undone when a later one fails.
-#[derive(Default)]
-struct Renames(Vec<(PathBuf, PathBuf)>);
+/// A rename that failed, and whether those before it could be undone.
+struct Failure {
+    path: PathBuf,
+    error: io::Error,
+    undone: bool,
+}
 
-impl Renames {
-    fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), (PathBuf, io::Error)> {
-        fs::rename(&from, &to).map_err(|e| (to.clone(), e))?;
-        self.0.push((from, to));
-        Ok(())
+fn rename_all(renames: Vec<(PathBuf, PathBuf)>) -> Result<(), Failure> {
+    let mut done: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for (from, to) in renames {
+        if let Err(error) = fs::rename(&from, &to) {
+            let undone = done.into_iter().rev().try_for_each(|(from, to)| fs::rename(to, from));
+            return Err(Failure { path: to, error, undone: undone.is_ok() });
+        }
+        done.push((from, to));
     }
-
-    fn undo(self) -> io::Result<()> {
-        self.0.into_iter().rev().try_for_each(|(from, to)| fs::rename(to, from))
-    }
+    Ok(())
 }
 
 /// Makes the names in `directory` durable. Windows has no such call and needs none.
@@ -172,6 +170,38 @@ mod tests {
         let error = staging.publish().unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("a.data", "old"), ("m.onnx", "old")]));
+    }
+
+    #[test]
+    fn a_crash_after_any_rename_never_pairs_an_old_model_with_new_weights() {
+        for crash_after in 0..=4 {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("m.onnx"), "old").unwrap();
+            fs::write(dir.path().join("m.onnx.data"), "old").unwrap();
+            let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
+            write("m.onnx.data", &mut staging);
+            write("m.onnx", &mut staging);
+            let old = staging.folder.path().join("old");
+            fs::create_dir(&old).unwrap();
+            let renames = staging.renames(&old);
+            assert_eq!(renames.len(), 4);
+            rename_all(renames.into_iter().take(crash_after).collect())
+                .map_err(|f| f.error)
+                .unwrap();
+            let folder = staging.folder.keep();
+            let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
+            match (read("m.onnx").as_deref(), read("m.onnx.data").as_deref()) {
+                (Some("old"), Some("old")) => assert_eq!(crash_after, 0),
+                (Some("new"), Some("new")) => assert_eq!(crash_after, 4),
+                (None, _) => {
+                    assert_eq!(
+                        listing(&old).len() + listing(dir.path()).len() + listing(&folder).len(),
+                        6
+                    );
+                }
+                pair => panic!("after {crash_after} renames: {pair:?}"),
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! shown as bytes and nothing is copied. On a big-endian host the scalars are reversed in a copy.
 //! Nothing here knows shapes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
@@ -35,7 +34,7 @@ pub(crate) fn values_to_buffer<T: Element>(values: Vec<T>) -> Buffer {
 
 /// The memory of `T`s as little-endian bytes: the same buffer on a little-endian host.
 pub(crate) fn little_endian<T: Element>(memory: Buffer) -> Buffer {
-    if cfg!(target_endian = "little") {
+    if cfg!(target_endian = "little") || T::SCALAR_BYTES == 1 {
         return memory;
     }
     let mut bytes = memory.to_vec();
@@ -66,12 +65,6 @@ pub(crate) fn copy_elements<T: Element>(bytes: &[u8]) -> Option<Vec<T>> {
 fn reverse_scalars(bytes: &mut [u8], width: usize) {
     if width > 1 {
         bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-    }
-}
-
-impl<T> fmt::Debug for Values<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Values").field("len", &self.0.len()).finish()
     }
 }
 

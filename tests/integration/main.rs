@@ -12,8 +12,11 @@
 
 mod floors;
 mod hostile_files;
+mod imports;
+mod properties;
 mod real_models;
 mod save_and_load;
 mod shape_operands;
 mod support;
+mod tensors;
 mod traversal;

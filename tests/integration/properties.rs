@@ -1,0 +1,79 @@
+//! Any set of tensors comes back, from any layout, at any alignment.
+
+use onnx_container::proto::TensorProto;
+use onnx_container::{
+    Alignment, Buffer, Container, DataType, ExternalizeOptions, SaveOptions, Tensor, WeightFiles,
+};
+use proptest::prelude::*;
+
+use crate::support::{all_bytes, both_choices, graph, model};
+
+/// A tensor of any type with a fixed width, and any bytes.
+fn tensor() -> impl Strategy<Value = Tensor> {
+    let dtypes: Vec<_> =
+        DataType::ALL.iter().copied().filter(|d| d.bit_width().is_some()).collect();
+    let dims = prop::collection::vec(0_i64..7, 0..4);
+    (prop::sample::select(dtypes), dims).prop_flat_map(|(dtype, dims)| {
+        let len = dtype.byte_len(&dims).unwrap() as usize;
+        prop::collection::vec(any::<u8>(), len)
+            .prop_map(move |bytes| Tensor::new(dtype, dims.clone(), Buffer::from(bytes)).unwrap())
+    })
+}
+
+fn options() -> impl Strategy<Value = SaveOptions> {
+    let files = [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded];
+    (prop::sample::select(files.to_vec()), 0..17_u32, 0..17_u32).prop_map(
+        |(files, small, large)| {
+            let alignment = |shift| Alignment::new(1_u64 << shift).unwrap();
+            SaveOptions::from(files)
+                .alignment(alignment(small))
+                .alignment_large(alignment(large))
+                .sync(false)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_container_comes_back(
+        tensors in prop::collection::vec((tensor(), 0..3_usize), 0..12),
+        options in options(),
+        min_bytes in 0..64_u64,
+    ) {
+        // Names repeat, so that handles and files have to be told apart.
+        let named = tensors.iter().map(|(tensor, name)| tensor.to_proto(["w", "W", "a/b"][*name]));
+        let model = model(graph(named.collect(), vec![]));
+        let mut container = Container::new(model.clone());
+        container.externalize(ExternalizeOptions::from(min_bytes).all_tensors(true)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let saved = container.save(&path, options).unwrap();
+        for mmap in both_choices() {
+            let loaded = Container::load(&path, mmap).unwrap();
+            prop_assert_eq!(all_bytes(&loaded), all_bytes(&container));
+            let mut embedded = loaded.embed().unwrap();
+            drop_empty_raw_data(&mut embedded.graph.as_mut().unwrap().initializer);
+            let mut original = model.clone();
+            drop_empty_raw_data(&mut original.graph.as_mut().unwrap().initializer);
+            prop_assert_eq!(embedded, original);
+        }
+        prop_assert!(onnx_container::check_model(&path, both_choices()[0]).unwrap().iter().all(
+            |finding| finding.severity == onnx_container::Severity::Advice
+        ));
+        prop_assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), saved.files.len());
+    }
+
+    #[test]
+    fn any_bytes_are_a_model_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Container::load_bytes(bytes, onnx_container::LoadOptions::new());
+    }
+}
+
+/// Empty tensors may carry an empty `raw_data` or none.
+fn drop_empty_raw_data(tensors: &mut [TensorProto]) {
+    for tensor in tensors {
+        tensor.raw_data = tensor.raw_data.take().filter(|raw| !raw.is_empty());
+    }
+}

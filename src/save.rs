@@ -9,6 +9,8 @@ mod plan;
 mod publish;
 mod write;
 
+use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) use neighbours::{locations, neighbours};
@@ -213,6 +215,7 @@ impl<'c> Job<'c> {
 
     /// Refuses targets that are not files, that may not be replaced, or that others need.
     fn check_target(&self) -> Result<()> {
+        let taken = LazyCell::new(|| self.taken());
         let mut errors = Vec::new();
         for file in &self.saved.files {
             let path = self.directory.join(&file.name);
@@ -222,22 +225,30 @@ impl<'c> Job<'c> {
                 errors.push(error.with_path(path));
             } else if !self.options.overwrite {
                 errors.push(Error::new(ErrorKind::AlreadyExists, "exists already").with_path(path));
-            } else if file.name != self.model_name {
-                errors.extend(self.neighbour_of(&file.name));
+            } else if let Some(reason) = taken.get(&file.name.to_lowercase()) {
+                errors.push(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
             }
         }
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// An error when another model of the folder refers to the file `name`.
-    fn neighbour_of(&self, name: &str) -> Option<Error> {
-        let mut neighbours = neighbours(&self.directory, &self.model_name);
-        let user = neighbours.find(|path| {
-            let needed = locations(path).unwrap_or_default();
-            needed.iter().any(|location| same_file_name(location, name))
-        })?;
-        let reason = format!("`{}` refers to this file: it is not replaced", user.display());
-        Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(self.directory.join(name)))
+    /// Why a file that another model of the folder is, or refers to, is not replaced: by its name
+    /// in lower case.
+    fn taken(&self) -> HashMap<String, String> {
+        let mut taken = HashMap::new();
+        for path in neighbours(&self.directory, &self.model_name) {
+            for location in locations(&path).unwrap_or_default() {
+                let reason =
+                    format!("`{}` refers to this file: it is not replaced", path.display());
+                taken.insert(location.to_lowercase(), reason);
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.to_lowercase() != self.model_name.to_lowercase() {
+                let reason = "another model: it is not replaced by weights".to_owned();
+                taken.insert(name.to_lowercase(), reason);
+            }
+        }
+        taken
     }
 
     #[cfg(unix)]

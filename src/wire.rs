@@ -114,7 +114,8 @@ pub trait Message: Default + Send + Sync + 'static {
 
     #[doc(hidden)]
     fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        while let Some(tag) = reader.tag()? {
+        while !reader.at_end() {
+            let tag = reader.tag()?;
             if !self.merge_record(tag, reader)? {
                 reader.skip(tag)?;
                 self.unknown_mut().push(reader.record()?);

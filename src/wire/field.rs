@@ -69,13 +69,22 @@ pub trait Value: Sized {
     }
 }
 
-/// Makes room for exactly the records that follow, so that most lists are allocated once and waste
-/// nothing. Never for less than what is there already: records of many lists may alternate.
+/// Makes room for the records that follow, so that most lists are allocated once.
 #[inline]
 fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
     if list.len() == list.capacity() {
-        let run = reader.run(T::WIRE);
-        list.reserve_exact(run.count.max(list.len()));
+        reserve(list, reader.run(T::WIRE).count);
+    }
+}
+
+/// Makes room for exactly `count` more, so that nothing is wasted; but never for less than what is
+/// there already, because records of several lists may alternate.
+#[inline]
+pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) {
+    if list.capacity() == 0 {
+        *list = Vec::with_capacity(count);
+    } else if list.capacity() - list.len() < count {
+        list.reserve_exact(count.max(list.len()));
     }
 }
 
@@ -227,7 +236,7 @@ macro_rules! delimited {
 
             #[inline]
             fn size(&self, _sizes: &mut Sizes) -> u64 {
-                let len = AsRef::<[u8]>::as_ref(self).len() as u64;
+                let len = self.span() as u64;
                 varint_size(len) + len
             }
 
@@ -346,19 +355,13 @@ impl<T: Value> Field for Vec<T> {
         if wire == T::WIRE {
             return T::append(self, reader);
         }
-        reader.inside(|reader| {
-            let count = T::count_packed(reader.rest());
-            // Exactly for one record, and not again and again for many small ones.
-            if self.is_empty() {
-                self.reserve_exact(count)
-            } else {
-                self.reserve(count)
-            }
-            while !reader.at_end() {
-                self.push(T::read(reader)?);
-            }
-            Ok(())
-        })
+        let outer = reader.enter()?;
+        reserve(self, T::count_packed(reader.rest()));
+        while !reader.at_end() {
+            self.push(T::read(reader)?);
+        }
+        reader.leave(outer);
+        Ok(())
     }
 
     #[inline]

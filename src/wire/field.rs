@@ -69,11 +69,14 @@ pub trait Value: Sized {
     }
 }
 
+/// How many bytes of records are counted before they are read: what stays in the cache.
+pub(super) const LOOK_AHEAD: usize = 256 << 10;
+
 /// Makes room for the records that follow, so that most lists are allocated once.
 #[inline]
 fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
     if list.len() == list.capacity() {
-        reserve(list, reader.run(T::WIRE).count);
+        reserve(list, reader.run(T::WIRE, LOOK_AHEAD).count);
     }
 }
 

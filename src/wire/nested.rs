@@ -29,9 +29,9 @@ where
     M: Message + Value,
 {
     if list.len() == list.capacity() {
-        let run = reader.run(Wire::Len);
-        if let Some(threads) = reader.threads_for(run) {
-            return parallel::append(list, reader, run, threads);
+        let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
+        if parallel::pays(run, reader.threads()) {
+            return parallel::append(list, reader, run);
         }
         field::reserve(list, run.count);
     }

@@ -63,11 +63,14 @@ pub struct Reader<'a> {
     threads: usize,
 }
 
-/// Records of one field that lie one behind the other.
-#[derive(Debug, Clone, Copy)]
+/// Records of one field that lie one behind the other, from a value on.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) count: usize,
+    /// Up to the end of the last value.
     pub(super) bytes: usize,
+    /// Whether a further such record follows.
+    pub(super) more: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -268,20 +271,20 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The records with the same tag from the one on whose tag was just read; what is malformed is
-    /// not counted, and left to the reading to find.
+    /// The records with the same tag from the one on whose tag was just read, `limit` bytes or a
+    /// little more; what is malformed is not counted, and left to the reading to find.
     #[inline]
-    pub(super) fn run(&self, wire: Wire) -> Run {
+    pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
         let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
         let mut probe = Self { ..*self };
-        let mut run = Run { count: 0, bytes: 0 };
+        let mut run = Run::default();
         while probe.skip_value(wire).is_ok() {
-            run = Run { count: run.count + 1, bytes: probe.at - self.at };
-            let again = match tag {
+            let more = match tag {
                 [byte] => probe.rest().first() == Some(byte),
                 _ => probe.rest().starts_with(tag),
             };
-            if !again {
+            run = Run { count: run.count + 1, bytes: probe.at - self.at, more };
+            if !more || run.bytes >= limit {
                 break;
             }
             probe.at += tag.len();
@@ -289,11 +292,19 @@ impl<'a> Reader<'a> {
         run
     }
 
-    /// How many threads to read a run of messages with, when it is worth more than one. A large
-    /// message counts little: it is large for its payload, which is not read.
-    pub(super) fn threads_for(&self, run: Run) -> Option<usize> {
-        let work = run.bytes.min(run.count.saturating_mul(4096));
-        Some(self.threads).filter(|threads| *threads > 1 && work >= 4 << 20)
+    /// Goes on behind a run, and behind the next tag if there are more such records.
+    pub(super) fn pass(&mut self, run: Run) {
+        let tag = self.at - self.record;
+        self.at += run.bytes;
+        if run.more {
+            self.record = self.at;
+            self.at += tag;
+        }
+    }
+
+    /// How many threads there may be.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
     }
 
     /// A reader at the same place that works alone, on slices of `fork`.

@@ -17,6 +17,7 @@ mod text;
 mod unknown;
 mod writer;
 
+use std::fmt::Debug;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::thread;
@@ -46,7 +47,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// assert_eq!(TensorProto::decode(&Buffer::from(bytes))?, tensor);
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
-pub trait Message: Default + Send + Sync + 'static {
+pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     #[doc(hidden)]
     const NAME: &'static str;
     #[doc(hidden)]

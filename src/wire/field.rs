@@ -26,6 +26,10 @@ pub struct FieldInfo {
 
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
+        let name = match name.as_bytes() {
+            [b'r', b'#', ..] => name.split_at(2).1,
+            _ => name,
+        };
         Self { number, name, kind: F::KIND, label: F::LABEL, packed: F::PACKED }
     }
 }

@@ -22,6 +22,8 @@ SHARED = ROOT.parent / "shared"
 NODE_TESTS = MODELS / "onnx" / "onnx" / "backend" / "test" / "data"
 WORKERS = int(os.environ.get("ONNX_CONTAINER_JOBS", "2"))
 
+FAILED = []
+
 VALUE_FIELDS = (
     "raw_data",
     "float_data",
@@ -174,7 +176,7 @@ def _attempt(case):
 
 
 def run_all(title: str, function, cases: list[tuple], workers: int = WORKERS) -> list:
-    """Run function(*case) for every case, a few at a time; exit 1 after the last if one failed."""
+    """Run function(*case) for every case, a few at a time; what each returned, None where it failed."""
     with concurrent.futures.ProcessPoolExecutor(workers) as pool:
         outcomes = list(pool.map(_attempt, [(function, case) for case in cases]))
     failed = [(case, problem) for case, (problem, _) in zip(cases, outcomes) if problem]
@@ -182,6 +184,10 @@ def run_all(title: str, function, cases: list[tuple], workers: int = WORKERS) ->
         print(f"FAILED {title} {' '.join(map(str, case))}\n    {problem.strip()}", file=sys.stderr)
     print(f"{title}: {len(cases) - len(failed)} of {len(cases)} passed")
     sys.stdout.flush()
-    if failed:
-        raise SystemExit(1)
+    FAILED.extend(failed)
     return [result for _, result in outcomes]
+
+
+def finish() -> None:
+    """End a driver: exit 1 if any case failed."""
+    raise SystemExit(1 if FAILED else 0)

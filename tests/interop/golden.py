@@ -247,6 +247,7 @@ def main() -> None:
     names = sys.argv[1:]
     common.run_all("malformed data", case, [(name,) for name in CASES if not names or name in names])
     common.run_all("files of another kind", stand_in, [(name,) for name in STAND_INS if not names or name in names])
+    common.finish()
 
 
 if __name__ == "__main__":

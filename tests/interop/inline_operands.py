@@ -152,6 +152,7 @@ def main() -> None:
     tried = table(common.run_all("operands that stay inline", operand, cases()))
     missing = {name: spots - tried.get(name, set()) for name, spots in KNOWN.items() if spots - tried.get(name, set())}
     assert not missing, f"no model to try these on: {missing}"
+    common.finish()
 
 
 if __name__ == "__main__":

@@ -253,6 +253,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         layer_models()
         common.run_all("node models", node_model, [(path,) for path in corpus.node_models()])
+    common.finish()
 
 
 if __name__ == "__main__":

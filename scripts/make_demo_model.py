@@ -36,7 +36,9 @@ def weight(name: str, *shape: int, dtype=np.float32) -> TensorProto:
 
 def constant(name: str, values, dtype=np.int64):
     """A Constant node that holds a tensor."""
-    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, dtype), f"{name}_value"))
+    return helper.make_node(
+        "Constant", [], [name], value=numpy_helper.from_array(np.array(values, dtype), f"{name}_value")
+    )
 
 
 def node(operator: str, inputs: str, outputs: str, domain: str = "", **attributes):
@@ -123,7 +125,10 @@ def attention(layer: int) -> tuple[list, list]:
     """Self-attention: the shape of its Reshapes is an initializer of all layers."""
     at = f"layer{layer}"
     tensors = [weight(f"{at}.qkv", WIDTH, 3 * WIDTH), weight(f"{at}.projection", WIDTH, WIDTH)]
-    nodes = [node("MatMul", f"{at}.normed {at}.qkv", f"{at}.mixed"), node("Split", f"{at}.mixed thirds", f"{at}.q {at}.k {at}.v", axis=2)]
+    nodes = [
+        node("MatMul", f"{at}.normed {at}.qkv", f"{at}.mixed"),
+        node("Split", f"{at}.mixed thirds", f"{at}.q {at}.k {at}.v", axis=2),
+    ]
     for part, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
         nodes.append(node("Reshape", f"{at}.{part} heads", f"{at}.{part}_split"))
         nodes.append(node("Transpose", f"{at}.{part}_split", f"{at}.{part}_heads", perm=order))
@@ -163,7 +168,10 @@ def head() -> tuple[list, list]:
     kept = branch("kept", [node("Identity", "turned", "kept_result")], [])
     careful = branch(
         "careful",
-        [node("MatMul", "hidden_2 turn", "turned"), node("If", "careful", "careful_result", then_branch=inner, else_branch=kept)],
+        [
+            node("MatMul", "hidden_2 turn", "turned"),
+            node("If", "careful", "careful_result", then_branch=inner, else_branch=kept),
+        ],
         [weight("turn", WIDTH, WIDTH)],
     )
     quick = branch("quick", [node("Mul", "hidden_2 quick_scale", "quick_result")], [weight("quick_scale", WIDTH)])
@@ -181,7 +189,9 @@ def head() -> tuple[list, list]:
         node("ArgMax", "logits", "best_index", axis=-1, keepdims=0),
         node("Gather", "words best_index", "best"),
     ]
-    words = helper.make_tensor("words", TensorProto.STRING, [VOCABULARY], [f"token-{n:03}".encode() for n in range(VOCABULARY)])
+    words = helper.make_tensor(
+        "words", TensorProto.STRING, [VOCABULARY], [f"token-{n:03}".encode() for n in range(VOCABULARY)]
+    )
     return nodes, [words]
 
 

@@ -50,7 +50,9 @@ RATE = {"sr": 16000}
 
 # Below .models/: path -> how to run it.
 FROM_PYPI = {
-    "basic-pitch/basic_pitch/saved_models/icassp_2022/nmp.onnx": {"shapes": {"serving_default_input_2:0": (1, 43844, 1)}},
+    "basic-pitch/basic_pitch/saved_models/icassp_2022/nmp.onnx": {
+        "shapes": {"serving_default_input_2:0": (1, 43844, 1)}
+    },
     "ddddocr/ddddocr/common.onnx": {"shapes": {"input1": (1, 1, 64, 128)}},
     "ddddocr/ddddocr/common_det.onnx": {},
     "ddddocr/ddddocr/common_old.onnx": {"shapes": {"input1": (1, 1, 64, 128)}},

@@ -5,6 +5,7 @@ original, the checker to pass what it passed, onnx_ir to read the same tensors, 
 say the same as before in everything but where tensors lie.
 """
 
+import itertools
 import json
 import logging
 import pathlib
@@ -87,7 +88,7 @@ def assert_alignment(path: pathlib.Path) -> None:
         for offset, length in spans:
             assert offset % (4096 if length > 1 << 20 else 256) == 0, f"{location}: {length} bytes at {offset}"
         ends = sorted(spans)
-        for (offset, length), (following, _) in zip(ends, ends[1:]):
+        for (offset, length), (following, _) in itertools.pairwise(ends):
             assert offset + length <= following, f"{location}: overlap at {following}"
 
 

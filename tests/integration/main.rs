@@ -1,4 +1,4 @@
-//! The integration tests: one binary, one module for each subject.
+//! The crate as its users see it, one file for each subject.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -10,9 +10,12 @@
     clippy::cast_possible_wrap
 )]
 
+mod descriptor;
 mod floors;
 mod hostile_files;
 mod imports;
+mod interop;
+mod large_messages;
 mod properties;
 mod real_models;
 mod save_and_load;
@@ -20,3 +23,5 @@ mod shape_operands;
 mod support;
 mod tensors;
 mod traversal;
+mod wire_cases;
+mod wire_properties;

@@ -9,8 +9,7 @@ mod plan;
 mod publish;
 mod write;
 
-use std::cell::LazyCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) use neighbours::{locations, neighbours};
@@ -215,40 +214,52 @@ impl<'c> Job<'c> {
 
     /// Refuses targets that are not files, that may not be replaced, or that others need.
     fn check_target(&self) -> Result<()> {
-        let taken = LazyCell::new(|| self.taken());
-        let mut errors = Vec::new();
-        for file in &self.saved.files {
-            let path = self.directory.join(&file.name);
-            let Ok(meta) = path.symlink_metadata() else { continue };
-            if !meta.is_file() && !meta.is_symlink() {
-                let error = Error::new(ErrorKind::UnsafePath, "not a regular file: not replaced");
-                errors.push(error.with_path(path));
-            } else if !self.options.overwrite {
-                errors.push(Error::new(ErrorKind::AlreadyExists, "exists already").with_path(path));
-            } else if let Some(reason) = taken.get(&file.name.to_lowercase()) {
-                errors.push(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
-            }
+        let there = |file: &&SavedFile| self.directory.join(&file.name).symlink_metadata().is_ok();
+        let replaced: Vec<_> = self.saved.files.iter().filter(there).collect();
+        if replaced.is_empty() {
+            return Ok(());
         }
-        Error::join(errors).map_or(Ok(()), Err)
+        let needed = self.needed_by_others();
+        let errors =
+            replaced.into_iter().filter_map(|file| self.replace(&file.name, &needed).err());
+        Error::join(errors.collect()).map_or(Ok(()), Err)
     }
 
-    /// Why a file that another model of the folder is, or refers to, is not replaced: by its name
-    /// in lower case.
-    fn taken(&self) -> HashMap<String, String> {
-        let mut taken = HashMap::new();
-        for path in neighbours(&self.directory, &self.model_name) {
-            for location in locations(&path).unwrap_or_default() {
+    /// Whether the file `name`, which exists, may be replaced.
+    fn replace(&self, name: &str, needed: &BTreeMap<String, PathBuf>) -> Result<()> {
+        let path = self.directory.join(name);
+        let refuse = |kind, reason: String| Err(Error::new(kind, reason).with_path(&path));
+        let meta = path.symlink_metadata().map_err(|e| Error::io(&path, e))?;
+        if !meta.is_file() && !meta.is_symlink() {
+            return refuse(ErrorKind::UnsafePath, "not a regular file: not replaced".into());
+        }
+        if !self.options.overwrite {
+            return refuse(ErrorKind::AlreadyExists, "exists already".into());
+        }
+        if name != self.model_name && name.to_lowercase().ends_with(".onnx") {
+            let reason = "another model: it is not replaced by weights";
+            return refuse(ErrorKind::AlreadyExists, reason.into());
+        }
+        match needed.get(&name.to_lowercase()) {
+            Some(user) => {
                 let reason =
-                    format!("`{}` refers to this file: it is not replaced", path.display());
-                taken.insert(location.to_lowercase(), reason);
+                    format!("`{}` refers to this file: it is not replaced", user.display());
+                refuse(ErrorKind::AlreadyExists, reason)
             }
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.to_lowercase() != self.model_name.to_lowercase() {
-                let reason = "another model: it is not replaced by weights".to_owned();
-                taken.insert(name.to_lowercase(), reason);
+            None => Ok(()),
+        }
+    }
+
+    /// The files that other models of the folder refer to, in lower case, with one such model.
+    fn needed_by_others(&self) -> BTreeMap<String, PathBuf> {
+        let mut needed = BTreeMap::new();
+        for model in neighbours(&self.directory, &self.model_name) {
+            // What is not a model refers to nothing.
+            for location in locations(&model).unwrap_or_default() {
+                needed.insert(location.to_lowercase(), model.clone());
             }
         }
-        taken
+        needed
     }
 
     #[cfg(unix)]

@@ -53,6 +53,8 @@ pub struct Report<'a> {
     files: Vec<Written>,
     bytes: u64,
     unused: Vec<String>,
+    /// Free on the target's file system before, where it says.
+    free_bytes: Option<u64>,
     left_behind: Vec<PathBuf>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +106,7 @@ impl<'a> Report<'a> {
                 .map(|file| Written { path: folder.join(&file.name), bytes: file.bytes })
                 .collect(),
             bytes: saved.bytes,
+            free_bytes: saved.free_bytes,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             left_behind: saved.left_behind.iter().map(|path| tidy(path)).collect(),
             warnings: container.warnings().iter().map(ToString::to_string).collect(),
@@ -123,7 +126,7 @@ impl<'a> Report<'a> {
         self.print_files(out)?;
         self.print_left(out)?;
         if self.dry_run {
-            out.line("dry run   nothing was written")?;
+            self.print_dry_run(out)?;
         }
         self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))
     }
@@ -161,6 +164,14 @@ impl<'a> Report<'a> {
         // The model comes first here: it is what one looks for.
         let files = self.files.iter().rev();
         self.list(files.map(|file| format!("{:>12}  {}", file.bytes, file.path.display())), out)
+    }
+
+    fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
+        if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
+            let (needed, free) = (human(self.bytes), human(free));
+            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
+        }
+        out.line("dry run   nothing was written")
     }
 
     fn print_left(&self, out: &mut Output) -> io::Result<()> {

@@ -19,12 +19,6 @@ fn wrong_usage_is_exit_code_2() {
         &["pack", "m.onnx", "a.onnx", "--align", "0"],
         &["pack", "m.onnx", "a.onnx", "--align-large", "4095"],
         &["pack", "m.onnx", "a.onnx", "--verify", "--dry-run"],
-        &["split", "m.onnx", "a.onnx", "--data-name", "w"],
-        &["embed", "m.onnx", "a.onnx", "--data-name", "w"],
-        &["embed", "m.onnx", "a.onnx", "--min-bytes", "1"],
-        &["embed", "m.onnx", "a.onnx", "--align", "64"],
-        &["embed", "m.onnx", "a.onnx", "--align-large", "64"],
-        &["embed", "m.onnx", "a.onnx", "--all-tensors"],
         &["check"],
         &["check", "m.onnx", "--top", "1"],
         &["inspect", "m.onnx", "--top", "x"],
@@ -34,6 +28,18 @@ fn wrong_usage_is_exit_code_2() {
         assert_eq!(folder.run(args).code(), 2, "{args:?}");
     }
     assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+#[test]
+fn the_three_that_write_take_the_same_options() {
+    let folder = Folder::with_model();
+    let options = "--min-bytes 0 --align 64 --align-large 128 --data-name w --all-tensors --no-sync \
+                   --no-mmap --no-clobber --allow-over-2gib";
+    for command in ["pack", "split", "embed"] {
+        let out = format!("{command}.onnx");
+        let args = [command, "m.onnx", &out].into_iter().chain(options.split_whitespace());
+        folder.run(&args.collect::<Vec<_>>()).done();
+    }
 }
 
 #[test]

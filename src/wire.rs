@@ -118,8 +118,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         while !reader.at_end() {
             let tag = reader.tag()?;
             if !self.merge_record(tag, reader)? {
-                reader.skip(tag)?;
-                self.unknown_mut().push(reader.record()?);
+                self.unknown_mut().push(reader.unknown(tag)?);
             }
         }
         Ok(())

@@ -249,9 +249,7 @@ macro_rules! delimited {
 
             #[inline]
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
-                let bytes: &[u8] = self.as_ref();
-                writer.varint(bytes.len() as u64);
-                writer.bytes(bytes)
+                writer.delimited(self.as_ref())
             }
         }
     )*};

@@ -115,6 +115,13 @@ impl<'a> Writer<'a> {
         push_varint(&mut self.buf, value);
     }
 
+    /// A length and that many bytes.
+    #[inline]
+    pub(super) fn delimited(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.varint(bytes.len() as u64);
+        self.bytes(bytes)
+    }
+
     /// A few bytes.
     #[inline]
     pub(super) fn small(&mut self, bytes: &[u8]) {
@@ -128,11 +135,17 @@ impl<'a> Writer<'a> {
             self.buf.extend_from_slice(bytes);
             return Ok(());
         }
+        self.direct(bytes)
+    }
+
+    #[cold]
+    fn direct(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.handed += bytes.len() as u64;
         self.out.write_all(bytes)
     }
 
+    #[cold]
     fn flush(&mut self) -> io::Result<()> {
         self.handed += self.buf.len() as u64;
         let done = self.out.write_all(&self.buf);

@@ -254,7 +254,7 @@ fn nesting_is_limited() {
         deep(300).len() as u64
     );
 
-    let groups = |n: usize| [vec![0xab, 6].repeat(n), vec![0xac, 6].repeat(n)].concat();
+    let groups = |n: usize| [[0xab, 6].repeat(n), [0xac, 6].repeat(n)].concat();
     assert_eq!(again::<GraphProto>(groups(100)).unwrap(), groups(100));
     assert!(again::<GraphProto>(groups(101)).is_err());
     assert!(again::<GraphProto>(groups(50_000)).is_err());

@@ -31,7 +31,7 @@ where
     if list.len() == list.capacity() {
         let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
         if parallel::pays(run, reader.threads()) {
-            return parallel::append(list, reader, run);
+            return parallel::append(list, reader);
         }
         field::reserve(list, run.count);
     }

@@ -11,6 +11,7 @@
 )]
 
 mod floors;
+mod format_page;
 mod hostile_files;
 mod imports;
 mod properties;

@@ -110,6 +110,7 @@ impl Buffer {
 
     /// The part of this buffer in `range` (bytes), sharing its owner; `None` when the range is not
     /// inside the buffer.
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Option<Self> {
         let from = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -119,12 +120,18 @@ impl Buffer {
         let to = match range.end_bound() {
             Bound::Included(end) => end.checked_add(1)?,
             Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len(),
+            Bound::Unbounded => self.span(),
         };
-        if from > to || to > self.len() {
+        if from > to || to > self.span() {
             return None;
         }
         Some(Self { root: self.root.clone(), start: self.start + from, end: self.start + to })
+    }
+
+    /// The length without a look at the owner: that of the bytes, unless the owner let go of them.
+    #[inline]
+    pub(crate) fn span(&self) -> usize {
+        self.end - self.start
     }
 
     /// The same bytes counted apart: clones of the fork do not touch this buffer's reference count,

@@ -333,6 +333,13 @@ enum Verdict {
 
 /// Integers of unknown use up to this length (bytes) are taken for shapes.
 const SMALL: u64 = 1024;
+/// Up to this length (bytes) onnxruntime was seen to merge equal integers.
+const MERGED: u64 = 64;
+
+/// Whether shapes, axes and conditions are given in this type.
+fn is_index(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Int64 | DataType::Int32 | DataType::Bool)
+}
 
 impl ExternalizeOptions {
     /// The defaults: 1024 bytes, and nothing out that mainstream readers want inline.
@@ -413,6 +420,7 @@ impl ExternalizeOptions {
         match operands.shape_use(tensor) {
             Some(ShapeUse::Operand | ShapeUse::Derived) => Some(KeepReason::ShapeOperand),
             Some(ShapeUse::Unknown) if small() => Some(KeepReason::ShapeOperand),
+            _ if is_index(dtype) && bytes <= MERGED => Some(KeepReason::SmallInteger),
             _ => None,
         }
     }
@@ -428,6 +436,8 @@ pub enum KeepReason {
     Empty,
     /// Shape inference reads it, and does not open files.
     ShapeOperand,
+    /// onnxruntime merges equal small integers of the whole graph, shape operands among them.
+    SmallInteger,
     /// `onnx.checker` refuses external sparse indices.
     SparseIndices,
     /// onnx_ir looks for a function's external tensors in the current directory.
@@ -440,6 +450,7 @@ impl fmt::Display for KeepReason {
             Self::Strings => "strings",
             Self::Empty => "empty",
             Self::ShapeOperand => "read by shape inference",
+            Self::SmallInteger => "a few integers",
             Self::SparseIndices => "sparse indices",
             Self::FunctionBody => "inside a function",
         })

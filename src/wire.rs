@@ -17,6 +17,7 @@ mod text;
 mod unknown;
 mod writer;
 
+use std::fmt::Debug;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::thread;
@@ -47,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// assert_eq!(TensorProto::decode(&Buffer::from(bytes))?, tensor);
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
-pub trait Message: Default + Send + Sync + 'static {
+pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     #[doc(hidden)]
     const NAME: &'static str;
     #[doc(hidden)]
@@ -115,7 +116,8 @@ pub trait Message: Default + Send + Sync + 'static {
 
     #[doc(hidden)]
     fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        while let Some(tag) = reader.tag()? {
+        while !reader.at_end() {
+            let tag = reader.tag()?;
             if !self.merge_record(tag, reader)? {
                 reader.skip(tag)?;
                 self.unknown_mut().push(reader.record()?);

@@ -1,3 +1,52 @@
 //! The `onnx-container` command.
+//!
+//! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
+//! 1 failure or finding, 2 usage. What a command does is in the module of its name.
 
-fn main() {}
+mod args;
+mod check;
+mod completions;
+mod failure;
+mod files;
+mod findings;
+mod inspect;
+mod mapping;
+mod needed;
+mod output;
+mod progress;
+mod write;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = Output::stdout();
+    let outcome = run(cli.command, &mut out);
+    let flushed = out.finish().map_err(Failure::from);
+    let outcome = outcome.and_then(|outcome| flushed.map(|()| outcome));
+    match outcome {
+        Ok(outcome) => outcome.into(),
+        Err(failure) => {
+            failure.print();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
+    match command {
+        Command::Pack(args) => write::pack(&args, out),
+        Command::Split(args) => write::split(&args, out),
+        Command::Embed(args) => write::embed(&args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Inspect(args) => inspect::run(&args, out),
+        Command::Files(args) => files::run(&args, out),
+        Command::Completions(args) => completions::run(&args, out),
+    }
+}

@@ -26,6 +26,10 @@ pub struct FieldInfo {
 
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
+        let name = match name.as_bytes() {
+            [b'r', b'#', ..] => name.split_at(2).1,
+            _ => name,
+        };
         Self { number, name, kind: F::KIND, label: F::LABEL, packed: F::PACKED }
     }
 }
@@ -69,13 +73,25 @@ pub trait Value: Sized {
     }
 }
 
-/// Makes room for exactly the records that follow, so that most lists are allocated once and waste
-/// nothing. Never for less than what is there already: records of many lists may alternate.
+/// How many bytes of records are counted before they are read: what stays in the cache.
+pub(super) const LOOK_AHEAD: usize = 256 << 10;
+
+/// Makes room for the records that follow, so that most lists are allocated once.
 #[inline]
 fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
     if list.len() == list.capacity() {
-        let run = reader.run(T::WIRE);
-        list.reserve_exact(run.count.max(list.len()));
+        reserve(list, reader.run(T::WIRE, LOOK_AHEAD).count);
+    }
+}
+
+/// Makes room for exactly `count` more, so that nothing is wasted; but never for less than what is
+/// there already, because records of several lists may alternate.
+#[inline]
+pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) {
+    if list.capacity() == 0 {
+        *list = Vec::with_capacity(count);
+    } else if list.capacity() - list.len() < count {
+        list.reserve_exact(count.max(list.len()));
     }
 }
 
@@ -227,7 +243,7 @@ macro_rules! delimited {
 
             #[inline]
             fn size(&self, _sizes: &mut Sizes) -> u64 {
-                let len = AsRef::<[u8]>::as_ref(self).len() as u64;
+                let len = self.span() as u64;
                 varint_size(len) + len
             }
 
@@ -346,19 +362,13 @@ impl<T: Value> Field for Vec<T> {
         if wire == T::WIRE {
             return T::append(self, reader);
         }
-        reader.inside(|reader| {
-            let count = T::count_packed(reader.rest());
-            // Exactly for one record, and not again and again for many small ones.
-            if self.is_empty() {
-                self.reserve_exact(count)
-            } else {
-                self.reserve(count)
-            }
-            while !reader.at_end() {
-                self.push(T::read(reader)?);
-            }
-            Ok(())
-        })
+        let outer = reader.enter()?;
+        reserve(self, T::count_packed(reader.rest()));
+        while !reader.at_end() {
+            self.push(T::read(reader)?);
+        }
+        reader.leave(outer);
+        Ok(())
     }
 
     #[inline]

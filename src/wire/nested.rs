@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::field::Value;
+use super::field::{self, Value};
 use super::parallel;
 use super::reader::{Reader, Wire};
 use super::writer::{Sizes, Writer, varint_size};
@@ -15,7 +15,12 @@ pub(crate) fn read<M: Message>(reader: &mut Reader<'_>) -> Result<M> {
 }
 
 pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Result<()> {
-    reader.deeper(|reader| reader.inside(|reader| message.merge_body(reader)))
+    reader.descend()?;
+    let outer = reader.enter()?;
+    message.merge_body(reader)?;
+    reader.leave(outer);
+    reader.ascend();
+    Ok(())
 }
 
 /// Appends a message; the whole run of them when it is worth several threads.
@@ -24,11 +29,11 @@ where
     M: Message + Value,
 {
     if list.len() == list.capacity() {
-        let run = reader.run(Wire::Len);
-        if let Some(threads) = reader.threads_for(run) {
-            return parallel::append(list, reader, run, threads);
+        let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
+        if parallel::pays(run, reader.threads()) {
+            return parallel::append(list, reader, run);
         }
-        list.reserve_exact(run.count.max(list.len()));
+        field::reserve(list, run.count);
     }
     list.push(M::default());
     list.last_mut().map_or(Ok(()), |message| merge(message, reader))

@@ -1,13 +1,14 @@
 //! Many messages of one list, read by several threads.
 //!
-//! The nodes of a graph lie one behind the other and do not depend on each other, so the run of
-//! them is cut into chunks. Each thread slices its own fork of the input, because one reference
+//! The nodes of a graph lie one behind the other and do not depend on each other, so runs of them
+//! are cut into chunks. Each thread slices its own fork of the input, because one reference
 //! count for all would be fought over. What comes out, an error too, is what one thread would give.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 
+use super::field;
 use super::nested;
 use super::reader::{Reader, Run, Wire};
 use super::{Message, Value};
@@ -47,30 +48,67 @@ impl<'a, M> Queue<'a, M> {
     }
 }
 
-/// Appends the `run` of messages that begins with the value `reader` is at.
+/// How many bytes of a list to look at before it is read: of a piece for all threads.
+pub(super) fn look_ahead(threads: usize) -> usize {
+    if threads > 1 { threads.saturating_mul(PIECE) } else { field::LOOK_AHEAD }
+}
+
+/// Whether a run is worth more threads than one. A large message counts little: it is large for
+/// its payload, which is not read.
+pub(super) fn pays(run: Run, threads: usize) -> bool {
+    threads > 1 && run.bytes.min(run.count.saturating_mul(4096)) >= PIECE
+}
+
+/// How much input is worth a thread.
+const PIECE: usize = 4 << 20;
+
+/// Appends all messages that follow each other, the first `run` of which begins with the value that
+/// `reader` is at. While one run is read, the next one is looked for.
 pub(super) fn append<M: Message + Value>(
     list: &mut Vec<M>,
     reader: &mut Reader<'_>,
-    run: Run,
-    threads: usize,
+    mut run: Run,
 ) -> Result<()> {
-    let before = list.len();
-    list.reserve_exact(run.count);
+    loop {
+        let next = append_run(list, reader, run)?;
+        reader.pass(run);
+        if !run.more {
+            return Ok(());
+        }
+        if next.count == 0 {
+            // The next message is malformed; reading it says how.
+            list.push(M::default());
+            return list.last_mut().map_or(Ok(()), |message| nested::merge(message, reader));
+        }
+        run = next;
+    }
+}
+
+/// Appends the messages of `run` and gives the run behind it.
+fn append_run<M: Message + Value>(list: &mut Vec<M>, reader: &Reader<'_>, run: Run) -> Result<Run> {
+    let (before, threads) = (list.len(), reader.threads());
+    field::reserve(list, run.count);
     list.resize_with(before + run.count, M::default);
     let slots = list.get_mut(before..).unwrap_or_default();
-    let (reader_there, tag_len) = (reader.clone(), reader.tag_len());
-    let stack = reader.stack();
-    let queue = Mutex::new(Queue { slots, reader: reader_there, tag_len, error: None });
-    let chunk = (run.count / (threads * 32)).max(1);
-    thread::scope(|scope| {
+    let queue = Queue { slots, reader: reader.clone(), tag_len: reader.tag_len(), error: None };
+    let (queue, chunk) = (Mutex::new(queue), (run.count / (threads * 16)).max(1));
+    let next = thread::scope(|scope| {
         for _ in 1..threads {
+            let help = || work(&queue, chunk);
             // With fewer threads than wished for, those that there are do the work.
-            let _ = Builder::new().stack_size(stack).spawn_scoped(scope, || work(&queue, chunk));
+            let _ = Builder::new().stack_size(reader.stack()).spawn_scoped(scope, help);
         }
+        let next = next_run(reader, run);
         work(&queue, chunk);
+        next
     });
-    reader.forward(run.bytes);
-    queue.into_inner().unwrap_or_else(PoisonError::into_inner).error.map_or(Ok(()), Err)
+    queue.into_inner().unwrap_or_else(PoisonError::into_inner).error.map_or(Ok(next), Err)
+}
+
+fn next_run(reader: &Reader<'_>, run: Run) -> Run {
+    let mut ahead = reader.clone();
+    ahead.pass(run);
+    if run.more { ahead.run(Wire::Len, look_ahead(reader.threads())) } else { Run::default() }
 }
 
 /// Takes chunks until there are none.

@@ -20,25 +20,32 @@ pub enum Wire {
     Fixed32,
 }
 
-/// What a record begins with.
+/// What a record begins with: the number of a field and the wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    pub number: u32,
-    pub wire: Wire,
-}
+pub struct Tag(u32);
 
 impl Tag {
-    fn new(bits: u32) -> Option<Self> {
-        let wire = match bits & 7 {
+    #[inline]
+    fn new(bits: u64) -> Option<Self> {
+        let tag = Self(u32::try_from(bits).ok()?);
+        Some(tag).filter(|tag| tag.0 & 7 < 6 && tag.number() != 0)
+    }
+
+    #[inline]
+    pub(crate) fn number(self) -> u32 {
+        self.0 >> 3
+    }
+
+    #[inline]
+    pub(crate) fn wire(self) -> Wire {
+        match self.0 & 7 {
             0 => Wire::Varint,
             1 => Wire::Fixed64,
             2 => Wire::Len,
             3 => Wire::StartGroup,
             4 => Wire::EndGroup,
-            5 => Wire::Fixed32,
-            _ => return None,
-        };
-        Some(Self { number: bits >> 3, wire }).filter(|tag| tag.number != 0)
+            _ => Wire::Fixed32,
+        }
     }
 }
 
@@ -56,11 +63,14 @@ pub struct Reader<'a> {
     threads: usize,
 }
 
-/// Records of one field that lie one behind the other.
-#[derive(Debug, Clone, Copy)]
+/// Records of one field that lie one behind the other, from a value on.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) count: usize,
+    /// Up to the end of the last value.
     pub(super) bytes: usize,
+    /// Whether a further such record follows.
+    pub(super) more: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -74,23 +84,30 @@ impl<'a> Reader<'a> {
         Self { source: None, bytes, at: 0, record: 0, levels: 0, threads: 1 }
     }
 
-    /// The next record's tag; `None` at the end of the message.
+    /// The next record's tag.
     #[inline]
-    pub(super) fn tag(&mut self) -> Result<Option<Tag>> {
-        if self.at >= self.bytes.len() {
-            return Ok(None);
-        }
+    pub(super) fn tag(&mut self) -> Result<Tag> {
         self.record = self.at;
-        self.record_tag().map(Some)
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Tag::new(u64::from(*byte)).ok_or_else(|| self.bad_tag(self.record))
+            }
+            _ => self.long_tag(),
+        }
     }
 
-    #[inline]
-    fn record_tag(&mut self) -> Result<Tag> {
+    fn long_tag(&mut self) -> Result<Tag> {
         let start = self.at;
-        let bits = self.varint()?;
+        let bits = self.long_varint()?;
         // The official parser reads five bytes of a tag at most.
-        let bits = u32::try_from(bits).ok().filter(|_| self.at - start <= 5);
-        bits.and_then(Tag::new).ok_or_else(|| error_at(start, "not a valid tag"))
+        let tag = Tag::new(bits).filter(|_| self.at - start <= 5);
+        tag.ok_or_else(|| self.bad_tag(start))
+    }
+
+    #[cold]
+    fn bad_tag(&self, at: usize) -> Error {
+        error_at(at, "not a valid tag")
     }
 
     #[inline]
@@ -120,9 +137,19 @@ impl<'a> Reader<'a> {
     /// A length that the rest of the message has room for.
     #[inline]
     fn length(&mut self) -> Result<usize> {
+        match self.rest() {
+            [byte, rest @ ..] if *byte < 0x80 && usize::from(*byte) <= rest.len() => {
+                self.at += 1;
+                Ok(usize::from(*byte))
+            }
+            _ => self.long_length(),
+        }
+    }
+
+    fn long_length(&mut self) -> Result<usize> {
         let start = self.at;
-        let declared = self.varint()?;
-        // Nor does it read more than five bytes of a length; we do where a length needs them.
+        let declared = self.long_varint()?;
+        // The official parser reads five bytes of a length at most; more only where it needs them.
         if self.at - start > 5 && declared < 1 << 35 {
             return Err(error_at(start, "length is not in its shortest form"));
         }
@@ -153,7 +180,8 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn payload(&mut self) -> Result<Buffer> {
         let len = self.length()?;
-        let start = self.advance(len)?;
+        let start = self.at;
+        self.at += len;
         self.slice_from(start)
     }
 
@@ -169,82 +197,114 @@ impl<'a> Reader<'a> {
         self.slice_from(self.record)
     }
 
-    /// Reads inside the payload of a length-delimited record.
+    /// Goes into the payload of a length-delimited record; gives what [`leave`](Self::leave) wants.
     #[inline]
-    pub(super) fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn enter(&mut self) -> Result<&'a [u8]> {
         let len = self.length()?;
         let outer = self.bytes;
         self.bytes = outer.get(..self.at + len).unwrap_or_default();
-        let value = read(self)?;
-        self.bytes = outer;
-        Ok(value)
+        Ok(outer)
     }
 
-    /// Reads one level deeper.
+    /// Goes on behind the payload that was entered.
     #[inline]
-    pub(super) fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn leave(&mut self, outer: &'a [u8]) {
+        self.bytes = outer;
+    }
+
+    /// Goes one level deeper.
+    #[inline]
+    pub(super) fn descend(&mut self) -> Result<()> {
         let levels = self.levels.checked_sub(1);
         self.levels = levels.ok_or_else(|| self.error("nested too deeply"))?;
-        let value = read(self)?;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn ascend(&mut self) {
         self.levels += 1;
-        Ok(value)
     }
 
     /// Passes over the value of a record that is no group.
+    #[inline]
     pub(super) fn skip_value(&mut self, wire: Wire) -> Result<()> {
-        self.skip(Tag { number: 0, wire })
+        match wire {
+            Wire::Len => self.skip_payload(),
+            Wire::Varint => self.varint().map(drop),
+            Wire::Fixed64 => self.advance(8).map(drop),
+            Wire::Fixed32 => self.advance(4).map(drop),
+            Wire::StartGroup | Wire::EndGroup => Err(self.error("group")),
+        }
+    }
+
+    #[inline]
+    fn skip_payload(&mut self) -> Result<()> {
+        let len = self.length()?;
+        self.at += len;
+        Ok(())
     }
 
     /// Passes over the value of a record.
     pub(super) fn skip(&mut self, tag: Tag) -> Result<()> {
-        match tag.wire {
-            Wire::Varint => self.varint().map(drop),
-            Wire::Fixed64 => self.advance(8).map(drop),
-            Wire::Fixed32 => self.advance(4).map(drop),
-            Wire::Len => {
-                let len = self.length()?;
-                self.advance(len).map(drop)
-            }
-            Wire::StartGroup => self.deeper(|reader| reader.skip_group(tag.number)),
+        match tag.wire() {
+            Wire::StartGroup => self.skip_group(tag.number()),
             Wire::EndGroup => Err(error_at(self.record, "end of a group that was not begun")),
+            wire => self.skip_value(wire),
         }
     }
 
     fn skip_group(&mut self, number: u32) -> Result<()> {
+        let begin = self.record;
+        self.descend()?;
         loop {
-            let start = self.at;
-            let tag = self.record_tag()?;
-            if tag.wire != Wire::EndGroup {
+            let tag = self.tag()?;
+            if tag.wire() != Wire::EndGroup {
                 self.skip(tag)?;
-            } else if tag.number == number {
-                return Ok(());
+            } else if tag.number() == number {
+                break;
             } else {
-                return Err(error_at(start, "end of another group"));
+                return Err(error_at(self.record, "end of another group"));
             }
         }
+        self.ascend();
+        self.record = begin;
+        Ok(())
     }
 
-    /// The records with the same tag from the one on whose tag was just read; what is malformed is
-    /// not counted, and left to the reading to find.
-    pub(super) fn run(&self, wire: Wire) -> Run {
-        let tag_bytes = self.bytes.get(self.record..self.at).unwrap_or_default();
-        let mut probe = self.clone();
-        let mut run = Run { count: 0, bytes: 0 };
+    /// The records with the same tag from the one on whose tag was just read, `limit` bytes or a
+    /// little more; what is malformed is not counted, and left to the reading to find.
+    #[inline]
+    pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
+        let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
+        let mut probe = Self { ..*self };
+        let mut run = Run::default();
         while probe.skip_value(wire).is_ok() {
-            run = Run { count: run.count + 1, bytes: probe.at - self.at };
-            if !probe.rest().starts_with(tag_bytes) {
+            let more = match tag {
+                [byte] => probe.rest().first() == Some(byte),
+                _ => probe.rest().starts_with(tag),
+            };
+            run = Run { count: run.count + 1, bytes: probe.at - self.at, more };
+            if !more || run.bytes >= limit {
                 break;
             }
-            probe.at += tag_bytes.len();
+            probe.at += tag.len();
         }
         run
     }
 
-    /// How many threads to read a run of messages with, when it is worth more than one. A large
-    /// message counts little: it is large for its payload, which is not read.
-    pub(super) fn threads_for(&self, run: Run) -> Option<usize> {
-        let work = run.bytes.min(run.count.saturating_mul(4096));
-        Some(self.threads).filter(|threads| *threads > 1 && work >= 4 << 20)
+    /// Goes on behind a run, and behind the next tag if there are more such records.
+    pub(super) fn pass(&mut self, run: Run) {
+        let tag = self.at - self.record;
+        self.at += run.bytes;
+        if run.more {
+            self.record = self.at;
+            self.at += tag;
+        }
+    }
+
+    /// How many threads there may be.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
     }
 
     /// A reader at the same place that works alone, on slices of `fork`.

@@ -77,12 +77,12 @@ macro_rules! messages {
                 reader: &mut $crate::wire::Reader<'_>,
             ) -> $crate::Result<bool> {
                 use $crate::wire::Field;
-                match tag.number {
-                    $($number if <$type as Field>::accepts(tag.wire) => {
-                        self.$field.merge(tag.wire, reader)?;
+                match tag.number() {
+                    $($number if <$type as Field>::accepts(tag.wire()) => {
+                        self.$field.merge(tag.wire(), reader)?;
                     })*
                     $(
-                        $($number1 if <$type1 as $crate::wire::Value>::WIRE == tag.wire => {
+                        $($number1 if <$type1 as $crate::wire::Value>::WIRE == tag.wire() => {
                             match &mut self.$oneof {
                                 Some($Oneof::$Member1(value)) => {
                                     $crate::wire::Value::merge(value, reader)?;
@@ -93,10 +93,10 @@ macro_rules! messages {
                                 }
                             }
                         })*
-                        $($number2 if <$type2 as Field>::accepts(tag.wire) => {
-                            self.$field2.merge(tag.wire, reader)?;
+                        $($number2 if <$type2 as Field>::accepts(tag.wire()) => {
+                            self.$field2.merge(tag.wire(), reader)?;
                         })*
-                        $($($number3 if <$type3 as $crate::wire::Value>::WIRE == tag.wire => {
+                        $($($number3 if <$type3 as $crate::wire::Value>::WIRE == tag.wire() => {
                             match &mut self.$oneof {
                                 Some($Oneof::$Member3(value)) => {
                                     $crate::wire::Value::merge(value, reader)?;

@@ -52,13 +52,21 @@ impl Str {
         self.as_bytes().is_empty()
     }
 
+    /// The length as a [`Buffer`] has it.
+    #[inline]
+    pub(crate) fn span(&self) -> usize {
+        self.0.span()
+    }
+
     /// The bytes as a buffer that shares them.
+    #[inline]
     pub fn as_buffer(&self) -> &Buffer {
         &self.0
     }
 }
 
 impl From<Buffer> for Str {
+    #[inline]
     fn from(bytes: Buffer) -> Self {
         Self(bytes)
     }
@@ -140,6 +148,7 @@ impl Borrow<[u8]> for Str {
 }
 
 impl AsRef<[u8]> for Str {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
     }

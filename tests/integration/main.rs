@@ -1,4 +1,4 @@
-//! The integration tests: one binary, one module for each subject.
+//! The crate as its users see it, one file for each subject.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -10,10 +10,13 @@
     clippy::cast_possible_wrap
 )]
 
+mod descriptor;
 mod floors;
 mod format_page;
 mod hostile_files;
 mod imports;
+mod interop;
+mod large_messages;
 mod properties;
 mod real_models;
 mod save_and_load;
@@ -21,3 +24,5 @@ mod shape_operands;
 mod support;
 mod tensors;
 mod traversal;
+mod wire_cases;
+mod wire_properties;

@@ -1,0 +1,206 @@
+//! The command line, declared once; its help is the command's manual.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use onnx_container::{Alignment, SaveOptions};
+
+/// A container for large ONNX models: weights out of the model file and back in, checked.
+#[derive(Debug, Parser)]
+#[command(name = "onnx-container", version, propagate_version = true)]
+#[command(after_help = "Exit code: 0 done, 1 failure or finding, 2 usage.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write the model with its large tensors in one file beside it
+    Pack(PackArgs),
+    /// Write the model with each large tensor in a file of its own
+    Split(SplitArgs),
+    /// Write the model as one self-contained file
+    Embed(EmbedArgs),
+    /// List everything that is wrong with a model and its weights files
+    Check(CheckArgs),
+    /// Show what is in a model, without reading its weights
+    Inspect(InspectArgs),
+    /// List the files that a model needs, the model first
+    Files(FilesArgs),
+    /// Print a completion script for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    #[command(flatten)]
+    pub write: WriteArgs,
+    #[command(flatten)]
+    pub external: ExternalArgs,
+    /// Name of the weights file, beside OUT [default: <OUT>.data]
+    #[arg(long, value_name = "NAME")]
+    pub data_name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct SplitArgs {
+    #[command(flatten)]
+    pub write: WriteArgs,
+    #[command(flatten)]
+    pub external: ExternalArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct EmbedArgs {
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+/// What every command that writes takes.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// The model to read
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// The model to write, which may be IN itself; a model that is there is replaced
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// Print the plan and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Load the result back, compare every tensor bit for bit with IN, and check it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub verify: bool,
+    /// Fail when a file would be replaced
+    #[arg(long)]
+    pub no_clobber: bool,
+    /// Do not wait until everything is on the disk
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
+    #[arg(long)]
+    pub allow_over_2gib: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+/// What the commands take that put tensors into files of their own.
+#[derive(Debug, Args)]
+pub struct ExternalArgs {
+    /// Move inline tensors of N bytes or more out of the model; K, M and G are powers of 1024
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
+    pub min_bytes: u64,
+    /// Alignment of every tensor in a packed file
+    #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
+    pub align: Alignment,
+    /// Alignment of tensors over 1 MiB, where it is the greater one
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
+    pub align_large: Alignment,
+    /// Move also what readers want inline: shape operands, sparse indices, function bodies
+    #[arg(long)]
+    pub all_tensors: bool,
+}
+
+impl ExternalArgs {
+    /// `options` with the alignments that were asked for.
+    pub fn aligned(&self, options: SaveOptions) -> SaveOptions {
+        options.alignment(self.align).alignment_large(self.align_large)
+    }
+}
+
+/// What every command that opens a model takes.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// Read files instead of mapping them: for network disks, and for files that may change
+    #[arg(long)]
+    pub no_mmap: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The model
+    pub model: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// The model
+    pub model: PathBuf,
+    /// How many tensors to list, the largest first; 0 lists all [default: 20, all with --json]
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct FilesArgs {
+    /// The model
+    pub model: PathBuf,
+    /// End each name with a NUL byte instead of a newline
+    #[arg(short = '0', long, conflicts_with = "json")]
+    pub null: bool,
+    /// Print the files as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// A number of bytes: `1024`, `16K`, `2M`, `1G`.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [(['k', 'K'], 10), (['m', 'M'], 20), (['g', 'G'], 30)];
+    let unit = units.into_iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
+    let (digits, shift) = unit.unwrap_or((text, 0));
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("not a number of bytes such as 1024, 16K, 2M or 1G".to_owned());
+    }
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "more bytes than a file can hold".to_owned())
+}
+
+fn alignment(text: &str) -> Result<Alignment, String> {
+    Alignment::new(size(text)?).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        let cases = [("0", 0), ("1024", 1024), ("16K", 16 << 10), ("2m", 2 << 20), ("1G", 1 << 30)];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "-1", "+1", "1.5M", "1T", "1 K", "1KB", "17179869184G", "٣"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

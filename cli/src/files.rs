@@ -1,0 +1,93 @@
+//! `files MODEL`: the exact list of files a model needs, for scripts.
+//!
+//! A missing file is listed, because the model needs it. A location that leads out of the model's
+//! directory is not, because a script would copy what it names.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, LoadOptions};
+use serde::Serialize;
+
+use crate::args::FilesArgs;
+use crate::failure::{Failure, Outcome, print_error};
+use crate::mapping;
+use crate::needed::{Needed, NeededFile, needed};
+use crate::output::Output;
+
+/// Prints the list; what is wrong with it goes to stderr.
+pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let container = Container::load(&args.model, options)?;
+    let needed = needed(container.model(), &args.model)?;
+    if args.json {
+        out.json(&listing(args, &needed))?;
+    } else {
+        print(args, &needed, out)?;
+    }
+    let problems = needed.problems();
+    if let Some(error) = &problems {
+        print_error(error);
+    }
+    Ok(Outcome::of(problems.is_none()))
+}
+
+fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Failure> {
+    let end = if args.null { b'\0' } else { b'\n' };
+    let usable = needed.files.iter().filter(|file| file.state() != "refused");
+    let paths: Vec<_> =
+        [&args.model].into_iter().chain(usable.map(|file| &file.path)).map(not_an_option).collect();
+    if let Some(path) = paths.iter().find(|path| bytes(path).contains(&end)) {
+        let reason = format!("`{}` has a line break in its name: use --null", path.display());
+        return Err(Failure::Refused(reason));
+    }
+    for path in &paths {
+        out.write_all(bytes(path))?;
+        out.write_all(&[end])?;
+    }
+    Ok(())
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
+}
+
+/// `path`, written so that no command takes it for an option.
+fn not_an_option(path: &PathBuf) -> PathBuf {
+    if bytes(path).starts_with(b"-") { Path::new(".").join(path) } else { path.clone() }
+}
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    model: &'a Path,
+    files: Vec<Listed<'a>>,
+    problems: Vec<String>,
+}
+
+/// A weights file as `--json` shows it.
+#[derive(Debug, Serialize)]
+pub struct Listed<'a> {
+    pub path: &'a Path,
+    pub location: &'a str,
+    pub state: &'static str,
+    pub bytes: Option<u64>,
+    pub tensors: usize,
+    pub reason: Option<String>,
+}
+
+impl<'a> From<&'a NeededFile> for Listed<'a> {
+    fn from(file: &'a NeededFile) -> Self {
+        let (bytes, reason) = match &file.len {
+            Ok(len) => (Some(*len), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let NeededFile { location, path, tensors, .. } = file;
+        Self { path, location, state: file.state(), bytes, tensors: *tensors, reason }
+    }
+}
+
+fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
+    let files = needed.files.iter().map(Listed::from).collect();
+    let problems = needed.errors.iter().map(ToString::to_string).collect();
+    Listing { model: &args.model, files, problems }
+}

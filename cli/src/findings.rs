@@ -1,0 +1,92 @@
+//! Findings of a check, as `check` and `--verify` print them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use onnx_container::{Error, Finding, Severity};
+use serde::Serialize;
+
+use crate::output::count;
+
+/// A finding, ready to be printed.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    pub severity: &'static str,
+    pub kind: String,
+    pub tensor: Option<String>,
+    pub path: Option<PathBuf>,
+    pub offset: Option<u64>,
+    pub reason: String,
+    #[serde(skip)]
+    line: String,
+}
+
+impl Found {
+    /// A finding of that severity for each error that `error` joins.
+    pub fn all(severity: Severity, error: &Error) -> Vec<Self> {
+        if error.related().is_empty() {
+            return vec![Self::one(severity, error)];
+        }
+        error.related().iter().flat_map(|error| Self::all(severity, error)).collect()
+    }
+
+    fn one(severity: Severity, error: &Error) -> Self {
+        let severity = match severity {
+            Severity::Error => "error",
+            Severity::Advice => "advice",
+        };
+        Self {
+            severity,
+            kind: format!("{:?}", error.kind()),
+            tensor: error.tensor().map(str::to_owned),
+            path: error.path().map(PathBuf::from),
+            offset: error.offset(),
+            reason: error.reason().to_owned(),
+            line: error.to_string(),
+        }
+    }
+
+    fn is_error(&self) -> bool {
+        self.severity == "error"
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.severity, self.line)
+    }
+}
+
+/// Every finding of one model, errors first.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    pub ok: bool,
+    pub errors: usize,
+    pub advice: usize,
+    pub findings: Vec<Found>,
+}
+
+impl From<Vec<Finding>> for Findings {
+    fn from(found: Vec<Finding>) -> Self {
+        found.iter().flat_map(|finding| Found::all(finding.severity, &finding.error)).collect()
+    }
+}
+
+impl FromIterator<Found> for Findings {
+    fn from_iter<I: IntoIterator<Item = Found>>(found: I) -> Self {
+        let findings: Vec<_> = found.into_iter().collect();
+        let errors = findings.iter().filter(|found| found.is_error()).count();
+        Self { ok: errors == 0, errors, advice: findings.len() - errors, findings }
+    }
+}
+
+impl fmt::Display for Findings {
+    /// The numbers: `2 errors, 1 advice`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.errors {
+            0 => f.write_str("no errors")?,
+            errors => f.write_str(&count(errors, "error"))?,
+        }
+        if self.advice > 0 { write!(f, ", {} advice", self.advice) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the command prints.
+//!
+//! Names in a model come from strangers, so control characters are escaped: no name can forge a
+//! line or move a terminal's cursor. A reader that goes away (`| head`) is no error: the rest is
+//! dropped and the exit code is what it would have been.
+
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use serde::Serialize;
+
+/// Standard output.
+#[derive(Debug)]
+pub struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+    closed: bool,
+}
+
+impl Output {
+    /// Standard output, buffered.
+    pub fn stdout() -> Self {
+        Self { out: BufWriter::new(io::stdout().lock()), closed: false }
+    }
+
+    /// Prints one line.
+    pub fn line(&mut self, text: impl Display) -> io::Result<()> {
+        writeln!(self, "{}", Escaped(text))
+    }
+
+    /// Prints a value as JSON.
+    pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *self, value)?;
+        self.write_all(b"\n")
+    }
+
+    /// Writes out what is buffered.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()
+    }
+
+    /// The result of a write; from a broken pipe on, all writes succeed and do nothing.
+    fn settle<T>(&mut self, result: io::Result<T>, dropped: T) -> io::Result<T> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(dropped)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.closed {
+            return Ok(bytes.len());
+        }
+        let result = self.out.write(bytes);
+        self.settle(result, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let result = self.out.flush();
+        self.settle(result, ())
+    }
+}
+
+/// Prints one line on stderr. There is nobody to tell when that fails.
+pub fn complain(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{}", Escaped(text));
+}
+
+/// Text with its control characters escaped.
+struct Escaped<T>(T);
+
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaper(f), "{}", self.0)
+    }
+}
+
+struct Escaper<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl fmt::Write for Escaper<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| {
+            if is_harmless(c) {
+                self.0.write_char(c)
+            } else {
+                write!(self.0, "{}", c.escape_default())
+            }
+        })
+    }
+}
+
+/// Whether `c` is neither a control character nor one that turns the direction of text.
+fn is_harmless(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A length in bytes as people say it: `140 GB`, in powers of 1000.
+pub fn human(bytes: u64) -> String {
+    let units =
+        [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
+    let Some((unit, scale)) = units.into_iter().find(|(_, scale)| bytes >= *scale) else {
+        return format!("{bytes} B");
+    };
+    let (whole, tenth) = (bytes / scale, bytes % scale * 10 / scale);
+    if whole < 10 { format!("{whole}.{tenth} {unit}") } else { format!("{whole} {unit}") }
+}
+
+/// `1 tensor`, `2 tensors`.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_forge_lines() {
+        assert_eq!(
+            Escaped("a\nerror: b\u{1b}[2J\u{202e}é").to_string(),
+            "a\\nerror: b\\u{1b}[2J\\u{202e}é"
+        );
+    }
+
+    #[test]
+    fn lengths_read_well() {
+        for (bytes, text) in [(0, "0 B"), (999, "999 B"), (1_050, "1.0 kB"), (5_276_672, "5.2 MB")]
+        {
+            assert_eq!(human(bytes), text);
+        }
+        assert_eq!(human(u64::MAX), "18446744 TB");
+    }
+}

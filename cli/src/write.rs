@@ -1,0 +1,126 @@
+//! `pack`, `split` and `embed`: one job with three layouts.
+//!
+//! Load, move tensors out where the layout wants that, look at the plan, write, and say what was
+//! done. The plan is made first also for a real write, because a model file over 2 GiB is refused
+//! before anything is written.
+
+mod report;
+mod verify;
+
+use std::path::Path;
+
+use onnx_container::{
+    Container, ExternalizeOptions, Externalized, MAX_PROTOBUF, SaveOptions, Saved, WeightFiles,
+};
+
+use crate::args::{EmbedArgs, ExternalArgs, PackArgs, SplitArgs, WriteArgs};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, complain, human};
+use crate::write::report::{Read, Report};
+use crate::write::verify::Verified;
+use crate::{mapping, progress};
+
+/// `pack IN OUT`: one weights file.
+pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut options = args.external.aligned(WeightFiles::One.into());
+    if let Some(name) = &args.data_name {
+        options = options.data_name(name);
+    }
+    let moving = Some(moving(&args.external));
+    Job { command: "pack", args: &args.write, moving, options }.run(out)
+}
+
+/// `split IN OUT`: a weights file for each tensor.
+pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let options = args.external.aligned(WeightFiles::PerTensor.into());
+    let moving = Some(moving(&args.external));
+    Job { command: "split", args: &args.write, moving, options }.run(out)
+}
+
+/// `embed IN OUT`: no weights file.
+pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let options = WeightFiles::Embedded.into();
+    Job { command: "embed", args: &args.write, moving: None, options }.run(out)
+}
+
+fn moving(args: &ExternalArgs) -> ExternalizeOptions {
+    ExternalizeOptions::new().min_bytes(args.min_bytes).all_tensors(args.all_tensors)
+}
+
+/// What one of the three was asked to do.
+struct Job<'a> {
+    command: &'static str,
+    args: &'a WriteArgs,
+    /// Which tensors go out; `None` when all come in.
+    moving: Option<ExternalizeOptions>,
+    options: SaveOptions,
+}
+
+impl Job<'_> {
+    fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
+        let mut container = Container::load(&self.args.input, mapping::choice(&self.args.map))?;
+        warn(&container);
+        let read = Read::of(&container, !self.args.map.no_mmap)?;
+        // Held against the result later, so that moving tensors out is verified too.
+        let original = self.args.verify.then(|| container.clone());
+        let moved = match &self.moving {
+            Some(options) => container.externalize(*options)?,
+            None => Externalized::default(),
+        };
+        let saved = self.save(&container)?;
+        let verified = original.map(|original| self.verify(&original, &saved));
+        let report = Report::new(&self, &container, read, moved, &saved, verified);
+        if self.args.json {
+            out.json(&report)?;
+        } else {
+            report.print(out)?;
+        }
+        Ok(Outcome::of(report.is_well()))
+    }
+
+    /// Writes, or only plans.
+    fn save(&self, container: &Container) -> Result<Saved, Failure> {
+        let (path, args) = (&self.args.output, self.args);
+        let options = self.options.clone().sync(!args.no_sync).overwrite(!args.no_clobber);
+        let plan = container.dry_run(path, options.clone())?;
+        if !args.allow_over_2gib {
+            refuse_over_2gib(path, &plan)?;
+        }
+        if args.dry_run {
+            return Ok(plan);
+        }
+        let bar = progress::bar("writing", plan.bytes);
+        drop(plan);
+        let saved = container.save(path, progress::shown(options, &bar));
+        bar.finish_and_clear();
+        Ok(saved?)
+    }
+
+    fn verify(&self, original: &Container, saved: &Saved) -> Verified {
+        let bar = progress::bar("verifying", saved.bytes);
+        let map = mapping::choice(&self.args.map);
+        let verified = verify::verify(original, saved, &self.args.output, map, &bar);
+        bar.finish_and_clear();
+        verified
+    }
+}
+
+fn warn(container: &Container) {
+    for warning in container.warnings() {
+        complain(format_args!("warning: {warning}"));
+    }
+}
+
+/// The size of the model file, the last of those in `plan`, must be one that readers take.
+fn refuse_over_2gib(path: &Path, plan: &Saved) -> Result<(), Failure> {
+    let bytes = plan.files.last().map_or(0, |model| model.bytes);
+    if bytes <= MAX_PROTOBUF {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!(
+        "`{}` would have {bytes} bytes ({}): onnx and onnxruntime refuse a model file over \
+         {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, or --allow-over-2gib to write it anyway",
+        path.display(),
+        human(bytes),
+    )))
+}

@@ -1,0 +1,197 @@
+//! `--verify`: the result against what was read.
+//!
+//! Three looks: the model file is byte for byte what was encoded; every tensor, loaded back, has
+//! the type, shape and bits that it had in the model that was read; and the result passes a check.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use onnx_container::external_data::{ExternalData, is_external};
+use onnx_container::proto::{Message, TensorProto};
+use onnx_container::{
+    Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, check_model, traversal,
+};
+use serde::Serialize;
+
+use crate::findings::Findings;
+
+/// What was verified, and what came out.
+#[derive(Debug, Serialize)]
+pub struct Verified {
+    pub ok: bool,
+    /// Tensors that are the same bit for bit.
+    pub tensors: usize,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// Whether the result was mapped for that, not read.
+    pub mapped: bool,
+    /// What is not as it was.
+    pub problems: Vec<String>,
+    pub check: Option<Findings>,
+}
+
+/// Verifies the model at `path`, which `saved` says what was written to, against `original`.
+pub fn verify(
+    original: &Container,
+    saved: &Saved,
+    path: &Path,
+    map: MmapChoice,
+    bar: &ProgressBar,
+) -> Verified {
+    let mapped = map != MmapChoice::never();
+    let (mut comparison, mut problems) = (Comparison::default(), Vec::new());
+    problems.extend(same_model(saved, path).err());
+    problems.extend(comparison.run(original, path, map, bar).err());
+    problems.append(&mut comparison.problems);
+    let check = check_model(path, map).map(Findings::from);
+    let check = check.map_err(|error| problems.push(error)).ok();
+    let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
+    let problems = problems.iter().map(ToString::to_string).collect();
+    let Comparison { tensors, bytes, .. } = comparison;
+    Verified { ok, tensors, bytes, mapped, problems, check }
+}
+
+/// Whether the file at `path` is the encoded model.
+fn same_model(saved: &Saved, path: &Path) -> Result<()> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let mut same = Same { file, chunk: Vec::new() };
+    saved.model.encode(&mut same).map_err(|e| e.with_path(path))?;
+    let rest = same.file.read(&mut [0]).map_err(|e| Error::io(path, e))?;
+    if rest == 0 {
+        return Ok(());
+    }
+    Err(differs("the file is longer than the model that was written").with_path(path))
+}
+
+/// Takes what was written and holds it against the file.
+struct Same {
+    file: File,
+    chunk: Vec<u8>,
+}
+
+impl Write for Same {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = bytes.get(..bytes.len().min(1 << 20)).unwrap_or_default();
+        self.chunk.resize(bytes.len(), 0);
+        self.file.read_exact(&mut self.chunk)?;
+        if self.chunk == bytes {
+            return Ok(bytes.len());
+        }
+        Err(io::Error::other("the file is not what was written"))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Comparison {
+    tensors: usize,
+    bytes: u64,
+    problems: Vec<Error>,
+}
+
+impl Comparison {
+    /// Compares the tensors of both models, in graph order.
+    fn run(
+        &mut self,
+        original: &Container,
+        path: &Path,
+        map: MmapChoice,
+        bar: &ProgressBar,
+    ) -> Result<()> {
+        let written = Container::load(path, map)?;
+        let mut expected = messages(original)?.into_iter();
+        traversal::tensors(written.model(), |place, proto| {
+            let name = place.qualified_name(proto);
+            let same = match expected.next() {
+                Some(expected) => compare(original, &expected, &written, proto),
+                None => Err(differs("was not in the model that was read")),
+            };
+            match same {
+                Ok(bytes) => self.count(bytes, bar),
+                Err(error) => self.problems.push(error.with_tensor(name)),
+            }
+            Ok(())
+        })?;
+        let missing = expected.map(|proto| differs("is missing").with_tensor(name_of(&proto)));
+        self.problems.extend(missing);
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: u64, bar: &ProgressBar) {
+        self.tensors += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        bar.inc(bytes);
+    }
+}
+
+/// The messages of all tensors in graph order; their data are shared, not copied.
+fn messages(container: &Container) -> Result<Vec<TensorProto>> {
+    let mut messages = Vec::new();
+    traversal::tensors(container.model(), |_, tensor| {
+        messages.push(tensor.clone());
+        Ok(())
+    })?;
+    Ok(messages)
+}
+
+/// The length in bytes of two tensors that are the same.
+fn compare(
+    original: &Container,
+    expected: &TensorProto,
+    written: &Container,
+    found: &TensorProto,
+) -> Result<u64> {
+    if expected.name != found.name {
+        return Err(differs(&format!("was called `{}`", name_of(expected))));
+    }
+    // Also what no reader takes for a tensor, which a check reports: it was not lost here.
+    if !is_external(found) && expected == found {
+        return Ok(inline_len(found));
+    }
+    let (expected, found) = (tensor(original, expected)?, tensor(written, found)?);
+    if (expected.dtype(), expected.dims()) != (found.dtype(), found.dims()) {
+        let (dtype, dims) = (expected.dtype(), expected.dims());
+        return Err(differs(&format!(
+            "was {dtype} {dims:?}, is {} {:?}",
+            found.dtype(),
+            found.dims()
+        )));
+    }
+    if expected.as_bytes() != found.as_bytes() || expected.strings() != found.strings() {
+        return Err(differs("its data differ"));
+    }
+    Ok(len(&found))
+}
+
+fn len(tensor: &Tensor) -> u64 {
+    u64::try_from(tensor.byte_len()).unwrap_or(u64::MAX)
+}
+
+/// The length in bytes of an inline tensor's data; 0 when it is not valid.
+fn inline_len(proto: &TensorProto) -> u64 {
+    let raw = proto.raw_data.as_ref().and_then(|raw| u64::try_from(raw.len()).ok());
+    raw.unwrap_or_else(|| Tensor::try_from(proto).map_or(0, |tensor| len(&tensor)))
+}
+
+/// The tensor that `proto` stands for in `container`.
+fn tensor(container: &Container, proto: &TensorProto) -> Result<Tensor> {
+    if !is_external(proto) {
+        return Tensor::try_from(proto);
+    }
+    let location = ExternalData::parse(proto)?.location;
+    let missing = || Error::new(ErrorKind::MissingHandle, format!("no data behind `{location}`"));
+    container.get(&location).ok_or_else(missing)?.to_tensor()
+}
+
+fn differs(reason: &str) -> Error {
+    Error::new(ErrorKind::InvalidModel, reason)
+}
+
+fn name_of(proto: &TensorProto) -> String {
+    proto.name.as_ref().map(ToString::to_string).unwrap_or_default()
+}

@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# All tests and checks, from a bare machine: a stable Rust toolchain, gcc, Python 3.11 with pip.
+#
+# Makes its own Python environment in .venv and fetches real models into .models; a second run finds
+# both. What is not installed here (a nightly toolchain, cargo-deny, ...) is skipped aloud. The last
+# line is the tally of the sections; the exit code is 0 only if none failed.
+#
+#   scripts/test.sh                 everything
+#   scripts/test.sh clippy interop  the sections whose names contain one of these words
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Every combination of features that has to build and pass. One entry per set, as cargo takes it.
+FEATURE_SETS=("")
+FUZZ_SECONDS=20
+SKIP=77 # what a section returns to say that it did not run
+
+VENV=$PWD/.venv
+HOST=$(rustc -vV | sed -n 's/^host: //p')
+passed=() failed=() skipped=()
+
+say() { printf '\n=== %s\n' "$*"; }
+
+skip() {
+    printf '!!! SKIPPED: %s\n' "$*"
+    return "$SKIP"
+}
+
+wanted() {
+    local word
+    [[ ${#only[@]} -eq 0 ]] && return 0
+    for word in "${only[@]}"; do
+        [[ $1 == *"$word"* ]] && return 0
+    done
+    return 1
+}
+
+# section NAME COMMAND...: run one part in a shell of its own and note how it ended.
+section() {
+    local name=$1 status start=$SECONDS
+    shift
+    wanted "$name" || return 0
+    say "$name"
+    set +e
+    (set -euo pipefail && "$@")
+    status=$?
+    set -e
+    case $status in
+        0) passed+=("$name") ;;
+        "$SKIP") skipped+=("$name") ;;
+        *) failed+=("$name") && printf '!!! FAILED: %s\n' "$name" ;;
+    esac
+    printf -- '--- %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+installed() { rustup toolchain list 2>/dev/null | grep -q "^$1"; }
+
+# A CI machine has a network, so that what needs it fails there and is skipped elsewhere.
+offline() {
+    if [[ ${CI:-} == true ]]; then
+        printf '%s\n' "$*"
+        return 1
+    fi
+    skip "$*"
+}
+
+python() {
+    local name
+    for name in python3.11 python3.12 python3.13 python3; do
+        if "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+            printf '%s\n' "$name"
+            return
+        fi
+    done
+    printf 'no Python 3.11 to 3.13 here\n' >&2
+    return 1
+}
+
+make_venv() {
+    local base stamp
+    stamp=$VENV/.$(cksum <tests/requirements.txt | tr ' ' '-')
+    if [[ -e $stamp ]]; then
+        printf 'already there\n'
+        return
+    fi
+    base=$(python)
+    "$base" -m venv --clear --without-pip "$VENV"
+    "$base" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check \
+        --retries 5 -r tests/requirements.txt || offline 'the Python packages cannot be fetched'
+    touch "$stamp"
+}
+
+fetch_models() { "$(python)" scripts/models.py || offline 'the models cannot be fetched'; }
+
+# for_each_feature_set COMMAND...: run it with each set's flags at the end.
+for_each_feature_set() {
+    local features
+    for features in "${FEATURE_SETS[@]}"; do
+        printf -- '--- %s %s\n' "$*" "$features"
+        # shellcheck disable=SC2086 # a set is several words, or none
+        "$@" $features
+    done
+}
+
+# FEATURE_SETS has to grow when the library gets features.
+check_feature_sets() {
+    local features
+    features=$(sed -n '/^\[features\]/,/^\[/p' Cargo.toml | grep -c '^[a-z].*=' || true)
+    printf '%d features, %d sets\n' "$features" "${#FEATURE_SETS[@]}"
+    [[ $features -le 1 || ${#FEATURE_SETS[@]} -gt 1 ]]
+}
+
+lint() { cargo clippy --workspace --all-targets "$@" -- -D warnings; }
+
+run_tests() { cargo test --workspace --lib --bins --tests --examples "$@"; }
+
+run_doc_tests() { cargo test --workspace --doc "$@"; }
+
+check_msrv() {
+    local msrv
+    msrv=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+    installed "$msrv" || skip "no toolchain of the stated Rust version $msrv; clippy's incompatible_msrv stands in"
+    cargo "+$msrv" check --workspace
+}
+
+build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace "$@"; }
+
+run_interop() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
+    [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
+    cargo build --release -p onnx-container-cli
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$PWD/target/release/onnx-container \
+        cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
+}
+
+check_dependencies() {
+    cargo deny --version >/dev/null 2>&1 || skip 'cargo-deny is not installed (cargo install cargo-deny)'
+    cargo deny check bans licenses sources
+}
+
+# What `cargo fuzz run` does, for a machine that has a nightly toolchain and no cargo-fuzz.
+fuzz_without_cargo_fuzz() {
+    local flags='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
+    flags+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table'
+    flags+=' -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions'
+    RUSTFLAGS=$flags cargo +nightly build --release --manifest-path fuzz/Cargo.toml \
+        --target "$HOST" --target-dir fuzz/target --bin "$1"
+    mkdir -p "fuzz/corpus/$1" fuzz/artifacts
+    "fuzz/target/$HOST/release/$1" -artifact_prefix=fuzz/artifacts/ \
+        "-max_total_time=$FUZZ_SECONDS" "fuzz/corpus/$1"
+}
+
+run_fuzz() {
+    local target
+    [[ -f fuzz/Cargo.toml ]] || skip 'there is no fuzz/Cargo.toml'
+    installed nightly || skip 'no nightly toolchain'
+    command -v c++ >/dev/null || skip 'no C++ compiler, which libFuzzer needs'
+    cargo +nightly fuzz --version >/dev/null 2>&1 || printf 'no cargo-fuzz: cargo alone builds the targets\n'
+    for target in fuzz/fuzz_targets/*.rs; do
+        target=$(basename "$target" .rs)
+        if cargo +nightly fuzz --version >/dev/null 2>&1; then
+            cargo +nightly fuzz run "$target" -- "-max_total_time=$FUZZ_SECONDS"
+        else
+            fuzz_without_cargo_fuzz "$target"
+        fi
+    done
+}
+
+run_sanitized() {
+    installed nightly || skip 'no nightly toolchain'
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly test --lib --target "$HOST" --target-dir target/asan
+}
+
+list() {
+    local kind=$1
+    shift
+    [[ $# -eq 0 ]] || printf -- "$kind: %s\n" "$@"
+}
+
+summary() {
+    say 'summary'
+    list passed "${passed[@]}"
+    list skipped "${skipped[@]}"
+    list failed "${failed[@]}"
+    printf '%d s in all\n\n' "$SECONDS"
+    printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+    [[ ${#failed[@]} -eq 0 ]]
+}
+
+only=("$@")
+section 'feature sets' check_feature_sets
+section 'format' cargo fmt --all --check
+section 'clippy' for_each_feature_set lint
+section 'tests' for_each_feature_set run_tests
+section 'doc tests' for_each_feature_set run_doc_tests
+section 'docs' for_each_feature_set build_docs
+section 'stated Rust version' check_msrv
+section 'dependencies' check_dependencies
+section 'Python environment' make_venv
+section 'models' fetch_models
+section 'interop' run_interop
+section 'fuzz' run_fuzz
+section 'address sanitizer' run_sanitized
+summary

@@ -1,0 +1,64 @@
+//! The real readers and writers: onnxruntime, onnx and onnx_ir on what the command reads and writes.
+//!
+//! The tests themselves are the Python drivers in tests/interop; this file makes them part of the suite.
+//! They need the readers of tests/requirements.txt and a built command, which `scripts/test.sh` prepares
+//! and names in the environment, so a plain `cargo test` lists them as ignored.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+/// The value of an environment variable that `scripts/test.sh` sets.
+fn setting(name: &str) -> String {
+    let value = env::var(name).unwrap_or_default();
+    assert!(!value.is_empty(), "{name} is not set: run this test by scripts/test.sh");
+    value
+}
+
+/// Runs one driver; what it prints belongs to this test's output.
+fn run_driver(name: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let driver = root.join("tests/interop").join(name);
+    let output = Command::new(setting("ONNX_CONTAINER_PYTHON"))
+        .arg("-B")
+        .arg(driver)
+        .env("ONNX_CONTAINER_BIN", setting("ONNX_CONTAINER_BIN"))
+        .current_dir(env::temp_dir())
+        .output();
+    assert!(output.is_ok(), "the Python of scripts/test.sh does not start: {output:?}");
+    let Ok(output) = output else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    let failures = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{failures}", output.status);
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn readers_make_the_same_of_every_layout() {
+    run_driver("readers.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn models_of_other_writers_are_read() {
+    run_driver("writers.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn malformed_external_data_is_refused() {
+    run_driver("golden.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn operands_that_readers_need_stay_inline() {
+    run_driver("inline_operands.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn memory_is_bounded() {
+    run_driver("memory.py");
+}

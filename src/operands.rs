@@ -17,9 +17,10 @@ use crate::wire::Str;
 pub enum ShapeUse {
     /// Small integers that feed an operator whose inference is not known here.
     Unknown,
-    /// It flows into a shape operand through operators that readers fold.
+    /// It flows into a shape operand through operators that readers fold, or it is an operand that
+    /// shape inference reads where it can and does without where it cannot.
     Derived,
-    /// It is a shape operand.
+    /// It is a shape operand that onnxruntime must see to build a session.
     Operand,
 }
 
@@ -58,22 +59,34 @@ fn address(tensor: &TensorProto) -> usize {
     std::ptr::from_ref(tensor).addr()
 }
 
-/// The input positions of `op_type` (of the default domain) whose values decide an output's shape,
-/// or that onnxruntime was measured to refuse when they are external.
-fn shape_inputs(op_type: &[u8]) -> &'static [usize] {
+/// The input positions of `op_type` (of the default domain) that onnxruntime was measured to refuse
+/// when they are external.
+fn required_inputs(op_type: &[u8]) -> &'static [usize] {
     match op_type {
         b"Reshape" | b"Expand" | b"Tile" | b"Squeeze" | b"Unsqueeze" | b"Split" | b"TopK"
         | b"SplitToSequence" | b"CenterCropPad" | b"AffineGrid" | b"Upsample" | b"OneHot"
         | b"ReduceL1" | b"ReduceL2" | b"ReduceLogSum" | b"ReduceLogSumExp" | b"ReduceMax"
-        | b"ReduceMean" | b"ReduceMin" | b"ReduceProd" | b"ReduceSum" | b"ReduceSumSquare" => &[1],
+        | b"ReduceMean" | b"ReduceMin" | b"ReduceProd" | b"ReduceSum" | b"ReduceSumSquare"
+        | b"STFT" => &[1],
         b"ConstantOfShape" | b"BlackmanWindow" | b"HammingWindow" | b"HannWindow" | b"If" => &[0],
+        b"Pad" => &[1, 3],
+        b"Col2Im" => &[1, 2],
+        b"DFT" => &[2],
+        b"Resize" => &[2, 3],
+        _ => &[],
+    }
+}
+
+/// The input positions whose values decide an output's shape by the specification, and which
+/// onnxruntime does without.
+fn inferred_inputs(op_type: &[u8]) -> &'static [usize] {
+    match op_type {
+        b"DFT" | b"Resize" => &[1],
+        b"MaxUnpool" => &[2],
         b"MelWeightMatrix" => &[0, 1],
         b"Range" => &[0, 1, 2],
-        b"Pad" | b"STFT" => &[1, 3],
-        b"Col2Im" | b"DFT" => &[1, 2],
-        b"MaxUnpool" => &[2],
-        b"Resize" => &[1, 2, 3],
         b"Slice" => &[1, 2, 3, 4],
+        b"STFT" => &[3],
         _ => &[],
     }
 }
@@ -128,7 +141,7 @@ const FOLDED: &[&[u8]] = &[
 ];
 
 /// Operators of the default domain, up to onnx 1.23, that read no operand but those of
-/// [`shape_inputs`] while a session is built. Loop, Scan and SequenceMap were not measured.
+/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap were not measured.
 const MEASURED: &str = "
 Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
 BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -311,8 +324,10 @@ impl<'m> Flow<'m> {
         outputs: &[Option<Value>],
         subgraphs: &[Signature],
     ) {
-        let operands = shape_inputs(op).iter().filter_map(|i| inputs.get(*i).copied().flatten());
-        self.seeds.extend(operands.map(|value| (value, ShapeUse::Operand)));
+        let positions = required_inputs(op).iter().map(|i| (i, ShapeUse::Operand));
+        let positions = positions.chain(inferred_inputs(op).iter().map(|i| (i, ShapeUse::Derived)));
+        let operands = positions.filter_map(|(i, used)| Some(((*inputs.get(*i)?)?, used)));
+        self.seeds.extend(operands);
         match op {
             b"Constant" => self.constant(&node.attribute, outputs),
             b"Gather" => self.gather(inputs),

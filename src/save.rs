@@ -9,6 +9,7 @@ mod plan;
 mod publish;
 mod write;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) use neighbours::{locations, neighbours};
@@ -213,31 +214,48 @@ impl<'c> Job<'c> {
 
     /// Refuses targets that are not files, that may not be replaced, or that others need.
     fn check_target(&self) -> Result<()> {
-        let mut errors = Vec::new();
-        for file in &self.saved.files {
-            let path = self.directory.join(&file.name);
-            let Ok(meta) = path.symlink_metadata() else { continue };
-            if !meta.is_file() && !meta.is_symlink() {
-                let error = Error::new(ErrorKind::UnsafePath, "not a regular file: not replaced");
-                errors.push(error.with_path(path));
-            } else if !self.options.overwrite {
-                errors.push(Error::new(ErrorKind::AlreadyExists, "exists already").with_path(path));
-            } else if file.name != self.model_name {
-                errors.extend(self.neighbour_of(&file.name));
-            }
+        let there = |file: &&SavedFile| self.directory.join(&file.name).symlink_metadata().is_ok();
+        let replaced: Vec<_> = self.saved.files.iter().filter(there).collect();
+        if replaced.is_empty() {
+            return Ok(());
         }
-        Error::join(errors).map_or(Ok(()), Err)
+        let needed = self.needed_by_others();
+        let errors =
+            replaced.into_iter().filter_map(|file| self.replace(&file.name, &needed).err());
+        Error::join(errors.collect()).map_or(Ok(()), Err)
     }
 
-    /// An error when another model of the folder refers to the file `name`.
-    fn neighbour_of(&self, name: &str) -> Option<Error> {
-        let mut neighbours = neighbours(&self.directory, &self.model_name);
-        let user = neighbours.find(|path| {
-            let needed = locations(path).unwrap_or_default();
-            needed.iter().any(|location| same_file_name(location, name))
-        })?;
-        let reason = format!("`{}` refers to this file: it is not replaced", user.display());
-        Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(self.directory.join(name)))
+    /// Whether the file `name`, which exists, may be replaced.
+    fn replace(&self, name: &str, needed: &BTreeMap<String, PathBuf>) -> Result<()> {
+        let path = self.directory.join(name);
+        let refuse = |kind, reason: String| Err(Error::new(kind, reason).with_path(&path));
+        let meta = path.symlink_metadata().map_err(|e| Error::io(&path, e))?;
+        if !meta.is_file() && !meta.is_symlink() {
+            return refuse(ErrorKind::UnsafePath, "not a regular file: not replaced".into());
+        }
+        if !self.options.overwrite {
+            return refuse(ErrorKind::AlreadyExists, "exists already".into());
+        }
+        match needed.get(&name.to_lowercase()) {
+            Some(user) => {
+                let reason =
+                    format!("`{}` refers to this file: it is not replaced", user.display());
+                refuse(ErrorKind::AlreadyExists, reason)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The files that other models of the folder refer to, in lower case, with one such model.
+    fn needed_by_others(&self) -> BTreeMap<String, PathBuf> {
+        let mut needed = BTreeMap::new();
+        for model in neighbours(&self.directory, &self.model_name) {
+            // What is not a model refers to nothing.
+            for location in locations(&model).unwrap_or_default() {
+                needed.insert(location.to_lowercase(), model.clone());
+            }
+        }
+        needed
     }
 
     #[cfg(unix)]

@@ -1,17 +1,14 @@
 //! One measurement for `scripts/bench_proto.py`, in a process of its own.
 //!
-//! `bench_proto MODEL` maps a model, decodes it and encodes it into memory, and prints the seconds
-//! of wall time and of CPU time that each took, and the anonymous memory in bytes after decoding.
-
-// A mapping is what a model is usually decoded from.
-#![allow(unsafe_code)]
+//! `bench_proto MODEL [THREADS]` reads a model, decodes it and encodes it into memory, and prints the seconds
+//! of wall time and of CPU time that each took, and the anonymous memory in bytes that
+//! the decoded model takes.
 
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
 
-use memmap2::Mmap;
 use onnx_container::Buffer;
 use onnx_container::proto::{DecodeOptions, Message, ModelProto};
 
@@ -41,16 +38,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("usage: bench_proto MODEL [THREADS]")?;
     let threads = arguments.next().map_or(Ok(0), |threads| threads.parse())?;
-    let file = File::open(path)?;
-    // SAFETY: the bench made the file and does not change it.
-    let map = Buffer::from_owner(unsafe { Mmap::map(&file)? });
+    let input = Buffer::from(fs::read(path)?);
+    let before = anonymous();
     let options = DecodeOptions::new().threads(threads);
 
-    let (model, parse, parse_cpu) = timed(|| ModelProto::decode_with(&map, &options));
+    let (model, parse, parse_cpu) = timed(|| ModelProto::decode_with(&input, &options));
     let model = model?;
-    let memory = anonymous();
+    let memory = anonymous() - before;
     let (bytes, write, write_cpu) = timed(|| model.encode_to_vec());
-    let same = black_box(bytes?)[..] == map[..];
+    let same = black_box(bytes?)[..] == input[..];
     let ((), free, _) = timed(|| drop(model));
     println!("{parse} {parse_cpu} {write} {write_cpu} {memory} {same} {free}");
     Ok(())

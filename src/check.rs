@@ -149,12 +149,12 @@ impl Checker {
         let (_, len) = external_data::layout(tensor)?;
         let range = data.range(len)?;
         let Some(file) = self.file(&data.location)? else { return Ok(()) };
+        file.used.push(range.start.min(file.len)..range.end.min(file.len));
         if range.end > file.len {
             let reason = format!("data end at byte {}, the file has {}", range.end, file.len);
             let error = Error::new(ErrorKind::OutOfBounds, reason);
             return Err(error.with_path(&file.path).with_offset(range.start));
         }
-        file.used.push(range);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Checker {
             return;
         }
         for model in neighbours(self.directory.path(), &name) {
-            let needed = locations(&model).unwrap_or_default();
+            let needed = locations(&model);
             orphans.retain(|file| !needed.contains(file));
         }
         for orphan in orphans {

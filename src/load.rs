@@ -125,11 +125,8 @@ impl Container {
             options.base_dir = Some(directory_of(path));
         }
         let bytes = open_model(path, options.mmap)?;
-        Self::load_bytes(bytes, options).map_err(|e| match e.path() {
-            // What concerns a weights file names it already.
-            None if e.related().is_empty() => e.with_path(path),
-            _ => e,
-        })
+        // What concerns a weights file names it already.
+        Self::load_bytes(bytes, options).map_err(|error| error.with_path(path))
     }
 
     /// Loads a model from memory, borrowing from `bytes`. Weights come from

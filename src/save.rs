@@ -38,6 +38,8 @@ pub struct Saved {
     pub files: Vec<SavedFile>,
     /// The length of all files in bytes.
     pub bytes: u64,
+    /// What was free on the target's file system before the save, in bytes, where it says.
+    pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
     /// Files that the model which was replaced needed and the new one does not. They are left.
@@ -109,6 +111,7 @@ impl Container {
     }
 
     /// What [`save`](Self::save) would write, without writing: the same checks, the same result.
+    /// Too little space is no error here; [`Saved::free_bytes`] tells.
     ///
     /// # Errors
     /// As [`save`](Self::save) before it writes.
@@ -120,7 +123,6 @@ impl Container {
         let options = options.into();
         let job = Job::new(self, path.as_ref(), &options)?;
         job.check_target()?;
-        job.check_space()?;
         Ok(job.saved)
     }
 
@@ -202,7 +204,8 @@ impl<'c> Job<'c> {
         files.push(SavedFile { name: model_name.clone(), bytes: model.encoded_len() });
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         let unused = plan.unused.clone();
-        let saved = Saved { model, files, bytes, unused, left_behind: Vec::new() };
+        let free_bytes = free_bytes(&directory);
+        let saved = Saved { model, files, bytes, free_bytes, unused, left_behind: Vec::new() };
         let mut job = Self { options, directory, model_name, plan, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)
@@ -236,6 +239,10 @@ impl<'c> Job<'c> {
         if !self.options.overwrite {
             return refuse(ErrorKind::AlreadyExists, "exists already".into());
         }
+        if name != self.model_name && name.to_lowercase().ends_with(".onnx") {
+            let reason = "another model: it is not replaced by weights";
+            return refuse(ErrorKind::AlreadyExists, reason.into());
+        }
         match needed.get(&name.to_lowercase()) {
             Some(user) => {
                 let reason =
@@ -250,29 +257,21 @@ impl<'c> Job<'c> {
     fn needed_by_others(&self) -> BTreeMap<String, PathBuf> {
         let mut needed = BTreeMap::new();
         for model in neighbours(&self.directory, &self.model_name) {
-            // What is not a model refers to nothing.
-            for location in locations(&model).unwrap_or_default() {
+            for location in locations(&model) {
                 needed.insert(location.to_lowercase(), model.clone());
             }
         }
         needed
     }
 
-    #[cfg(unix)]
     fn check_space(&self) -> Result<()> {
-        // File systems that cannot say how much is free are let be.
-        let Ok(stat) = rustix::fs::statvfs(&self.directory) else { return Ok(()) };
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if self.saved.bytes <= free {
-            return Ok(());
+        match self.saved.free_bytes {
+            Some(free) if free < self.saved.bytes => {
+                let reason = format!("needs {}, {} free", human(self.saved.bytes), human(free));
+                Err(Error::new(ErrorKind::NoSpace, reason).with_path(&self.directory))
+            }
+            _ => Ok(()),
         }
-        let reason = format!("needs {}, {} free", human(self.saved.bytes), human(free));
-        Err(Error::new(ErrorKind::NoSpace, reason).with_path(&self.directory))
-    }
-
-    #[cfg(not(unix))]
-    fn check_space(&self) -> Result<()> {
-        Ok(())
     }
 
     /// Files of the model that is being replaced which the new one does not need.
@@ -280,7 +279,7 @@ impl<'c> Job<'c> {
         let kept = |location: &String| {
             self.saved.files.iter().any(|file| same_file_name(&file.name, location))
         };
-        let old = locations(&self.path()).unwrap_or_default();
+        let old = locations(&self.path());
         let left = old.into_iter().filter(|location| !kept(location));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
         left.map(|location| self.directory.join(location)).filter(|path| path.is_file()).collect()
@@ -300,6 +299,18 @@ impl<'c> Job<'c> {
     }
 }
 
+/// The free space of a directory's file system, in bytes, where it says.
+#[cfg(unix)]
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(directory).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
 /// The directory and file name of a model to be saved at `path`.
 fn target(path: &Path) -> Result<(PathBuf, String)> {
     let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
@@ -317,7 +328,9 @@ fn target(path: &Path) -> Result<(PathBuf, String)> {
 pub(crate) fn human(bytes: u64) -> String {
     let mut unit = "B";
     let mut scale = 1_u64;
-    for (name, size) in [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)] {
+    for (name, size) in
+        [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)]
+    {
         if bytes >= size {
             (unit, scale) = (name, size);
         }

@@ -12,6 +12,7 @@ mod packed;
 mod parallel;
 mod rare;
 mod reader;
+mod spread;
 mod table;
 mod text;
 mod unknown;
@@ -19,8 +20,6 @@ mod writer;
 
 use std::fmt::Debug;
 use std::io::{self, Write};
-use std::num::NonZero;
-use std::thread;
 
 pub(crate) use self::field::Number;
 pub use self::field::{Field, FieldInfo, Value};
@@ -31,6 +30,7 @@ pub use self::reader::{Reader, Tag, Wire};
 pub(crate) use self::table::messages;
 pub use self::text::Str;
 pub use self::unknown::Unknown;
+use self::writer::GATHERED;
 pub use self::writer::{Sizes, Writer};
 
 use crate::buffer::Buffer;
@@ -90,14 +90,15 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         self.fields_size(&mut Sizes::default())
     }
 
-    /// Writes the encoded message to `out`, payloads straight from where they lie.
+    /// Writes the encoded message to `out`, large payloads straight from where they lie.
     ///
     /// # Errors
     /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`].
     fn encode(&self, out: &mut impl Write) -> Result<()> {
         let mut sizes = Sizes::default();
         let len = self.fields_size(&mut sizes);
-        let mut writer = Writer::new(out, sizes);
+        let mut window = vec![0; usize::try_from(len.min(GATHERED)).unwrap_or_default()];
+        let mut writer = Writer::new(&mut window, Some(out), sizes);
         self.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)
     }
 
@@ -108,10 +109,10 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     fn encode_to_vec(&self) -> Result<Vec<u8>> {
         let mut sizes = Sizes::default();
         let len = self.fields_size(&mut sizes);
-        let mut nowhere = io::sink();
-        let mut writer = Writer::in_memory(&mut nowhere, sizes, len)?;
-        self.write_fields(&mut writer).map_err(write_error)?;
-        Ok(writer.into_vec())
+        let mut bytes = zeros(len)?;
+        let mut writer = Writer::new(&mut bytes, None, sizes);
+        self.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)?;
+        Ok(bytes)
     }
 
     #[doc(hidden)]
@@ -119,8 +120,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         while !reader.at_end() {
             let tag = reader.tag()?;
             if !self.merge_record(tag, reader)? {
-                reader.skip(tag)?;
-                self.unknown_mut().push(reader.record()?);
+                self.unknown_mut().push(reader.unknown(tag)?);
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ impl DecodeOptions {
 
     fn thread_count(&self) -> usize {
         match self.threads {
-            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            0 => spread::cores(),
             threads => threads,
         }
     }
@@ -168,6 +168,14 @@ impl Default for DecodeOptions {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Zeroed memory, which the system gives page by page when it is written to.
+fn zeros(len: u64) -> Result<Vec<u8>> {
+    let room = |len| Vec::<u8>::new().try_reserve_exact(len).is_ok().then_some(len);
+    let len = usize::try_from(len).ok().and_then(room).ok_or(len);
+    len.map(|len| vec![0; len])
+        .map_err(|len| Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory")))
 }
 
 fn write_error(error: io::Error) -> Error {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use onnx_container::{Alignment, SaveOptions};
+use onnx_container::Alignment;
 
 /// A container for large ONNX models: weights out of the model file and back in, checked.
 #[derive(Debug, Parser)]
@@ -17,11 +17,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write the model with its large tensors in one file beside it
-    Pack(PackArgs),
+    Pack(WriteArgs),
     /// Write the model with each large tensor in a file of its own
-    Split(SplitArgs),
+    Split(WriteArgs),
     /// Write the model as one self-contained file
-    Embed(EmbedArgs),
+    Embed(WriteArgs),
     /// List everything that is wrong with a model and its weights files
     Check(CheckArgs),
     /// Show what is in a model, without reading its weights
@@ -33,32 +33,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-#[derive(Debug, Args)]
-pub struct PackArgs {
-    #[command(flatten)]
-    pub write: WriteArgs,
-    #[command(flatten)]
-    pub external: ExternalArgs,
-    /// Name of the weights file, beside OUT [default: <OUT>.data]
-    #[arg(long, value_name = "NAME")]
-    pub data_name: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct SplitArgs {
-    #[command(flatten)]
-    pub write: WriteArgs,
-    #[command(flatten)]
-    pub external: ExternalArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct EmbedArgs {
-    #[command(flatten)]
-    pub write: WriteArgs,
-}
-
-/// What every command that writes takes.
+/// What the three commands that write take; each leaves aside what its layout has no use for.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// The model to read
@@ -67,6 +42,21 @@ pub struct WriteArgs {
     /// The model to write, which may be IN itself; a model that is there is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
+    /// Move inline tensors of N bytes or more out (pack, split); K, M and G are powers of 1024
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
+    pub min_bytes: u64,
+    /// Alignment of every tensor in the file of pack
+    #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
+    pub align: Alignment,
+    /// Alignment of tensors over 1 MiB, where it is the greater one
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
+    pub align_large: Alignment,
+    /// Move also what readers want inline: shape operands, sparse indices, function bodies
+    #[arg(long)]
+    pub all_tensors: bool,
+    /// Name of the weights file of pack, beside OUT [default: <OUT>.data]
+    #[arg(long, value_name = "NAME")]
+    pub data_name: Option<String>,
     /// Print the plan and write nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -87,30 +77,6 @@ pub struct WriteArgs {
     pub json: bool,
     #[command(flatten)]
     pub map: MapArgs,
-}
-
-/// What the commands take that put tensors into files of their own.
-#[derive(Debug, Args)]
-pub struct ExternalArgs {
-    /// Move inline tensors of N bytes or more out of the model; K, M and G are powers of 1024
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
-    pub min_bytes: u64,
-    /// Alignment of every tensor in a packed file
-    #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
-    pub align: Alignment,
-    /// Alignment of tensors over 1 MiB, where it is the greater one
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
-    pub align_large: Alignment,
-    /// Move also what readers want inline: shape operands, sparse indices, function bodies
-    #[arg(long)]
-    pub all_tensors: bool,
-}
-
-impl ExternalArgs {
-    /// `options` with the alignments that were asked for.
-    pub fn aligned(&self, options: SaveOptions) -> SaveOptions {
-        options.alignment(self.align).alignment_large(self.align_large)
-    }
 }
 
 /// What every command that opens a model takes.

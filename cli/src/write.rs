@@ -13,7 +13,7 @@ use onnx_container::{
     Container, ExternalizeOptions, Externalized, MAX_PROTOBUF, SaveOptions, Saved, WeightFiles,
 };
 
-use crate::args::{EmbedArgs, ExternalArgs, PackArgs, SplitArgs, WriteArgs};
+use crate::args::WriteArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, complain, human};
 use crate::write::report::{Read, Report};
@@ -21,30 +21,18 @@ use crate::write::verify::Verified;
 use crate::{mapping, progress};
 
 /// `pack IN OUT`: one weights file.
-pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let mut options = args.external.aligned(WeightFiles::One.into());
-    if let Some(name) = &args.data_name {
-        options = options.data_name(name);
-    }
-    let moving = Some(moving(&args.external));
-    Job { command: "pack", args: &args.write, moving, options }.run(out)
+pub fn pack(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    Job::new("pack", args, WeightFiles::One).run(out)
 }
 
 /// `split IN OUT`: a weights file for each tensor.
-pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = args.external.aligned(WeightFiles::PerTensor.into());
-    let moving = Some(moving(&args.external));
-    Job { command: "split", args: &args.write, moving, options }.run(out)
+pub fn split(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    Job::new("split", args, WeightFiles::PerTensor).run(out)
 }
 
 /// `embed IN OUT`: no weights file.
-pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = WeightFiles::Embedded.into();
-    Job { command: "embed", args: &args.write, moving: None, options }.run(out)
-}
-
-fn moving(args: &ExternalArgs) -> ExternalizeOptions {
-    ExternalizeOptions::new().min_bytes(args.min_bytes).all_tensors(args.all_tensors)
+pub fn embed(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    Job::new("embed", args, WeightFiles::Embedded).run(out)
 }
 
 /// What one of the three was asked to do.
@@ -56,7 +44,20 @@ struct Job<'a> {
     options: SaveOptions,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn new(command: &'static str, args: &'a WriteArgs, layout: WeightFiles) -> Self {
+        let options = SaveOptions::from(layout).alignment(args.align);
+        let options = options.alignment_large(args.align_large);
+        let options = match &args.data_name {
+            Some(name) => options.data_name(name),
+            None => options,
+        };
+        let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
+        let moving = moving.all_tensors(args.all_tensors);
+        let moving = (layout != WeightFiles::Embedded).then_some(moving);
+        Self { command, args, moving, options }
+    }
+
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
         let mut container = Container::load(&self.args.input, mapping::choice(&self.args.map))?;
         warn(&container);

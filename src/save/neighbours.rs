@@ -51,20 +51,23 @@ pub(crate) fn neighbours(directory: &Path, model_name: &str) -> impl Iterator<It
     })
 }
 
-/// The files that the model at `path` refers to, without `.` components.
-///
-/// # Errors
-/// When it is not a regular file that can be read, or not a model.
-pub(crate) fn locations(path: &Path) -> io::Result<BTreeSet<String>> {
+/// The files that the model at `path` refers to, without `.` components: as far as it can be read.
+/// What is not a model refers to nothing.
+pub(crate) fn locations(path: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    // A broken model may still be somebody's: what it was seen to need before the fault counts.
+    let _ = skim(path, &mut found);
+    found
+}
+
+fn skim(path: &Path, found: &mut BTreeSet<String>) -> io::Result<()> {
     // Looked at before it is opened: opening a FIFO would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(malformed());
     }
     let file = File::open(path)?;
     let end = file.metadata()?.len();
-    let mut skim = Skim { file: BufReader::new(file), at: 0, found: BTreeSet::new() };
-    skim.message(Kind::Model, end, 0)?;
-    Ok(skim.found)
+    Skim { file: BufReader::new(file), at: 0, found }.message(Kind::Model, end, 0)
 }
 
 fn malformed() -> io::Error {
@@ -77,13 +80,13 @@ const MAX_DEPTH: u32 = 100;
 const MAX_TEXT: u64 = 1 << 16;
 
 /// A walk over the messages of a file.
-struct Skim {
+struct Skim<'f> {
     file: BufReader<File>,
     at: u64,
-    found: BTreeSet<String>,
+    found: &'f mut BTreeSet<String>,
 }
 
-impl Skim {
+impl Skim<'_> {
     /// Walks a message that ends at byte `end`.
     fn message(&mut self, kind: Kind, end: u64, depth: u32) -> io::Result<()> {
         if depth > MAX_DEPTH {
@@ -122,10 +125,9 @@ impl Skim {
         depth: u32,
         entry: &mut [Option<String>; 2],
     ) -> io::Result<()> {
-        let child_end = self.at.checked_add(len).filter(|child| *child <= end);
-        let child_end = child_end.ok_or_else(malformed)?;
         if let Some(child) = kind.child(number) {
-            return self.message(child, child_end, depth + 1);
+            // A file that was cut off ends inside its messages.
+            return self.message(child, self.at.saturating_add(len).min(end), depth + 1);
         }
         let slot = usize::try_from(number).ok().and_then(|n| entry.get_mut(n.checked_sub(1)?));
         match slot.filter(|_| kind == Kind::Entry && len <= MAX_TEXT) {
@@ -183,7 +185,7 @@ mod tests {
         node
     }
 
-    fn written(model: &ModelProto) -> io::Result<BTreeSet<String>> {
+    fn written(model: &ModelProto) -> BTreeSet<String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), model.encode_to_vec().unwrap()).unwrap();
         locations(file.path())
@@ -219,17 +221,28 @@ mod tests {
 
         let expected = "attribute default function initializer list many_indices many_values \
                         one_indices one_values sparse_indices sparse_values subgraph training";
-        let found = written(&model).unwrap();
+        let found = written(&model);
         assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
     }
 
     #[test]
-    fn what_is_not_a_model_is_refused() {
+    fn what_is_not_a_model_refers_to_nothing() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for bytes in [&b"\x3a\xff\xff\xff\xff\x0f"[..], b"\x3b", b"\x3a\x02\x2a\x09", b"\xff"] {
+        for bytes in [&b"\x3b"[..], b"\x3a\x03\x2a\x09\x4a", b"\x12\x09", b"\xff"] {
             std::fs::write(file.path(), bytes).unwrap();
-            assert!(locations(file.path()).is_err(), "{bytes:?}");
+            assert!(skim(file.path(), &mut BTreeSet::new()).is_err(), "{bytes:?}");
+            assert!(locations(file.path()).is_empty(), "{bytes:?}");
         }
-        assert!(locations(Path::new(".")).is_err());
+        assert!(locations(Path::new(".")).is_empty());
+    }
+
+    #[test]
+    fn a_model_that_is_cut_off_still_needs_its_files() {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = vec![external("first"), external("second")];
+        let bytes = ModelProto::new(graph).encode_to_vec().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes[..bytes.len() - 8]).unwrap();
+        assert_eq!(locations(file.path()), BTreeSet::from(["first".to_owned()]));
     }
 }

@@ -67,6 +67,17 @@ pub trait Value: Sized {
         Ok(())
     }
 
+    /// The size of a list, tags included.
+    #[inline]
+    fn list_size(list: &[Self], number: u32, sizes: &mut Sizes) -> u64 {
+        list.iter().map(|value| one_size(value, number, sizes)).sum()
+    }
+
+    #[inline]
+    fn write_list(list: &[Self], number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+        list.iter().try_for_each(|value| write_one(value, number, writer))
+    }
+
     /// How many lie in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
         0
@@ -130,8 +141,7 @@ macro_rules! varint {
 
             #[inline]
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
-                writer.varint($into(*self));
-                Ok(())
+                writer.varint($into(*self))
             }
 
             fn count_packed(payload: &[u8]) -> usize {
@@ -191,8 +201,7 @@ macro_rules! fixed {
 
             #[inline]
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
-                writer.small(&self.to_le_bytes());
-                Ok(())
+                writer.put(&self.to_le_bytes())
             }
 
             fn count_packed(payload: &[u8]) -> usize {
@@ -249,9 +258,7 @@ macro_rules! delimited {
 
             #[inline]
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
-                let bytes: &[u8] = self.as_ref();
-                writer.varint(bytes.len() as u64);
-                writer.bytes(bytes)
+                writer.delimited(self.as_ref())
             }
         }
     )*};
@@ -373,13 +380,12 @@ impl<T: Value> Field for Vec<T> {
 
     #[inline]
     fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
-        let values: u64 = self.iter().map(|value| value.size(sizes)).sum();
-        self.len() as u64 * tag_size(number) + values
+        T::list_size(self, number, sizes)
     }
 
     #[inline]
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
-        self.iter().try_for_each(|value| write_one(value, number, writer))
+        T::write_list(self, number, writer)
     }
 }
 

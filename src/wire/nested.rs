@@ -2,9 +2,10 @@
 
 use std::io;
 
-use super::field::{self, Value};
+use super::field::{self, Value, one_size, write_one};
 use super::parallel;
 use super::reader::{Reader, Wire};
+use super::spread;
 use super::writer::{Sizes, Writer, varint_size};
 use super::{Message, Result};
 
@@ -31,7 +32,7 @@ where
     if list.len() == list.capacity() {
         let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
         if parallel::pays(run, reader.threads()) {
-            return parallel::append(list, reader, run);
+            return parallel::append(list, reader);
         }
         field::reserve(list, run.count);
     }
@@ -51,7 +52,27 @@ pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes) -> u64 {
 
 #[inline]
 pub(crate) fn write<M: Message>(message: &M, writer: &mut Writer<'_>) -> io::Result<()> {
-    let len = if M::LEAF { message.fields_size(&mut Sizes::default()) } else { writer.next_size() };
-    writer.varint(len);
+    let len = if M::LEAF { message.fields_size(&mut Sizes::default()) } else { writer.next_len() };
+    writer.varint(len)?;
     message.write_fields(writer)
+}
+
+#[inline]
+pub(crate) fn list_size<M: Message + Value>(list: &[M], number: u32, sizes: &mut Sizes) -> u64 {
+    if spread::pays(list.len(), sizes.alone()) {
+        return spread::size(list, number, sizes);
+    }
+    list.iter().map(|message| one_size(message, number, sizes)).sum()
+}
+
+#[inline]
+pub(crate) fn write_list<M: Message + Value>(
+    list: &[M],
+    number: u32,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
+    if spread::pays(list.len(), writer.alone()) {
+        return spread::write(list, number, writer);
+    }
+    list.iter().try_for_each(|message| write_one(message, number, writer))
 }

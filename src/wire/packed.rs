@@ -197,8 +197,7 @@ impl<T: Number> Field for Packed<T> {
             return Ok(());
         }
         writer.tag(number, Wire::Len)?;
-        writer.varint(bytes.len() as u64);
-        writer.bytes(bytes)
+        writer.delimited(bytes)
     }
 }
 

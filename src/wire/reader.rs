@@ -28,7 +28,7 @@ impl Tag {
     #[inline]
     fn new(bits: u64) -> Option<Self> {
         let tag = Self(u32::try_from(bits).ok()?);
-        Some(tag).filter(|tag| tag.0 & 7 < 6 && tag.number() != 0)
+        Some(tag).filter(|tag| tag.0 & 7 < 6)
     }
 
     #[inline]
@@ -192,11 +192,6 @@ impl<'a> Reader<'a> {
         slice.ok_or_else(|| error_at(start, "outside of the input"))
     }
 
-    /// The record that was just read, tag included.
-    pub(super) fn record(&self) -> Result<Buffer> {
-        self.slice_from(self.record)
-    }
-
     /// Goes into the payload of a length-delimited record; gives what [`leave`](Self::leave) wants.
     #[inline]
     pub(super) fn enter(&mut self) -> Result<&'a [u8]> {
@@ -244,8 +239,18 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Passes over the value of a record of no known field, and gives the whole record.
+    pub(super) fn unknown(&mut self, tag: Tag) -> Result<Buffer> {
+        // Inside a group the official parser lets such a field pass.
+        if tag.number() == 0 {
+            return Err(self.bad_tag(self.record));
+        }
+        self.skip(tag)?;
+        self.slice_from(self.record)
+    }
+
     /// Passes over the value of a record.
-    pub(super) fn skip(&mut self, tag: Tag) -> Result<()> {
+    fn skip(&mut self, tag: Tag) -> Result<()> {
         match tag.wire() {
             Wire::StartGroup => self.skip_group(tag.number()),
             Wire::EndGroup => Err(error_at(self.record, "end of a group that was not begun")),

@@ -181,6 +181,22 @@ macro_rules! messages {
                 $crate::wire::nested::write(self, writer)
             }
 
+            fn list_size(
+                list: &[Self],
+                number: u32,
+                sizes: &mut $crate::wire::Sizes,
+            ) -> u64 {
+                $crate::wire::nested::list_size(list, number, sizes)
+            }
+
+            fn write_list(
+                list: &[Self],
+                number: u32,
+                writer: &mut $crate::wire::Writer<'_>,
+            ) -> std::io::Result<()> {
+                $crate::wire::nested::write_list(list, number, writer)
+            }
+
             fn merge(&mut self, reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<()> {
                 $crate::wire::nested::merge(self, reader)
             }

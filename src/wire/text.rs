@@ -177,7 +177,7 @@ mod tests {
         let map = HashMap::from([(Str::from("a"), 1), (Str::from(&[0xfe][..]), 2)]);
         assert_eq!(map.get(b"a".as_slice()), Some(&1));
         assert_eq!(map.get([0xfe].as_slice()), Some(&2));
-        assert!(Str::from("a") < Str::from("b".to_string()));
+        assert_eq!(Str::from("a").cmp(&Str::from(String::from("b"))), Ordering::Less);
         assert_eq!(
             format!("{:?} {}", Str::from("x\n"), Str::from(&[0xfe][..])),
             "\"x\\n\" \u{fffd}"

@@ -1,29 +1,56 @@
-//! Writes tags, numbers and payloads to anything that takes bytes.
+//! Writes tags, numbers and payloads to memory or to anything that takes bytes.
 //!
 //! A message is prefixed with its length, so all sizes are counted first, in the order in which
 //! they will be needed. Small writes are gathered; large payloads go out from where they lie.
 
 use std::io::{self, Write};
-use std::vec;
+use std::{fmt, mem, vec};
 
 use super::reader::Wire;
-use crate::error::{Error, ErrorKind, Result};
 
 /// The lengths of messages inside a message, each before those inside it.
 #[derive(Debug, Default)]
-pub struct Sizes(Vec<u64>);
+pub struct Sizes {
+    lens: Vec<u64>,
+    /// Of each list that several threads counted.
+    lists: Vec<Vec<Part>>,
+    alone: bool,
+}
+
+/// The lengths in a part of a long list.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) lens: Vec<u64>,
+    /// The length of the part itself.
+    pub(super) bytes: u64,
+}
 
 impl Sizes {
     /// Counts a message with `count` and remembers the result in its place.
     #[inline]
     pub(super) fn remember(&mut self, count: impl FnOnce(&mut Self) -> u64) -> u64 {
-        let index = self.0.len();
-        self.0.push(0);
+        let index = self.lens.len();
+        self.lens.push(0);
         let size = count(self);
-        if let Some(slot) = self.0.get_mut(index) {
+        if let Some(slot) = self.lens.get_mut(index) {
             *slot = size;
         }
         size
+    }
+
+    /// Counts a part of a list with `count`, on this thread alone.
+    pub(super) fn part(count: impl FnOnce(&mut Self) -> u64) -> Part {
+        let mut sizes = Self { alone: true, ..Self::default() };
+        let bytes = count(&mut sizes);
+        Part { lens: sizes.lens, bytes }
+    }
+
+    pub(super) fn remember_list(&mut self, parts: Vec<Part>) {
+        self.lists.push(parts);
+    }
+
+    pub(super) fn alone(&self) -> bool {
+        self.alone
     }
 }
 
@@ -36,7 +63,7 @@ pub(super) fn varint_size(value: u64) -> u64 {
 
 /// The length of a tag.
 #[inline]
-pub(crate) fn tag_size(number: u32) -> u64 {
+pub(super) fn tag_size(number: u32) -> u64 {
     varint_size(u64::from(number) << 3)
 }
 
@@ -55,49 +82,72 @@ pub(super) fn push_varint(buf: &mut Vec<u8>, mut value: u64) {
 /// Payloads of this length on are not gathered.
 const DIRECT: usize = 32 << 10;
 /// How much is gathered.
-const GATHERED: usize = 256 << 10;
+pub(super) const GATHERED: u64 = 256 << 10;
 
 /// A destination, and what was gathered for it.
 pub struct Writer<'a> {
-    out: &'a mut dyn Write,
-    buf: Vec<u8>,
-    /// When to hand on what was gathered.
-    limit: usize,
+    /// Where bytes are put, from `at` on.
+    window: &'a mut [u8],
+    at: usize,
+    /// Where the window goes when it is full; `None` when the window is the destination.
+    out: Option<&'a mut dyn Write>,
     handed: u64,
-    sizes: vec::IntoIter<u64>,
+    lens: vec::IntoIter<u64>,
+    lists: vec::IntoIter<Vec<Part>>,
+    alone: bool,
+    /// Room for what several threads write.
+    spare: Vec<u8>,
 }
 
-impl std::fmt::Debug for Writer<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("handed", &self.handed).finish_non_exhaustive()
+impl fmt::Debug for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("at", &self.at).finish_non_exhaustive()
     }
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(out: &'a mut dyn Write, sizes: Sizes) -> Self {
-        let sizes = sizes.0.into_iter();
-        Self { out, buf: Vec::new(), limit: GATHERED, handed: 0, sizes }
+    /// One that gathers in `window` and hands on to `out`, if there is one.
+    pub(super) fn new(window: &'a mut [u8], out: Option<&'a mut dyn Write>, sizes: Sizes) -> Self {
+        let (lens, lists, alone) = (sizes.lens.into_iter(), sizes.lists.into_iter(), sizes.alone);
+        Self { window, at: 0, out, handed: 0, lens, lists, alone, spare: Vec::new() }
     }
 
-    /// One that gathers everything, `len` bytes.
-    pub(super) fn in_memory(out: &'a mut dyn Write, sizes: Sizes, len: u64) -> Result<Self> {
-        let mut writer = Self { limit: usize::MAX, ..Self::new(out, sizes) };
-        let room = usize::try_from(len).ok().and_then(|n| writer.buf.try_reserve_exact(n).ok());
-        room.ok_or_else(|| Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory")))?;
-        Ok(writer)
+    /// One that writes a part of a list, `window` as a whole.
+    pub(super) fn of_part(window: &'a mut [u8], part: Part) -> Self {
+        let sizes = Sizes { lens: part.lens, lists: Vec::new(), alone: true };
+        Self::new(window, None, sizes)
+    }
+
+    /// Writes a part of a list here.
+    pub(super) fn part(
+        &mut self,
+        part: Part,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let outer = mem::replace(&mut self.lens, part.lens.into_iter());
+        let alone = mem::replace(&mut self.alone, true);
+        write(self)?;
+        (self.lens, self.alone) = (outer, alone);
+        Ok(())
+    }
+
+    pub(super) fn alone(&self) -> bool {
+        self.alone
     }
 
     /// The remembered length of the message that comes next.
     #[inline]
-    pub(super) fn next_size(&mut self) -> u64 {
-        self.sizes.next().unwrap_or_default()
+    pub(super) fn next_len(&mut self) -> u64 {
+        self.lens.next().unwrap_or_default()
+    }
+
+    /// The remembered parts of the list that comes next.
+    pub(super) fn next_list(&mut self) -> Vec<Part> {
+        self.lists.next().unwrap_or_default()
     }
 
     #[inline]
-    pub(crate) fn tag(&mut self, number: u32, wire: Wire) -> io::Result<()> {
-        if self.buf.len() >= self.limit {
-            self.flush()?;
-        }
+    pub(super) fn tag(&mut self, number: u32, wire: Wire) -> io::Result<()> {
         let wire = match wire {
             Wire::Varint => 0,
             Wire::Fixed64 => 1,
@@ -106,53 +156,114 @@ impl<'a> Writer<'a> {
             Wire::EndGroup => 4,
             Wire::Fixed32 => 5,
         };
-        self.varint(u64::from(number) << 3 | wire);
-        Ok(())
+        self.varint(u64::from(number) << 3 | wire)
     }
 
     #[inline]
-    pub(super) fn varint(&mut self, value: u64) {
-        push_varint(&mut self.buf, value);
+    pub(super) fn varint(&mut self, value: u64) -> io::Result<()> {
+        match (self.window.get_mut(self.at), value) {
+            (Some(place), 0..0x80) => {
+                [*place, ..] = value.to_le_bytes();
+                self.at += 1;
+                Ok(())
+            }
+            _ => self.long_varint(value),
+        }
+    }
+
+    fn long_varint(&mut self, mut value: u64) -> io::Result<()> {
+        let mut bytes = [0; 10];
+        let mut len = 0;
+        for byte in &mut bytes {
+            [*byte, ..] = value.to_le_bytes();
+            value >>= 7;
+            len += 1;
+            if value == 0 {
+                break;
+            }
+            *byte |= 0x80;
+        }
+        self.put(bytes.get(..len).unwrap_or_default())
     }
 
     /// A few bytes.
     #[inline]
-    pub(super) fn small(&mut self, bytes: &[u8]) {
-        self.buf.extend_from_slice(bytes);
+    pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let place = self.window.get_mut(self.at..).and_then(|left| left.get_mut(..bytes.len()));
+        let Some(place) = place else { return self.put_in_next(bytes) };
+        place.copy_from_slice(bytes);
+        self.at += bytes.len();
+        Ok(())
+    }
+
+    #[cold]
+    fn put_in_next(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.direct(bytes)
+    }
+
+    /// A length and that many bytes.
+    #[inline]
+    pub(super) fn delimited(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.varint(bytes.len() as u64)?;
+        self.bytes(bytes)
     }
 
     /// Any number of bytes.
     #[inline]
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() < DIRECT || self.limit == usize::MAX {
-            self.buf.extend_from_slice(bytes);
-            return Ok(());
+        if bytes.len() >= DIRECT && self.out.is_some() {
+            return self.direct(bytes);
         }
+        self.put(bytes)
+    }
+
+    /// Hands on what was gathered, and these bytes from where they lie.
+    #[cold]
+    fn direct(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.handed += bytes.len() as u64;
-        self.out.write_all(bytes)
+        self.out.as_mut().map_or_else(|| Err(changed()), |out| out.write_all(bytes))
+    }
+
+    /// `len` bytes that `write` makes.
+    pub(super) fn fill(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.out.is_none() {
+            let left = self.window.get_mut(self.at..).and_then(|left| left.get_mut(..len));
+            self.at += len;
+            return write(left.ok_or_else(changed)?);
+        }
+        let mut spare = mem::take(&mut self.spare);
+        spare.resize(spare.len().max(len), 0);
+        let filled = spare.get_mut(..len).unwrap_or_default();
+        write(filled)?;
+        self.direct(filled)?;
+        self.spare = spare;
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.handed += self.buf.len() as u64;
-        let done = self.out.write_all(&self.buf);
-        self.buf.clear();
-        done
+        let gathered = self.window.get(..self.at).unwrap_or_default();
+        let Some(out) = &mut self.out else { return Ok(()) };
+        self.handed += gathered.len() as u64;
+        self.at = 0;
+        out.write_all(gathered)
     }
 
-    /// Hands on the rest. What was counted must have been written: a buffer whose owner has let go
-    /// of its bytes would leave lengths in the output that are not true.
+    /// Hands on the rest. As much must have been written as was counted.
     pub(super) fn finish(mut self, counted: u64) -> io::Result<()> {
         self.flush()?;
-        if self.handed == counted {
-            return Ok(());
-        }
-        Err(io::Error::other("a buffer of the message changed its length while it was written"))
+        if self.handed + self.at as u64 == counted { Ok(()) } else { Err(changed()) }
     }
+}
 
-    pub(super) fn into_vec(self) -> Vec<u8> {
-        self.buf
-    }
+/// A buffer whose owner has let go of its bytes would leave lengths in the output that are not true.
+#[cold]
+fn changed() -> io::Error {
+    io::Error::other("a buffer of the message changed its length while it was written")
 }
 
 #[cfg(test)]
@@ -166,7 +277,20 @@ mod tests {
                 let mut buf = Vec::new();
                 push_varint(&mut buf, value);
                 assert_eq!(varint_size(value), buf.len() as u64, "{value}");
+                let mut window = [0; 10];
+                let mut writer = Writer::new(&mut window, None, Sizes::default());
+                writer.varint(value).unwrap();
+                writer.finish(buf.len() as u64).unwrap();
+                assert_eq!(window.get(..buf.len()), Some(&buf[..]));
             }
         }
+    }
+
+    #[test]
+    fn more_than_was_counted_is_an_error() {
+        let mut window = [0; 3];
+        let mut writer = Writer::new(&mut window, None, Sizes::default());
+        assert!(writer.put(&[0; 3]).is_ok());
+        assert!(writer.varint(0).is_err());
     }
 }

@@ -163,7 +163,9 @@ fn unknown_records() {
         ("a group without an end", "ab 06 08 01", Fails(4)),
         ("a group with another's end", "ab 06 b4 06", Fails(2)),
         ("an end without a group", "10 01 ac 06", Fails(2)),
-        ("a group with field 0", "ab 06 00 00 ac 06", Fails(2)),
+        ("a group with field 0", "ab 06 00 00 ac 06", Same),
+        ("a group with wire type 6", "ab 06 0e ac 06", Fails(2)),
+        ("field 0 as a group", "03 04", Fails(0)),
         ("a group that passes the end", "ab 06 12 05 ac 06", Fails(3)),
         ("a known field as a group", "0b 0c", Same),
         ("a number where a string belongs", "40 05", Same),
@@ -252,7 +254,7 @@ fn nesting_is_limited() {
         deep(300).len() as u64
     );
 
-    let groups = |n: usize| [vec![0xab, 6].repeat(n), vec![0xac, 6].repeat(n)].concat();
+    let groups = |n: usize| [[0xab, 6].repeat(n), [0xac, 6].repeat(n)].concat();
     assert_eq!(again::<GraphProto>(groups(100)).unwrap(), groups(100));
     assert!(again::<GraphProto>(groups(101)).is_err());
     assert!(again::<GraphProto>(groups(50_000)).is_err());

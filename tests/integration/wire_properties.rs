@@ -65,7 +65,9 @@ fn message(name: &str, seeds: &mut Vec<Seed>, depth: usize) -> Vec<u8> {
         let mut one = Vec::new();
         if let Some(wire) = scalar(&mut one, field.kind, value) {
             if more.len() > 1 && format!("{:?}", field.label) == "Repeated" {
-                more.iter().for_each(|value| drop(scalar(&mut one, field.kind, *value as u64)));
+                for value in more {
+                    scalar(&mut one, field.kind, value as u64);
+                }
                 delimited(&mut out, field.number, &one);
             } else {
                 varint(&mut out, u64::from(field.number) << 3 | wire);

@@ -91,7 +91,10 @@ impl fmt::Display for Listed<'_> {
         let bytes = self.bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
         let (path, tensors) = (self.path.display(), count(self.tensors, "tensor"));
         write!(f, "{bytes:>12}  {:<8} {tensors:<16} {path}", self.state)?;
-        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, " ({reason})"))
+        match &self.reason {
+            Some(reason) if self.state == "refused" => write!(f, " ({reason})"),
+            _ => Ok(()),
+        }
     }
 }
 

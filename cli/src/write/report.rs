@@ -53,6 +53,8 @@ pub struct Report<'a> {
     files: Vec<Written>,
     bytes: u64,
     unused: Vec<String>,
+    /// Free on the target's file system before, where it says.
+    free_bytes: Option<u64>,
     left_behind: Vec<PathBuf>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,8 +106,9 @@ impl<'a> Report<'a> {
                 .map(|file| Written { path: folder.join(&file.name), bytes: file.bytes })
                 .collect(),
             bytes: saved.bytes,
+            free_bytes: saved.free_bytes,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
-            left_behind: saved.left_behind.clone(),
+            left_behind: saved.left_behind.iter().map(|path| tidy(path)).collect(),
             warnings: container.warnings().iter().map(ToString::to_string).collect(),
             verified,
         }
@@ -123,7 +126,7 @@ impl<'a> Report<'a> {
         self.print_files(out)?;
         self.print_left(out)?;
         if self.dry_run {
-            out.line("dry run   nothing was written")?;
+            self.print_dry_run(out)?;
         }
         self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))
     }
@@ -147,42 +150,70 @@ impl<'a> Report<'a> {
         }
         let tensors = count(self.kept.len(), "large tensor");
         out.line(format_args!("kept      {tensors} inline"))?;
-        let shown = if self.dry_run { self.kept.len() } else { SHORT };
-        for Kept { tensor, bytes, reason } in self.kept.iter().take(shown) {
-            out.line(format_args!("{bytes:>12}  {tensor}: {reason}"))?;
-        }
-        self.print_more(self.kept.len(), shown, out)
+        let kept = self.kept.iter();
+        self.list(
+            kept.map(|kept| format!("{:>12}  {}: {}", kept.bytes, kept.tensor, kept.reason)),
+            out,
+        )
     }
 
     fn print_files(&self, out: &mut Output) -> io::Result<()> {
         let (files, bytes) = (count(self.files.len(), "file"), human(self.bytes));
         let tense = if self.dry_run { "writes" } else { "wrote" };
         out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
-        let shown = if self.dry_run { self.files.len() } else { SHORT };
         // The model comes first here: it is what one looks for.
-        for Written { path, bytes } in self.files.iter().rev().take(shown) {
-            out.line(format_args!("{bytes:>12}  {}", path.display()))?;
-        }
-        self.print_more(self.files.len(), shown, out)
+        let files = self.files.iter().rev();
+        self.list(files.map(|file| format!("{:>12}  {}", file.bytes, file.path.display())), out)
     }
 
-    fn print_more(&self, all: usize, shown: usize, out: &mut Output) -> io::Result<()> {
-        match all.saturating_sub(shown) {
-            0 => Ok(()),
-            more => out.line(format_args!("              and {more} more")),
+    fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
+        if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
+            let (needed, free) = (human(self.bytes), human(free));
+            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
         }
+        out.line("dry run   nothing was written")
     }
 
     fn print_left(&self, out: &mut Output) -> io::Result<()> {
-        for handle in &self.unused {
-            out.line(format_args!("unused    {handle}: no tensor refers to it, not written"))?;
+        if !self.unused.is_empty() {
+            out.line("unused    initializers that no tensor refers to; they were not written")?;
+            self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
         }
-        for path in &self.left_behind {
-            let path = path.display();
-            out.line(format_args!("left      {path}: the model that was replaced needed it"))?;
+        if !self.left_behind.is_empty() {
+            let files = count(self.left_behind.len(), "file");
+            out.line(format_args!("left      {files} that only the replaced model needed"))?;
+            let left = self.left_behind.iter();
+            self.list(left.map(|path| format!("{:>14}{}", "", path.display())), out)?;
         }
         Ok(())
     }
+
+    /// Prints the first few lines of a list; for a dry run all, since the plan is what is wanted.
+    fn list(
+        &self,
+        lines: impl ExactSizeIterator<Item = String>,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        short(lines, if self.dry_run { usize::MAX } else { SHORT }, out)
+    }
+}
+
+/// Prints at most `most` of `lines`, and how many more there are.
+fn short(
+    lines: impl ExactSizeIterator<Item = String>,
+    most: usize,
+    out: &mut Output,
+) -> io::Result<()> {
+    let more = lines.len().saturating_sub(most);
+    for line in lines.take(most) {
+        out.line(line)?;
+    }
+    if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
+}
+
+/// `path` without a `./` before it.
+fn tidy(path: &Path) -> PathBuf {
+    path.strip_prefix(".").unwrap_or(path).to_path_buf()
 }
 
 impl Moved {
@@ -214,6 +245,9 @@ impl Verified {
         }
         let Some(check) = &self.check else { return Ok(()) };
         out.line(format_args!("checked   {check}"))?;
-        check.findings.iter().try_for_each(|found| out.line(format_args!("          {found}")))
+        let errors = check.findings.iter().take(check.errors);
+        short(errors.map(|found| format!("{:>10}{found}", "")), usize::MAX, out)?;
+        let advice = check.findings.iter().skip(check.errors);
+        short(advice.map(|found| format!("{:>10}{found}", "")), SHORT, out)
     }
 }

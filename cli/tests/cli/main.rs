@@ -1,1 +1,16 @@
+//! The command as it is run: arguments in; files, output and exit code out.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
+mod check;
+mod exported;
+mod files;
+mod inspect;
+mod support;
+mod usage;
+mod write;

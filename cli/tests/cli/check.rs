@@ -1,0 +1,55 @@
+//! `check MODEL`.
+
+use std::fs::{self, OpenOptions};
+
+use crate::support::{Folder, external};
+
+#[test]
+fn a_sound_model_is_ok() {
+    let folder = Folder::packed();
+    let run = folder.run(&["check", "p.onnx"]).done();
+    assert_eq!(run.stdout(), "ok: p.onnx: no errors\n");
+    let report = folder.run(&["check", "p.onnx", "--json", "--no-mmap"]).done().json();
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["findings"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn all_findings_are_listed_errors_first() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["gone.bin", "../up.bin", "w.bin", "short.bin"]));
+    fs::write(folder.path("w.bin"), [0; 20]).unwrap();
+    fs::write(folder.path("short.bin"), [0; 15]).unwrap();
+    let run = folder.run(&["check", "m.onnx"]).failed(&[]);
+    let lines: Vec<_> = run.stdout().lines().map(str::to_owned).collect();
+    let (verdict, findings) = lines.split_last().unwrap();
+    let (errors, advice) = findings.split_at(3);
+    for (line, name) in errors.iter().zip(["`gone.bin`", "`../up.bin`", "`short.bin`"]) {
+        assert!(line.starts_with("error: ") && line.contains(name), "{lines:#?}");
+    }
+    assert!(advice.iter().all(|line| line.starts_with("advice: ")), "{lines:#?}");
+    assert!(verdict.starts_with("not ok: m.onnx: 3 errors, "), "{verdict}");
+
+    let report = folder.run(&["check", "m.onnx", "--json"]).failed(&[]).json();
+    assert_eq!((&report["ok"], &report["errors"]), (&false.into(), &3.into()));
+    assert_eq!(report["findings"][0]["tensor"], "w0");
+    assert_eq!(report["findings"][0]["kind"], "MissingFile");
+}
+
+#[test]
+fn advice_alone_does_not_fail() {
+    let folder = Folder::packed();
+    let mut data = OpenOptions::new().append(true).open(folder.path("p.onnx.data")).unwrap();
+    std::io::Write::write_all(&mut data, &[0; 9]).unwrap();
+    let run = folder.run(&["check", "p.onnx"]).done();
+    run.says(&["advice: `p.onnx.data`: 9 of ", "ok: p.onnx: no errors, 1 advice"]);
+}
+
+#[test]
+fn a_truncated_weights_file_is_found() {
+    let folder = Folder::packed();
+    let data = OpenOptions::new().write(true).open(folder.path("p.onnx.data")).unwrap();
+    data.set_len(100).unwrap();
+    folder.run(&["check", "p.onnx"]).failed(&[]).says(&["the file has 100", "not ok: "]);
+    folder.run(&["embed", "p.onnx", "e.onnx"]).failed(&["the file has 100"]);
+}

@@ -1,0 +1,63 @@
+//! `files MODEL`.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::{Folder, external, tensors};
+
+#[test]
+fn the_list_is_exact() {
+    let folder = Folder::with_model();
+    folder.run(&["split", "m.onnx", "s.onnx"]).done();
+    let run = folder.run(&["files", "s.onnx"]).done();
+    let expected = "s.onnx\ns-w.weight\ns-typed.weight\ns-c.weight\ns-inner.weight\n";
+    assert_eq!(run.stdout(), expected);
+    let run = folder.run(&["files", "s.onnx", "-0"]).done();
+    assert_eq!(run.bytes(), expected.replace('\n', "\0").as_bytes());
+    assert_eq!(folder.run(&["files", "m.onnx"]).done().stdout(), "m.onnx\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_script_can_copy_a_model() {
+    let folder = Folder::packed();
+    let away = Folder::new();
+    let model = folder.path("p.onnx");
+    let list = away.run(&["files", model.to_str().unwrap()]).done().stdout();
+    let copied = Command::new("cp").args(list.lines()).arg(away.path("")).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(tensors(&away.path("p.onnx")), tensors(&model));
+}
+
+#[test]
+fn every_missing_file_is_named_and_listed() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a.bin", "sub/b.bin", "c.bin", "./a.bin"]));
+    fs::write(folder.path("c.bin"), [0; 16]).unwrap();
+    let run = folder.run(&["files", "m.onnx"]).failed(&["2 problems", "`a.bin`", "`sub/b.bin`"]);
+    assert_eq!(run.stdout(), "m.onnx\na.bin\nsub/b.bin\nc.bin\n");
+    let list = folder.run(&["files", "m.onnx", "--json"]).failed(&["a.bin"]).json();
+    assert_eq!(list["files"][0]["state"], "missing");
+    assert_eq!(list["files"][2]["bytes"], 16);
+}
+
+#[test]
+fn what_leads_out_is_not_listed() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["../up.bin", "/etc/passwd", "#handle"]));
+    let texts = ["3 problems", "../up.bin", "/etc/passwd", "#handle"];
+    assert_eq!(folder.run(&["files", "m.onnx"]).failed(&texts).stdout(), "m.onnx\n");
+}
+
+#[test]
+fn names_do_not_mislead_scripts() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["-rf", "two\nlines"]));
+    for name in ["-rf", "two\nlines"] {
+        fs::write(folder.path(name), [0; 16]).unwrap();
+    }
+    let run = folder.run(&["files", "m.onnx"]).failed(&["--null"]);
+    assert_eq!(run.stdout(), "");
+    let run = folder.run(&["files", "m.onnx", "--null"]).done();
+    assert_eq!(run.bytes(), b"m.onnx\0./-rf\0two\nlines\0");
+}

@@ -1,0 +1,196 @@
+//! Models, folders and runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use onnx_container::proto::{
+    AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
+    Packed, StringStringEntryProto, TensorProto, ValueInfoProto,
+};
+use onnx_container::{Container, MmapChoice, Tensor, traversal};
+use tempfile::TempDir;
+
+/// A folder with models in it, in which commands run.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// A folder that holds `m.onnx`: all inline.
+    pub fn with_model() -> Self {
+        let folder = Self::new();
+        folder.save("m.onnx", &model());
+        folder
+    }
+
+    /// A folder that holds `p.onnx` and `p.onnx.data`.
+    pub fn packed() -> Self {
+        let folder = Self::with_model();
+        folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+        fs::remove_file(folder.path("m.onnx")).unwrap();
+        folder
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn save(&self, name: &str, model: &ModelProto) {
+        fs::write(self.path(name), model.encode_to_vec().unwrap()).unwrap();
+    }
+
+    /// The names in the folder, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The folder's files with their bytes.
+    pub fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let read = |name: String| (name.clone(), fs::read(self.path(&name)).unwrap());
+        self.names().into_iter().map(read).collect()
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("onnx-container"));
+        command.args(args).current_dir(self.0.path());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run(self.command(args).output().unwrap())
+    }
+}
+
+/// What a run left.
+#[derive(Debug)]
+pub struct Run(Output);
+
+impl Run {
+    pub fn code(&self) -> i32 {
+        self.0.status.code().expect("ended by a signal")
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8(self.0.stdout.clone()).unwrap()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8(self.0.stderr.clone()).unwrap()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.stdout
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.0.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// Exit code 0 and nothing on stderr.
+    pub fn done(self) -> Self {
+        assert_eq!((self.code(), self.stderr().as_str()), (0, ""), "{self:?}");
+        self
+    }
+
+    /// Exit code 1, with these texts on stderr.
+    pub fn failed(self, texts: &[&str]) -> Self {
+        assert_eq!(self.code(), 1, "{self:?}");
+        assert!(texts.is_empty() || self.stderr().starts_with("error: "), "{self:?}");
+        for text in texts {
+            assert!(self.stderr().contains(text), "no {text:?} in {self:?}");
+        }
+        self
+    }
+
+    /// Standard output holds these texts.
+    pub fn says(self, texts: &[&str]) -> Self {
+        for text in texts {
+            assert!(self.stdout().contains(text), "no {text:?} in {}", self.stdout());
+        }
+        self
+    }
+}
+
+pub fn floats(name: &str, count: i64) -> TensorProto {
+    let values = (0..count).flat_map(|i| (i as f32).to_le_bytes()).collect::<Vec<_>>();
+    TensorProto::new(name, TensorProto::FLOAT, [count]).with_raw_data(values)
+}
+
+fn longs(name: &str, values: &[i64]) -> TensorProto {
+    let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    TensorProto::new(name, TensorProto::INT64, [i64::try_from(values.len()).unwrap()])
+        .with_raw_data(bytes)
+}
+
+fn constant(output: &str, value: TensorProto) -> NodeProto {
+    let mut node = NodeProto::new("Constant", [""; 0], [output]);
+    node.attribute.push(AttributeProto::tensor("value", value));
+    node
+}
+
+/// A model with large and small tensors in every kind of place, all of them inline.
+pub fn model() -> ModelProto {
+    let mut then = GraphProto::new("then");
+    then.initializer.push(floats("inner", 600));
+    then.node.push(NodeProto::new("Add", ["y", "inner"], ["z_then"]));
+    let mut branch = NodeProto::new("If", ["flag"], ["z"]);
+    branch.attribute.push(AttributeProto::graph("then_branch", then));
+
+    let mut typed = TensorProto::new("typed", TensorProto::FLOAT, [300]);
+    typed.float_data = Packed::from((0..300_u16).map(f32::from).collect::<Vec<_>>()).into();
+
+    let mut graph = GraphProto::new("main");
+    graph.initializer =
+        vec![floats("w", 1000), floats("small", 4), typed, longs("sizes", &[1; 200])];
+    graph.node = vec![
+        constant("c", floats("", 500)),
+        NodeProto::new("Split", ["x", "sizes"], ["y"]),
+        branch,
+    ];
+    graph.input.push(ValueInfoProto::tensor("x", TensorProto::FLOAT, [-1]));
+
+    let mut function = FunctionProto::new("local", "f");
+    function.node.push(constant("k", floats("", 400)));
+
+    let mut model = ModelProto::new(graph);
+    model.producer_name = Some("a test".into());
+    model.opset_import = vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("local", 1)];
+    model.functions.push(function);
+    model
+}
+
+/// A model with one external tensor of four floats for each `location`.
+pub fn external(locations: &[&str]) -> ModelProto {
+    let mut graph = GraphProto::new("main");
+    for (i, location) in locations.iter().enumerate() {
+        let name = format!("w{i}");
+        let mut tensor = TensorProto::external(name, TensorProto::FLOAT, [4], *location);
+        tensor.external_data.push(StringStringEntryProto::new("length", "16"));
+        graph.initializer.push(tensor);
+    }
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    model
+}
+
+/// Every tensor of the model at `path`: name, type, shape and bytes.
+pub fn tensors(path: &Path) -> Vec<(String, String, Vec<u8>)> {
+    let container = Container::load(path, MmapChoice::never()).unwrap();
+    let model = container.embed().unwrap();
+    let mut tensors = Vec::new();
+    traversal::tensors(&model, |place, proto| {
+        let tensor = Tensor::try_from(proto).unwrap();
+        let what = format!("{} {:?}", tensor.dtype(), tensor.dims());
+        tensors.push((place.qualified_name(proto), what, tensor.as_bytes().unwrap().to_vec()));
+        Ok(())
+    })
+    .unwrap();
+    tensors
+}

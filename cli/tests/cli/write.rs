@@ -1,0 +1,213 @@
+//! `pack`, `split` and `embed`.
+
+use std::fs;
+
+use crate::support::{Folder, external, model, tensors};
+
+#[test]
+fn every_layout_keeps_every_tensor() {
+    let folder = Folder::with_model();
+    let before = tensors(&folder.path("m.onnx"));
+    for command in ["pack", "split", "embed"] {
+        for (input, output) in [("m.onnx", "a.onnx"), ("a.onnx", "b.onnx"), ("b.onnx", "b.onnx")] {
+            for flags in [&["--no-sync"][..], &["--no-mmap"], &["--verify"]] {
+                let args = [&[command, input, output][..], flags].concat();
+                folder.run(&args).done();
+                assert_eq!(tensors(&folder.path(output)), before, "{args:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pack_writes_one_file_beside_the_model() {
+    let folder = Folder::with_model();
+    let run = folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    assert_eq!(folder.names(), ["m.onnx", "p.onnx", "p.onnx.data"]);
+    // Out: w, typed, c, inner. In: the Split's sizes and the function's constant.
+    run.says(&[
+        "read      m.onnx: 7 tensors, 0 external",
+        "moved     4 tensors (9.6 kB) out of the model",
+        "kept      2 large tensors inline",
+        "sizes: read by shape inference",
+        "inside a function",
+        "wrote     2 files",
+        "p.onnx.data",
+    ]);
+}
+
+#[test]
+fn split_writes_a_file_for_each_tensor() {
+    let folder = Folder::with_model();
+    folder.run(&["split", "m.onnx", "s.onnx"]).done().says(&["wrote     5 files"]);
+    let names =
+        ["m.onnx", "s-c.weight", "s-inner.weight", "s-typed.weight", "s-w.weight", "s.onnx"];
+    assert_eq!(folder.names(), names);
+}
+
+#[test]
+fn embed_of_a_canonical_model_writes_the_same_bytes() {
+    let folder = Folder::with_model();
+    folder.run(&["embed", "m.onnx", "e.onnx"]).done();
+    let read = |name: &str| fs::read(folder.path(name)).unwrap();
+    assert_eq!(read("m.onnx"), read("e.onnx"));
+    folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    folder.run(&["embed", "p.onnx", "e1.onnx"]).done().says(&["4 tensors (9.6 kB) into the model"]);
+    folder.run(&["embed", "e1.onnx", "e2.onnx"]).done();
+    assert_eq!(read("e1.onnx"), read("e2.onnx"));
+}
+
+#[test]
+fn options_reach_the_save() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "a.onnx", "--min-bytes", "4K"]).done().says(&["moved     0 t"]);
+    folder
+        .run(&["pack", "m.onnx", "a.onnx", "--min-bytes", "4000"])
+        .done()
+        .says(&["moved     1 t"]);
+    folder.run(&["pack", "m.onnx", "b.onnx", "--data-name", "w.bin"]).done();
+    assert!(folder.path("w.bin").is_file());
+    let run = folder.run(&["pack", "m.onnx", "c.onnx", "--all-tensors", "--align", "4K", "--json"]);
+    let report = run.done().json();
+    assert_eq!(report["moved"]["tensors"], 6);
+    assert_eq!(report["kept"].as_array().unwrap().len(), 0);
+    let inspected = folder.run(&["inspect", "c.onnx", "--json"]).done().json();
+    let offsets = inspected["tensors"].as_array().unwrap().iter();
+    let offsets = offsets.filter_map(|tensor| tensor["stored"]["offset"].as_u64());
+    assert!(offsets.inspect(|offset| assert_eq!(offset % 4096, 0)).count() == 6);
+}
+
+#[test]
+fn the_same_path_in_and_out_is_safe() {
+    let folder = Folder::with_model();
+    let before = tensors(&folder.path("m.onnx"));
+    folder.run(&["pack", "m.onnx", "m.onnx", "--verify"]).done();
+    folder.run(&["pack", "m.onnx", "./m.onnx", "--align", "4K", "--verify"]).done();
+    let run = folder.run(&["split", "m.onnx", "m.onnx", "--verify"]).done();
+    run.says(&["left      1 file", "m.onnx.data"]);
+    let run = folder.run(&["embed", "m.onnx", "m.onnx", "--verify"]).done();
+    run.says(&["left      4 files", "m-w.weight"]);
+    assert_eq!(tensors(&folder.path("m.onnx")), before);
+}
+
+#[test]
+fn verify_says_what_it_did() {
+    let folder = Folder::with_model();
+    let run = folder.run(&["pack", "m.onnx", "p.onnx", "--verify"]).done();
+    run.says(&["verified  7 tensors", "mapped) are the same bit for bit", "checked   no errors"]);
+    let run = folder.run(&["split", "m.onnx", "s.onnx", "--verify", "--no-mmap", "--json"]).done();
+    let verified = &run.json()["verified"];
+    assert_eq!((&verified["ok"], &verified["mapped"]), (&true.into(), &false.into()));
+    assert_eq!(verified["tensors"], 7);
+    // An external shape operand was asked for, and is what readers refuse.
+    let args = ["pack", "m.onnx", "a.onnx", "--verify", "--all-tensors"];
+    let run = folder.run(&args).failed(&[]);
+    run.says(&["verified  7 tensors", "checked   1 error", "shape operand"]);
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_says_what_would_be() {
+    let folder = Folder::packed();
+    folder.save("m.onnx", &model());
+    let before = folder.contents();
+    for command in ["pack", "split", "embed"] {
+        for input in ["m.onnx", "p.onnx"] {
+            let run = folder.run(&[command, input, "out.onnx", "--dry-run"]).done();
+            run.says(&["writes", "out.onnx", "nothing was written"]);
+        }
+        let plan =
+            folder.run(&[command, "m.onnx", "out.onnx", "--dry-run", "--json"]).done().json();
+        assert_eq!(folder.contents(), before);
+        let written = folder.run(&[command, "m.onnx", "out.onnx", "--json"]).done().json();
+        assert_eq!(plan["files"], written["files"]);
+        for file in written["files"].as_array().unwrap() {
+            let path = folder.path(file["path"].as_str().unwrap());
+            assert_eq!(file["bytes"].as_u64(), Some(path.metadata().unwrap().len()));
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let run = folder.run(&["pack", "m.onnx", "out.onnx", "--dry-run"]).done();
+    run.says(&["sizes: read by shape inference", "k: inside a function", "out.onnx.data"]);
+}
+
+#[test]
+fn no_clobber_replaces_nothing() {
+    let folder = Folder::packed();
+    folder.save("m.onnx", &model());
+    let before = folder.contents();
+    for command in ["pack", "split", "embed"] {
+        let run = folder.run(&[command, "m.onnx", "p.onnx", "--no-clobber"]);
+        run.failed(&["p.onnx", "exists already"]);
+    }
+    fs::rename(folder.path("p.onnx"), folder.path("q.onnx")).unwrap();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--no-clobber"]).failed(&["p.onnx.data"]);
+    fs::rename(folder.path("q.onnx"), folder.path("p.onnx")).unwrap();
+    assert_eq!(folder.contents(), before);
+    folder.run(&["pack", "m.onnx", "new.onnx", "--no-clobber"]).done();
+}
+
+#[test]
+fn another_model_is_replaced_whole() {
+    let folder = Folder::packed();
+    folder.save("m.onnx", &external(&[]));
+    let run = folder.run(&["pack", "m.onnx", "p.onnx", "--verify"]).done();
+    run.says(&["wrote     1 file", "left      1 file", "p.onnx.data"]);
+    assert!(tensors(&folder.path("p.onnx")).is_empty());
+}
+
+#[test]
+fn files_of_other_models_are_not_touched() {
+    let folder = Folder::packed();
+    folder.save("m.onnx", &model());
+    let before = folder.contents();
+    let args = ["pack", "m.onnx", "q.onnx", "--data-name", "p.onnx.data"];
+    folder.run(&args).failed(&["p.onnx` refers to this file"]);
+    folder.run(&["pack", "m.onnx", "p.onnx.data"]).failed(&["p.onnx` refers to this file"]);
+    folder.run(&["pack", "m.onnx", "q.onnx", "--data-name", "p.onnx"]).failed(&["another model"]);
+    folder.run(&["pack", "m.onnx", "m.onnx", "--data-name", "m.onnx"]).failed(&["model's name"]);
+    folder.run(&["pack", "m.onnx", "q.onnx", "--data-name", "../w"]).failed(&["no directory"]);
+    folder.run(&["pack", "m.onnx", "nowhere/q.onnx"]).failed(&["nowhere"]);
+    assert_eq!(folder.contents(), before);
+}
+
+#[test]
+fn every_missing_or_hostile_file_is_named_before_anything_is_written() {
+    let folder = Folder::new();
+    let hostile =
+        ["a.bin", "sub/b.bin", "../up.bin", "/etc/passwd", "#handle", "*/_ORT_MEM_ADDR_/*"];
+    folder.save("m.onnx", &external(&hostile));
+    for command in ["pack", "split", "embed"] {
+        let run = folder.run(&[command, "m.onnx", "out.onnx"]).failed(&hostile);
+        run.failed(&["error: 6 problems\n", "  tensor `w0`: ", "  tensor `w5`: "]);
+        assert_eq!(folder.names(), ["m.onnx"]);
+    }
+}
+
+#[test]
+fn names_cannot_forge_lines() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a\nerror: forged\u{1b}[2J"]));
+    let run = folder.run(&["embed", "m.onnx", "out.onnx"]).failed(&["error: forged"]);
+    assert_eq!(run.stderr().lines().count(), 1);
+    assert!(!run.stderr().contains('\u{1b}'));
+}
+
+/// A sparse weights file of a little more than 2 GiB: embedding it is refused, unless asked for.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_file_over_2_gib_is_refused() {
+    use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("main");
+    let bytes = (1_i64 << 31) + 16;
+    graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [bytes], "w.bin"));
+    folder.save("m.onnx", &ModelProto::new(graph));
+    let weights = fs::File::create(folder.path("w.bin")).unwrap();
+    weights.set_len(u64::try_from(bytes).unwrap()).unwrap();
+    let texts = ["2147483647 bytes (2 GiB)", "2.1 GB", "--allow-over-2gib"];
+    folder.run(&["embed", "m.onnx", "out.onnx"]).failed(&texts);
+    folder.run(&["embed", "m.onnx", "out.onnx", "--dry-run"]).failed(&texts);
+    assert_eq!(folder.names(), ["m.onnx", "w.bin"]);
+    let args = ["embed", "m.onnx", "out.onnx", "--dry-run", "--allow-over-2gib"];
+    folder.run(&args).done().says(&["writes    1 file (2.1 GB)"]);
+}

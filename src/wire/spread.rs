@@ -1,0 +1,133 @@
+//! Long lists of messages, counted and written by several threads.
+//!
+//! A list is cut into parts. Each thread counts parts, and later writes each where the counts say
+//! that it lies, so the output is what one thread would write. A part with large payloads is left
+//! to the thread that hands everything on, which sends them from where they lie.
+
+use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, Builder};
+use std::{mem, num::NonZero};
+
+use super::field::{Value, one_size, write_one};
+use super::writer::{Part, Sizes, Writer};
+
+/// From how many messages on a list is long.
+const LONG: usize = 4096;
+/// How many messages a part has.
+const PART: usize = 256;
+/// How many bytes are made before they are handed on.
+const ROUND: u64 = 4 << 20;
+
+/// How many threads this machine runs at a time.
+pub(super) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// Whether a list is worth several threads.
+#[inline]
+pub(super) fn pays(len: usize, alone: bool) -> bool {
+    len >= LONG && !alone && cores() > 1
+}
+
+/// Does `work` with each item, on every core.
+fn share<I>(items: I, work: impl Fn(I::Item) + Sync)
+where
+    I: Iterator<Item: Send> + Send,
+{
+    let items = Mutex::new(items);
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some(item) = next() {
+            work(item);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..cores() {
+            // With fewer threads than wished for, those that there are do the work.
+            let _ = Builder::new().stack_size(8 << 20).spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+/// Counts a list.
+pub(super) fn size<M: Value + Sync>(list: &[M], number: u32, sizes: &mut Sizes) -> u64 {
+    let mut parts: Vec<Part> = list.chunks(PART).map(|_| Part::default()).collect();
+    share(list.chunks(PART).zip(&mut parts), |(messages, part)| {
+        let one = |message, sizes: &mut _| one_size::<M>(message, number, sizes);
+        *part = Sizes::part(|sizes| messages.iter().map(|message| one(message, sizes)).sum());
+    });
+    let size = parts.iter().map(|part| part.bytes).sum();
+    sizes.remember_list(parts);
+    size
+}
+
+/// Writes a list that [`size`] counted.
+pub(super) fn write<M: Value + Sync>(
+    list: &[M],
+    number: u32,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
+    let mut round = Round { parts: Vec::new(), bytes: 0, number };
+    for (messages, part) in list.chunks(PART).zip(writer.next_list()) {
+        if round.bytes + part.bytes > ROUND {
+            round.write(writer)?;
+        }
+        if part.bytes > ROUND {
+            writer.part(part, |writer| write_all(messages, number, writer))?;
+        } else {
+            round.bytes += part.bytes;
+            round.parts.push((messages, part));
+        }
+    }
+    round.write(writer)
+}
+
+fn write_all<M: Value>(messages: &[M], number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+    messages.iter().try_for_each(|message| write_one(message, number, writer))
+}
+
+/// Parts that are written together.
+struct Round<'a, M> {
+    parts: Vec<(&'a [M], Part)>,
+    bytes: u64,
+    number: u32,
+}
+
+impl<M: Value + Sync> Round<'_, M> {
+    /// Writes the parts, and leaves none.
+    fn write(&mut self, writer: &mut Writer<'_>) -> io::Result<()> {
+        let parts = mem::take(&mut self.parts);
+        let len = usize::try_from(mem::take(&mut self.bytes)).map_err(io::Error::other)?;
+        if parts.is_empty() {
+            return Ok(());
+        }
+        writer.fill(len, |window| write_parts(parts, self.number, window))
+    }
+}
+
+/// Writes parts into their places in `window`, which they fill.
+fn write_parts<M: Value + Sync>(
+    parts: Vec<(&[M], Part)>,
+    number: u32,
+    mut window: &mut [u8],
+) -> io::Result<()> {
+    let failure = Mutex::new(None);
+    let placed = parts.into_iter().map(|(messages, part)| {
+        let len = usize::try_from(part.bytes).unwrap_or(usize::MAX).min(window.len());
+        let (place, left) = mem::take(&mut window).split_at_mut(len);
+        window = left;
+        (messages, part, place)
+    });
+    share(placed, |(messages, part, place)| {
+        let counted = part.bytes;
+        let mut writer = Writer::of_part(place, part);
+        let written = write_all(messages, number, &mut writer);
+        if let Err(error) = written.and_then(|()| writer.finish(counted)) {
+            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}

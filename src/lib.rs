@@ -1,4 +1,106 @@
-//! A container for large ONNX models.
+//! A container for large ONNX models: weights out of the model file and back in, without copies.
+//!
+//! A protobuf message cannot be longer than 2 GiB, and reading one means reading its weights. ONNX
+//! therefore lets a tensor name a byte range of another file, its *external data*. This crate holds
+//! a model and such tensors together: the message stays small and can be edited, the weights stay
+//! where they are (an array, a buffer, a mapped file) until a save writes them.
+//!
+//! - Every tensor is reached: initializers, attributes, subgraphs, functions, sparse tensors,
+//!   training graphs.
+//! - What comes out is what mainstream readers take: onnxruntime, `onnx.checker` and onnx_ir read the
+//!   files, and what they cannot read from outside stays inside.
+//! - A save stages its files and renames them. One that fails leaves what was there.
+//! - A model that is read and written unchanged is the same, field by field; one that an official
+//!   library wrote is the same byte for byte.
+//! - A file from a stranger is met with an error that names the tensor, the file and the byte.
+//!
+//! # Example
+//!
+//! ```
+//! use ndarray::Array2;
+//! use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+//! use onnx_container::{Container, MmapChoice};
+//!
+//! // y = x + weight; the message names a handle where the weight should be.
+//! let mut graph = GraphProto::new("demo");
+//! graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
+//! graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
+//!
+//! let mut container = Container::new(ModelProto::new(graph));
+//! container.insert("#weight", Array2::<f32>::ones((4, 8)))?;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("demo.onnx");
+//! let saved = container.save(&path, true)?; // one weights file; false: one for each tensor
+//! assert_eq!(saved.files[0].name, "demo.onnx.data");
+//! assert_eq!(saved.files[0].bytes, 128);
+//!
+//! let loaded = Container::load(&path, MmapChoice::never())?;
+//! let weight = loaded.get("#weight").ok_or("no such handle")?.to_tensor()?;
+//! assert_eq!(weight.view::<f32>()?.sum(), 32.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Types
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Container`] | a model and the large initializers behind its handles: [`insert`](Container::insert), [`check`](Container::check), [`externalize`](Container::externalize), [`embed`](Container::embed), [`save`](Container::save), [`load`](Container::load) |
+//! | [`Handle`] | the name of a large initializer, `#encoder.w`, which stands in the tensor's `location` |
+//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor |
+//! | [`Tensor`] | an element type, dimensions and the elements, with typed views |
+//! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
+//! | [`Buffer`], [`BufferMut`] | shared bytes that keep their owner alive; aligned memory to fill first |
+//! | [`SaveOptions`], [`WeightFiles`], [`Saved`] | how a save writes, to which files, and what it wrote |
+//! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
+//! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
+//! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
+//! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
+//! | [`proto`] | the messages of onnx.proto, to build and edit |
+//! | [`traversal`] | every tensor of a model, with its place |
+//! | [`external_data`] | the entries of an external tensor, and the way to its file |
+//!
+//! # Who owns the bytes
+//!
+//! 1. A [`Buffer`] owns its bytes together with all its clones and slices; the last one frees them.
+//! 2. A container that was loaded holds one buffer for each file, and slices of it everywhere else:
+//!    in messages, strings, tensors. Dropping the container unmaps the files.
+//! 3. An inserted array or tensor moves into the container and is read from its own memory.
+//! 4. Whatever is handed out as a buffer or tensor keeps its owner alive: it may outlive the container.
+//! 5. Borrowed bytes must be `'static` or come with their owner ([`Buffer::from_owner`]), so that
+//!    nothing can be freed too early.
+//!
+//! # Mapping
+//!
+//! A mapped file costs no memory and no time before it is touched, and cannot be made safe: another
+//! process may truncate it. So mapping is a promise of the caller, `unsafe { MmapChoice::auto() }`,
+//! given once. The default is [`MmapChoice::never`], which reads files into aligned memory, in
+//! parallel. Both give the same container. A save never writes to a file that is there: it renames
+//! a new one over it, so saving over mapped files is fine.
+//!
+//! # Features
+//!
+//! None yet. PyTorch tensors, safetensors and an interpreter are planned as features of their own.
+//!
+//! # Platforms
+//!
+//! 64-bit only; Linux is tested. macOS and Windows are kept possible: no call is Linux's alone
+//! without another way beside it. What differs there:
+//!
+//! - Locations are held beneath the model's directory by the kernel on Linux (`openat2`); elsewhere
+//!   the resolved path is compared before the file is opened.
+//! - Free space is looked at on Unix; blocks are taken beforehand on Linux.
+//! - Directories are flushed on Unix.
+//! - Windows does not delete or replace a file that is mapped: a save over such a file fails with
+//!   [`ErrorKind::Io`], or leaves the old file in its staging folder. Drop the container first.
+//!
+//! # Lints
+//!
+//! Unsafe code is denied, and allowed in one file, which maps. Unwrapping, panicking, indexing and
+//! casts that cut are denied outside tests, because every offset and length comes from a file. Every
+//! public item is documented.
+//!
+//! What the files look like is in `docs/format.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
@@ -32,3 +134,8 @@ pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles};
 pub use tensor::Tensor;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -71,3 +71,12 @@ fn every_file_uses_only_what_stands_above_it() {
     assert!(seen > 50, "only {seen} uses found: the test looks in the wrong place");
     assert_eq!(wrong, Vec::<String>::new());
 }
+
+#[test]
+fn the_design_page_prints_these_floors() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/design.md");
+    let page = fs::read_to_string(page).unwrap();
+    let block = page.split_once("```floors\n").unwrap().1.split_once("```").unwrap().0;
+    let printed: Vec<_> = block.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(printed, FLOORS);
+}

@@ -12,6 +12,7 @@
 
 mod descriptor;
 mod floors;
+mod format_page;
 mod hostile_files;
 mod imports;
 mod interop;

@@ -7,6 +7,7 @@
 //!
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -97,6 +98,7 @@ struct Entries {
     length: Option<u64>,
     checksum: Option<String>,
     unknown_keys: Vec<String>,
+    unknown: HashSet<String>,
 }
 
 impl Entries {
@@ -114,9 +116,8 @@ impl Entries {
             "length" => self.length.replace(number(&key, &value)?).is_some(),
             "checksum" => self.checksum.replace(value).is_some(),
             _ => {
-                let again = self.unknown_keys.contains(&key);
                 self.unknown_keys.push(key.clone());
-                again
+                !self.unknown.insert(key.clone())
             }
         };
         if again { Err(invalid(format!("external data key `{key}` occurs twice"))) } else { Ok(()) }
@@ -193,6 +194,10 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
     if dtype == DataType::String {
         return Err(Error::new(ErrorKind::DataType, "a STRING tensor cannot be external"));
     }
+    if tensor.segment.is_some() {
+        let reason = "the tensor is a segment of a larger one, which is not supported";
+        return Err(Error::new(ErrorKind::Unsupported, reason));
+    }
     Ok((dtype, dtype.byte_len(&tensor.dims)?))
 }
 
@@ -228,6 +233,12 @@ pub fn check_location(location: &str) -> Result<()> {
 pub(crate) fn without_dots(location: &str) -> String {
     let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
     parts.collect::<Vec<_>>().join("/")
+}
+
+/// `name` as file systems that ignore case compare it. Both ways of writing a letter are passed, so
+/// that `ſ`, `ß` and a final `ς` are what they are there: `s`, `ss` and `σ`.
+pub(crate) fn fold_case(name: &str) -> String {
+    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// A directory that files are opened beneath.

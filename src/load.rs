@@ -83,10 +83,11 @@ impl LoadOptions {
         self
     }
 
-    /// The bytes of the weights file called `location`, which then is not looked for on disk.
+    /// The bytes of the weights file called `location`, which then is not looked for on disk. A
+    /// handle of the model, `#w`, counts as such a name.
     #[must_use]
-    pub fn file(mut self, location: impl Into<String>, bytes: impl Into<Buffer>) -> Self {
-        self.files.insert(location.into(), bytes.into());
+    pub fn file(mut self, location: impl AsRef<str>, bytes: impl Into<Buffer>) -> Self {
+        self.files.insert(without_dots(location.as_ref()), bytes.into());
         self
     }
 
@@ -200,7 +201,7 @@ pub(crate) fn open_model(path: &Path, mmap: MmapChoice) -> Result<Buffer> {
         return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
     }
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    mmap.open(file, path)
+    mmap.open(&file, path)
 }
 
 /// Decodes a model; what is plainly something else is named.
@@ -300,24 +301,28 @@ impl<'a> Resolver<'a> {
         }
         // Noted first: a file that is missing is reported once, not for each of its tensors.
         self.opened.insert(name.clone(), None);
-        let bytes = self.bytes_of(location)?;
+        let bytes = self.bytes_of(location, &name)?;
         let number = self.files.len();
         self.files.push(bytes);
         self.opened.insert(name, Some(number));
         Ok(Some(number))
     }
 
-    fn bytes_of(&self, location: &str) -> Result<Buffer> {
-        let bytes = if let Some(bytes) = self.options.files.get(location) {
+    /// The bytes of the file at `location`, whose `name` is the same without dots.
+    fn bytes_of(&self, location: &str, name: &str) -> Result<Buffer> {
+        if !is_handle(location) {
+            external_data::check_location(location)
+                .map_err(|e| e.with_path(self.path(location)))?;
+        }
+        let bytes = if let Some(bytes) = self.options.files.get(name) {
             bytes.clone()
         } else if is_handle(location) {
             let reason = format!("unresolved handle `{location}`: it names memory, not a file");
             return Err(Error::new(ErrorKind::MissingHandle, reason));
         } else if let Some(directory) = &self.directory {
             let path = directory.join(location);
-            self.options.mmap.open(directory.open_file(location)?, &path)?
+            self.options.mmap.open(&directory.open_file(location)?, &path)?
         } else {
-            external_data::check_location(location)?;
             let reason = "no directory and no bytes were given for this weights file";
             return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));
         };

@@ -69,23 +69,49 @@ impl Borrow<str> for Handle {
 
 /// Makes handles from the names of tensors, each once.
 #[derive(Debug, Default)]
-pub(crate) struct HandleNames(HashSet<String>);
+pub(crate) struct HandleNames {
+    taken: HashSet<String>,
+    /// For names that were numbered, the last number: a model can have one name many times.
+    numbers: HashMap<String, u64>,
+}
 
 impl HandleNames {
     /// Names that avoid `handles`.
     pub(crate) fn with<'a>(handles: impl Iterator<Item = &'a Handle>) -> Self {
-        Self(handles.map(|handle| handle.0.clone()).collect())
+        let taken = handles.map(|handle| handle.0.clone()).collect();
+        Self { taken, ..Self::default() }
+    }
+
+    /// Avoids also the handles that the external tensors of `model` name.
+    fn avoid(&mut self, model: &ModelProto) -> Result<()> {
+        traversal::tensors(model, |_, tensor| {
+            if is_external(tensor)
+                && let Ok(entry) = ExternalData::parse(tensor)
+            {
+                self.taken.insert(entry.location);
+            }
+            Ok(())
+        })
     }
 
     /// `#name`, else qualified by its scope, else numbered.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
         let name = format!("#{}", place.name_of(tensor));
+        if self.taken.insert(name.clone()) {
+            return Handle(name);
+        }
         let qualified = format!("#{}", place.qualified_name(tensor));
-        let numbered = (2_u64..).map(|n| format!("{qualified}_{n}"));
-        let mut names = [name, qualified.clone()].into_iter().chain(numbered);
-        let free = names.find(|name| !self.0.contains(name)).unwrap_or(qualified);
-        self.0.insert(free.clone());
-        Handle(free)
+        if self.taken.insert(qualified.clone()) {
+            return Handle(qualified);
+        }
+        let number = self.numbers.entry(qualified.clone()).or_insert(1);
+        loop {
+            *number += 1;
+            let numbered = format!("{qualified}_{number}");
+            if self.taken.insert(numbered.clone()) {
+                return Handle(numbered);
+            }
+        }
     }
 }
 
@@ -215,6 +241,10 @@ impl Container {
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         entry.range(len)?;
+        if entry.offset > 0 {
+            let reason = format!("initializer `{handle}` has just these {len} bytes");
+            return Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(entry.offset));
+        }
         Ok((handle, initializer))
     }
 
@@ -231,6 +261,7 @@ impl Container {
         let (verdicts, kept) = self.judge(&options)?;
         let mut report = Externalized { kept, ..Externalized::default() };
         let mut names = HandleNames::with(self.initializers.keys());
+        names.avoid(&self.model)?;
         let Self { model, initializers, .. } = self;
         let mut verdicts = verdicts.into_iter();
         traversal::tensors_mut(model, |place, proto| {

@@ -6,7 +6,6 @@
 //! [`BufferMut`] is aligned memory that is filled first and shared after.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -40,7 +39,8 @@ struct Root(Arc<Owner>);
 
 struct Owner {
     memory: Memory,
-    file: Option<Origin>,
+    /// The path of the file whose bytes from 0 on the memory holds.
+    file: Option<PathBuf>,
 }
 
 enum Memory {
@@ -51,18 +51,10 @@ enum Memory {
     Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
 }
 
-/// The file whose bytes from 0 on the owner holds.
-struct Origin {
-    file: File,
-    path: PathBuf,
-}
-
 /// Where the bytes of a [`Buffer`] lie on disk.
 #[derive(Debug, Clone)]
 pub struct FileRange<'a> {
-    /// The open file, at its state when it was mapped.
-    pub file: &'a File,
-    /// The path that it was opened by.
+    /// The path that the file was opened by; another file may have been put there since.
     pub path: &'a Path,
     /// The bytes of the file that the buffer shows.
     pub range: Range<u64>,
@@ -97,12 +89,13 @@ impl Buffer {
         Self::from_memory(Memory::Foreign(Box::new(owner)), None)
     }
 
-    /// A whole mapped `file`.
-    pub(crate) fn from_map(map: Mmap, file: File, path: PathBuf) -> Self {
-        Self::from_memory(Memory::Map(map), Some(Origin { file, path }))
+    /// The whole mapped file at `path`. A map outlives its descriptor, so none is kept: a model
+    /// can have more weights files than a process may have open.
+    pub(crate) fn from_map(map: Mmap, path: PathBuf) -> Self {
+        Self::from_memory(Memory::Map(map), Some(path))
     }
 
-    fn from_memory(memory: Memory, file: Option<Origin>) -> Self {
+    fn from_memory(memory: Memory, file: Option<PathBuf>) -> Self {
         let owner = Owner { memory, file };
         let end = owner.bytes().len();
         Self { root: Arc::new(Root(Arc::new(owner))), start: 0, end }
@@ -148,9 +141,9 @@ impl Buffer {
 
     /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
-        let origin = self.root.0.file.as_ref()?;
+        let path = self.root.0.file.as_deref()?;
         let range = u64::try_from(self.start).ok()?..u64::try_from(self.end).ok()?;
-        Some(FileRange { file: &origin.file, path: &origin.path, range })
+        Some(FileRange { path, range })
     }
 }
 

@@ -56,7 +56,7 @@ impl MmapChoice {
     }
 
     /// All bytes of the open, regular `file`; `path` is for messages.
-    pub(crate) fn open(self, file: File, path: &Path) -> Result<Buffer> {
+    pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
         let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
         if len == 0 {
             return Ok(Buffer::default());
@@ -64,11 +64,11 @@ impl MmapChoice {
         if self.0 == Choice::Auto {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
             // written while a buffer of them lives; the map is read-only.
-            if let Ok(map) = unsafe { Mmap::map(&file) } {
-                return Ok(Buffer::from_map(map, file, path.to_path_buf()));
+            if let Ok(map) = unsafe { Mmap::map(file) } {
+                return Ok(Buffer::from_map(map, path.to_path_buf()));
             }
         }
-        read(&file, len).map_err(|e| Error::io(path, e))
+        read(file, len).map_err(|e| Error::io(path, e))
     }
 }
 
@@ -81,6 +81,10 @@ fn read(file: &File, len: u64) -> io::Result<Buffer> {
     let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let share = len.div_ceil(threads).max(SHARE).next_multiple_of(4096);
+    if share >= len {
+        read_at(file, &mut memory, 0)?;
+        return Ok(memory.freeze());
+    }
     std::thread::scope(|scope| {
         let workers: Vec<_> = memory
             .chunks_mut(share)

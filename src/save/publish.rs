@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A staging folder and the files in it.
+/// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
     directory: PathBuf,
     folder: TempDir,
@@ -25,13 +25,26 @@ pub(crate) struct Staging {
 impl Staging {
     /// A new staging folder in `directory`, named after the model.
     pub(crate) fn new(directory: &Path, model_name: &str, sync: bool) -> Result<Self> {
+        let fail = |e| Error::io(directory, e);
         let short: String = model_name.chars().take(48).collect();
+        // Absolute: the current directory may change before the files are published.
+        let directory = std::path::absolute(directory).map_err(fail)?;
         let folder = tempfile::Builder::new()
             .prefix(&format!(".{short}.saving-"))
-            .tempdir_in(directory)
-            .map_err(|e| Error::io(directory, e))?;
-        let names = Vec::new();
-        Ok(Self { directory: directory.to_path_buf(), folder, names, sync })
+            .tempdir_in(&directory)
+            .map_err(fail)?;
+        let staging = Self { directory, folder, names: Vec::new(), sync };
+        fs::create_dir(staging.new_files()).map_err(fail)?;
+        fs::create_dir(staging.old_files()).map_err(fail)?;
+        Ok(staging)
+    }
+
+    fn new_files(&self) -> PathBuf {
+        self.folder.path().join("new")
+    }
+
+    fn old_files(&self) -> PathBuf {
+        self.folder.path().join("old")
     }
 
     /// Creates the file that will be published as `name`, with the mode that the umask gives, and
@@ -41,7 +54,7 @@ impl Staging {
         name: &str,
         write: impl FnOnce(&File, &Path) -> Result<()>,
     ) -> Result<()> {
-        let staged = self.folder.path().join(name);
+        let staged = self.new_files().join(name);
         let file = File::create_new(&staged).map_err(|e| Error::io(&staged, e))?;
         write(&file, &self.directory.join(name))?;
         if self.sync {
@@ -53,19 +66,21 @@ impl Staging {
 
     /// Renames every file into place, in the order they were made: the model is the last one.
     ///
-    /// On an error everything is as it was before, and the staging folder is gone.
+    /// On an error everything is as it was before, and the staging folder is gone; only when the
+    /// names cannot be made durable the new files are in place.
     pub(crate) fn publish(self) -> Result<()> {
-        let old = self.folder.path().join("old");
-        fs::create_dir(&old).map_err(|e| Error::io(&old, e))?;
+        let directory = OpenDirectory::new(&self.directory, self.sync)?;
         if self.sync {
-            sync_directory(self.folder.path())?;
+            OpenDirectory::new(&self.new_files(), true)?.sync()?;
+            OpenDirectory::new(self.folder.path(), true)?.sync()?;
         }
-        if let Err(failure) = rename_all(self.renames(&old)) {
+        directory.lock();
+        if let Err(failure) = rename_all(self.renames()) {
             let Failure { path, error, undone } = failure;
             return Err(if undone { Error::io(path, error) } else { self.keep(&path, &error) });
         }
         if self.sync {
-            sync_directory(&self.directory)?;
+            directory.sync()?;
         }
         // The new files are in place; a staging folder that cannot be removed is only litter.
         let _ = self.folder.close();
@@ -74,12 +89,16 @@ impl Staging {
 
     /// The renames that publish the files, in order. After any number of them there is the old
     /// model with its weights, no model, or the new model with its weights.
-    fn renames(&self, old: &Path) -> Vec<(PathBuf, PathBuf)> {
-        let replaced = |name: &&String| self.directory.join(name).symlink_metadata().is_ok();
-        // The old model goes first and the new one comes last.
-        let away = self.names.iter().rev().filter(replaced);
+    fn renames(&self) -> Vec<(PathBuf, PathBuf)> {
+        let (new, old) = (self.new_files(), self.old_files());
+        let weights = self.names.split_last().map_or(&[][..], |(_, weights)| weights);
+        let there = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
+        // Weights that take no other's place go beside the old model, which one rename replaces.
+        let replaces_weights = weights.iter().any(there);
+        // Otherwise the old model goes first and the new one comes last.
+        let away = self.names.iter().rev().filter(|name| replaces_weights && there(name));
         let away = away.map(|name| (self.directory.join(name), old.join(name)));
-        let staged = |name| (self.folder.path().join(name), self.directory.join(name));
+        let staged = |name| (new.join(name), self.directory.join(name));
         away.chain(self.names.iter().map(staged)).collect()
     }
 
@@ -110,13 +129,53 @@ fn rename_all(renames: Vec<(PathBuf, PathBuf)>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes the names in `directory` durable. Windows has no such call and needs none.
-fn sync_directory(directory: &Path) -> Result<()> {
+/// A directory whose names are changed. Windows has neither call, and needs no flush.
+struct OpenDirectory {
     #[cfg(unix)]
-    File::open(directory).and_then(|d| d.sync_all()).map_err(|e| Error::io(directory, e))?;
-    #[cfg(not(unix))]
-    let _ = directory;
-    Ok(())
+    file: Option<File>,
+    #[cfg(unix)]
+    path: PathBuf,
+}
+
+#[cfg(unix)]
+impl OpenDirectory {
+    /// Opens `path`: it must be possible when its names are to be made durable.
+    fn new(path: &Path, sync: bool) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(path, e));
+        let file = if sync { Some(file?) } else { file.ok() };
+        Ok(Self { file, path: path.to_path_buf() })
+    }
+
+    /// Waits for other saves to this directory to finish their renames; the lock goes with `self`.
+    /// Some network file systems cannot lock: there the last save wins, file by file.
+    fn lock(&self) {
+        use rustix::fs::{FlockOperation, flock};
+        if let Some(file) = &self.file {
+            let _ = rustix::io::retry_on_intr(|| flock(file, FlockOperation::LockExclusive));
+        }
+    }
+
+    /// Makes the names durable, where the file system knows how.
+    fn sync(&self) -> Result<()> {
+        let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+        match self.file.as_ref().map_or(Ok(()), File::sync_all) {
+            Err(error) if !unknown.contains(&error.kind()) => Err(Error::io(&self.path, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl OpenDirectory {
+    fn new(_: &Path, _: bool) -> Result<Self> {
+        Ok(Self {})
+    }
+
+    fn lock(&self) {}
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -166,7 +225,7 @@ mod tests {
         write("a.data", &mut staging);
         write("m.onnx", &mut staging);
         // The staged model disappears: the last rename fails.
-        fs::remove_file(staging.folder.path().join("m.onnx")).unwrap();
+        fs::remove_file(staging.new_files().join("m.onnx")).unwrap();
         let error = staging.publish().unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("a.data", "old"), ("m.onnx", "old")]));
@@ -181,23 +240,21 @@ mod tests {
             let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
             write("m.onnx.data", &mut staging);
             write("m.onnx", &mut staging);
-            let old = staging.folder.path().join("old");
-            fs::create_dir(&old).unwrap();
-            let renames = staging.renames(&old);
+            let (old, new) = (staging.old_files(), staging.new_files());
+            let renames = staging.renames();
             assert_eq!(renames.len(), 4);
             rename_all(renames.into_iter().take(crash_after).collect())
                 .map_err(|f| f.error)
                 .unwrap();
-            let folder = staging.folder.keep();
+            let _ = staging.folder.keep();
             let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
             match (read("m.onnx").as_deref(), read("m.onnx.data").as_deref()) {
                 (Some("old"), Some("old")) => assert_eq!(crash_after, 0),
                 (Some("new"), Some("new")) => assert_eq!(crash_after, 4),
                 (None, _) => {
-                    assert_eq!(
-                        listing(&old).len() + listing(dir.path()).len() + listing(&folder).len(),
-                        6
-                    );
+                    let folders = [old.as_path(), new.as_path(), dir.path()];
+                    let count: usize = folders.iter().map(|folder| listing(folder).len()).sum();
+                    assert_eq!(count, 5, "four files and the staging folder");
                 }
                 pair => panic!("after {crash_after} renames: {pair:?}"),
             }

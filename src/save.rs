@@ -9,8 +9,9 @@ mod plan;
 mod publish;
 mod write;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf, is_separator};
 
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
@@ -18,11 +19,12 @@ pub use options::{Progress, SaveOptions, WeightFiles};
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, is_external};
+use crate::external_data::{self, fold_case, is_external};
 use crate::load::directory_of;
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
-use crate::save::plan::{Plan, PlannedFile, same_file_name};
+use crate::save::neighbours::Needed;
+use crate::save::plan::{Plan, PlannedFile};
 use crate::save::publish::Staging;
 use crate::save::write::{Meter, Metered, write_file};
 use crate::traversal;
@@ -217,51 +219,43 @@ impl<'c> Job<'c> {
 
     /// Refuses targets that are not files, that may not be replaced, or that others need.
     fn check_target(&self) -> Result<()> {
-        let there = |file: &&SavedFile| self.directory.join(&file.name).symlink_metadata().is_ok();
-        let replaced: Vec<_> = self.saved.files.iter().filter(there).collect();
+        // Once each: another save may move them away and back meanwhile.
+        let there = |file: &SavedFile| {
+            let meta = self.directory.join(&file.name).symlink_metadata().ok()?;
+            Some((file.name.clone(), meta))
+        };
+        let replaced: Vec<_> = self.saved.files.iter().filter_map(there).collect();
         if replaced.is_empty() {
             return Ok(());
         }
-        let needed = self.needed_by_others();
-        let errors =
-            replaced.into_iter().filter_map(|file| self.replace(&file.name, &needed).err());
+        let needed = Needed::by_others(&self.directory, &self.model_name);
+        let errors = replaced.iter().filter_map(|(name, meta)| {
+            let (kind, reason) = self.reason_to_keep(name, meta, &needed)?;
+            Some(Error::new(kind, reason).with_path(self.directory.join(name)))
+        });
         Error::join(errors.collect()).map_or(Ok(()), Err)
     }
 
-    /// Whether the file `name`, which exists, may be replaced.
-    fn replace(&self, name: &str, needed: &BTreeMap<String, PathBuf>) -> Result<()> {
-        let path = self.directory.join(name);
-        let refuse = |kind, reason: String| Err(Error::new(kind, reason).with_path(&path));
-        let meta = path.symlink_metadata().map_err(|e| Error::io(&path, e))?;
+    /// Why the file `name`, which exists, may not be replaced.
+    fn reason_to_keep(
+        &self,
+        name: &str,
+        meta: &Metadata,
+        needed: &Needed,
+    ) -> Option<(ErrorKind, String)> {
         if !meta.is_file() && !meta.is_symlink() {
-            return refuse(ErrorKind::UnsafePath, "not a regular file: not replaced".into());
+            return Some((ErrorKind::UnsafePath, "not a regular file: not replaced".into()));
         }
         if !self.options.overwrite {
-            return refuse(ErrorKind::AlreadyExists, "exists already".into());
+            return Some((ErrorKind::AlreadyExists, "exists already".into()));
         }
         if name != self.model_name && name.to_lowercase().ends_with(".onnx") {
             let reason = "another model: it is not replaced by weights";
-            return refuse(ErrorKind::AlreadyExists, reason.into());
+            return Some((ErrorKind::AlreadyExists, reason.into()));
         }
-        match needed.get(&name.to_lowercase()) {
-            Some(user) => {
-                let reason =
-                    format!("`{}` refers to this file: it is not replaced", user.display());
-                refuse(ErrorKind::AlreadyExists, reason)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// The files that other models of the folder refer to, in lower case, with one such model.
-    fn needed_by_others(&self) -> BTreeMap<String, PathBuf> {
-        let mut needed = BTreeMap::new();
-        for model in neighbours(&self.directory, &self.model_name) {
-            for location in locations(&model) {
-                needed.insert(location.to_lowercase(), model.clone());
-            }
-        }
-        needed
+        let user = needed.by(name)?;
+        let reason = format!("`{}` refers to this file: it is not replaced", user.display());
+        Some((ErrorKind::AlreadyExists, reason))
     }
 
     fn check_space(&self) -> Result<()> {
@@ -276,11 +270,9 @@ impl<'c> Job<'c> {
 
     /// Files of the model that is being replaced which the new one does not need.
     fn left_behind(&self) -> Vec<PathBuf> {
-        let kept = |location: &String| {
-            self.saved.files.iter().any(|file| same_file_name(&file.name, location))
-        };
+        let kept: HashSet<_> = self.saved.files.iter().map(|file| fold_case(&file.name)).collect();
         let old = locations(&self.path());
-        let left = old.into_iter().filter(|location| !kept(location));
+        let left = old.into_iter().filter(|location| !kept.contains(&fold_case(location)));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
         left.map(|location| self.directory.join(location)).filter(|path| path.is_file()).collect()
     }
@@ -315,6 +307,9 @@ fn free_bytes(_: &Path) -> Option<u64> {
 fn target(path: &Path) -> Result<(PathBuf, String)> {
     let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
     let name = path.file_name().ok_or_else(|| invalid("names no file"))?;
+    if path.as_os_str().as_encoded_bytes().last().is_some_and(|b| is_separator(char::from(*b))) {
+        return Err(invalid("names a directory"));
+    }
     let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
     let directory = directory_of(path);
     let meta = std::fs::metadata(&directory).map_err(|e| Error::io(&directory, e))?;

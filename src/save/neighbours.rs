@@ -3,12 +3,12 @@
 //! A folder can hold models of many gigabytes, and the question is only for their `location`
 //! entries. So they are not loaded: the messages are walked on disk, and payloads are skipped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::external_data::without_dots;
+use crate::external_data::{fold_case, without_dots};
 
 /// The messages on the way to an external entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,71 @@ pub(crate) fn neighbours(directory: &Path, model_name: &str) -> impl Iterator<It
         path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
             && path.file_name().is_some_and(|name| *name != *model_name)
     })
+}
+
+/// The files of a folder that its models need, but for one model.
+pub(crate) struct Needed {
+    directory: PathBuf,
+    /// By their names where case is ignored: the names as they are, with a model that needs them.
+    names: HashMap<String, Vec<(String, PathBuf)>>,
+}
+
+impl Needed {
+    /// What the models of `directory` need that stay when `model_name` is replaced.
+    pub(crate) fn by_others(directory: &Path, model_name: &str) -> Self {
+        let root = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        let mut needed = Self { directory: directory.to_path_buf(), names: HashMap::new() };
+        let replaced = root.join(model_name);
+        for model in neighbours(directory, model_name).filter(|path| !is_same(path, &replaced)) {
+            for location in locations(&model) {
+                let target = directory.join(&location).canonicalize().ok();
+                let target = target.as_deref().and_then(|t| t.strip_prefix(&root).ok()?.to_str());
+                // A link is needed, and what it leads to.
+                let target = target.filter(|target| *target != location);
+                target.into_iter().for_each(|target| needed.add(target, &model));
+                needed.add(&location, &model);
+            }
+        }
+        needed
+    }
+
+    fn add(&mut self, name: &str, model: &Path) {
+        let same = self.names.entry(fold_case(name)).or_default();
+        same.push((name.to_owned(), model.to_path_buf()));
+    }
+
+    /// A model that needs the file called `name`, which exists.
+    pub(crate) fn by(&self, name: &str) -> Option<&Path> {
+        let same = self.names.get(&fold_case(name))?;
+        let (_, model) = same.iter().find(|(other, _)| {
+            let path = |name: &str| self.directory.join(name);
+            other == name || same_entry(&path(other), &path(name))
+        })?;
+        Some(model)
+    }
+}
+
+/// Whether `path` is a link to the `model`, or its name in another case where case is ignored.
+fn is_same(path: &Path, model: &Path) -> bool {
+    if path.is_symlink() {
+        return path.canonicalize().is_ok_and(|target| target == *model);
+    }
+    let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
+    folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
+}
+
+/// Whether two paths, which differ in case alone, are one file. Links are not followed.
+#[cfg(unix)]
+fn same_entry(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(a).is_some_and(|a| Some(a) == identity(b))
+}
+
+/// Whether two paths, which differ in case alone, are one file.
+#[cfg(not(unix))]
+fn same_entry(a: &Path, b: &Path) -> bool {
+    a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
 /// The files that the model at `path` refers to, without `.` components: as far as it can be read.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{check_location, is_external};
+use crate::external_data::{check_location, fold_case, is_external, is_handle};
 use crate::initializer::Initializer;
 use crate::placement::Cursor;
 use crate::save::options::{SaveOptions, WeightFiles};
@@ -209,13 +209,12 @@ fn flatten(hosts: &mut HashMap<usize, Guest>) {
 
 /// The name of the packed file, seen to be a plain file name other than the model's.
 fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
-    let default = || format!("{}.data", without_dot_dot(model_name));
-    let name = options.data_name.clone().unwrap_or_else(default);
+    let name = options.data_name.clone().unwrap_or_else(|| default_data_name(model_name));
     let reason = if name.contains(['/', '\\']) {
         "the data file lies beside the model: its name has no directory"
-    } else if same_file_name(&name, model_name) {
+    } else if fold_case(&name) == fold_case(model_name) {
         "the data file cannot have the model's name"
-    } else if name.starts_with('#') {
+    } else if is_handle(&name) {
         "a data file's name does not start with `#`, which marks handles"
     } else if name.len() > MAX_NAME {
         "the data file's name is longer than 255 bytes"
@@ -226,14 +225,16 @@ fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
 }
 
+/// `<model file>.data`, cleaned where a model may be called so and a location not: `#m`, `C:m`.
+fn default_data_name(model_name: &str) -> String {
+    let name = without_dot_dot(&format!("{model_name}.data"));
+    let plain = !is_handle(&name) && !name.contains('\\') && check_location(&name).is_ok();
+    if plain { name } else { clean(&name) }
+}
+
 /// onnx's loader refuses a location that contains `..` anywhere.
 fn without_dot_dot(name: &str) -> String {
     name.replace("..", "__")
-}
-
-/// Whether two names are one file on a file system that ignores case.
-pub(crate) fn same_file_name(a: &str, b: &str) -> bool {
-    a.to_lowercase() == b.to_lowercase()
 }
 
 /// The longest file name, in bytes, that common file systems hold.
@@ -243,25 +244,33 @@ const MAX_NAME: usize = 255;
 /// ignored, at most 255 bytes long.
 struct FileNames {
     stem: String,
+    /// As they are where case is ignored.
     taken: HashSet<String>,
+    /// For names that were numbered, the last number.
+    numbers: HashMap<String, u64>,
 }
 
 impl FileNames {
     fn new(model_name: &str) -> Self {
         let stem = model_name.strip_suffix(".onnx").unwrap_or(model_name);
-        let taken = HashSet::from([model_name.to_lowercase()]);
-        Self { stem: clean(stem), taken }
+        let taken = HashSet::from([fold_case(model_name)]);
+        Self { stem: clean(stem), taken, numbers: HashMap::new() }
     }
 
     fn name(&mut self, handle: &Handle) -> String {
         let base = without_dot_dot(&format!("{}-{}", self.stem, clean(handle.name())));
-        let suffixes = (2_u64..).map(|n| format!("_{n}.weight"));
-        let mut names = std::iter::once(".weight".to_owned()).chain(suffixes).map(|suffix| {
-            let room = MAX_NAME.saturating_sub(suffix.len());
-            format!("{}{suffix}", truncated(&base, room))
-        });
-        let fresh = names.find(|name| self.taken.insert(name.to_lowercase()));
-        fresh.unwrap_or_default()
+        let mut name = with_suffix(&base, ".weight");
+        if self.taken.insert(fold_case(&name)) {
+            return name;
+        }
+        let number = self.numbers.entry(fold_case(&name)).or_insert(1);
+        loop {
+            *number += 1;
+            name = with_suffix(&base, &format!("_{number}.weight"));
+            if self.taken.insert(fold_case(&name)) {
+                return name;
+            }
+        }
     }
 }
 
@@ -271,10 +280,11 @@ fn clean(name: &str) -> String {
     name.chars().map(|c| if keep(c) { c } else { '_' }).collect()
 }
 
-/// The start of `name` that fits `room` bytes.
-fn truncated(name: &str, room: usize) -> &str {
-    let end = (0..=room.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
-    name.get(..end.unwrap_or(0)).unwrap_or_default()
+/// `base` and `suffix`; of a long `base` as much as file systems hold.
+fn with_suffix(base: &str, suffix: &str) -> String {
+    let room = MAX_NAME.saturating_sub(suffix.len()).min(base.len());
+    let end = (0..=room).rev().find(|end| base.is_char_boundary(*end));
+    format!("{}{suffix}", base.get(..end.unwrap_or(0)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -292,6 +302,11 @@ mod tests {
             ("#w:x", "m-w_x_2.weight"),
             ("#a..b", "m-a__b.weight"),
             ("#../../etc/passwd", "m-______etc_passwd.weight"),
+            // One file where case is ignored, though neither is the other's lower case.
+            ("#ς", "m-ς.weight"),
+            ("#Σ", "m-Σ_2.weight"),
+            ("#straße", "m-straße.weight"),
+            ("#STRASSE", "m-STRASSE_2.weight"),
         ];
         for (handle, name) in cases {
             assert_eq!(names.name(&handle.parse().unwrap()), name);
@@ -300,6 +315,6 @@ mod tests {
             let name = names.name(&long.parse().unwrap());
             assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
         }
-        assert_eq!(names.taken.len(), 10, "the model's own name and nine more");
+        assert_eq!(names.taken.len(), 14, "the model's own name and thirteen more");
     }
 }

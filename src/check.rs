@@ -17,7 +17,7 @@ use crate::load::{decode_model, directory_of, open_model};
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{IR_VERSION, ModelProto, TensorProto};
-use crate::save::{locations, neighbours};
+use crate::save::{default_data_name, locations, neighbours, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 
@@ -252,12 +252,11 @@ fn head(file: &File, path: &Path) -> Result<Buffer> {
 
 /// Files and staging folders beside the model `name` that look like its own.
 fn siblings(directory: &Path, name: &str) -> Vec<String> {
-    let stem = name.strip_suffix(".onnx").unwrap_or(name);
+    let (weight, staging) = (weight_prefix(name), staging_prefix(name));
+    let data = [default_data_name(name), format!("{name}_data"), format!("{name}.weight")];
     let own = |file: &String| {
-        let data = [format!("{name}.data"), format!("{name}_data"), format!("{name}.weight")];
-        let weight = file.starts_with(&format!("{stem}-")) && file.ends_with(".weight");
-        let staging = file.starts_with(&format!(".{name}.saving-"));
-        data.contains(file) || weight || staging
+        let weight = file.starts_with(&weight) && file.ends_with(".weight");
+        data.contains(file) || weight || file.starts_with(&staging)
     };
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -238,6 +238,9 @@ pub(crate) fn without_dots(location: &str) -> String {
 /// `name` as file systems that ignore case compare it. Both ways of writing a letter are passed, so
 /// that `ſ`, `ß` and a final `ς` are what they are there: `s`, `ss` and `σ`.
 pub(crate) fn fold_case(name: &str) -> String {
+    if name.is_ascii() {
+        return name.to_ascii_lowercase();
+    }
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
@@ -268,8 +271,16 @@ impl Directory {
         Ok(Self {
             path: path.to_path_buf(),
             #[cfg(target_os = "linux")]
-            descriptor: File::open(path).map_err(|e| Error::io(path, e))?,
+            descriptor: Self::descriptor(path).map_err(|e| Error::io(path, e))?,
         })
+    }
+
+    /// A descriptor to open files beneath: it needs no right to list them.
+    #[cfg(target_os = "linux")]
+    fn descriptor(path: &Path) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags, open};
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(open(path, flags, Mode::empty())?.into())
     }
 
     /// The directory's path, as it was given.

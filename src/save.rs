@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf, is_separator};
 
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
+pub(crate) use plan::{default_data_name, weight_prefix};
+pub(crate) use publish::staging_prefix;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};

@@ -169,7 +169,7 @@ impl Skim<'_> {
                     let len = self.varint()?;
                     self.payload(kind, number, len, end, depth, &mut entry)?;
                 }
-                // Groups: no model has any.
+                3 => self.skip_group(end, depth + 1)?,
                 _ => return Err(malformed()),
             }
         }
@@ -179,6 +179,25 @@ impl Skim<'_> {
             self.found.insert(without_dots(&value));
         }
         Ok(())
+    }
+
+    /// Skips a group, which only unknown fields are.
+    fn skip_group(&mut self, end: u64, depth: u32) -> io::Result<()> {
+        while self.at < end && depth <= MAX_DEPTH {
+            match self.varint()? & 7 {
+                0 => drop(self.varint()?),
+                1 => self.skip(8, end)?,
+                2 => {
+                    let len = self.varint()?;
+                    self.skip(len, end)?;
+                }
+                3 => self.skip_group(end, depth + 1)?,
+                4 => return Ok(()),
+                5 => self.skip(4, end)?,
+                _ => break,
+            }
+        }
+        Err(malformed())
     }
 
     fn payload(
@@ -300,6 +319,22 @@ mod tests {
             assert!(locations(file.path()).is_empty(), "{bytes:?}");
         }
         assert!(locations(Path::new(".")).is_empty());
+    }
+
+    #[test]
+    fn unknown_groups_are_passed_over() {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = vec![external("w.data")];
+        let model = ModelProto::new(graph).encode_to_vec().unwrap();
+        // Field 99: a group of a varint, a string and an empty group.
+        let group = b"\x9b\x06\x08\x01\x12\x01w\x1b\x1c\x9c\x06";
+        let bytes = [&group[..], &model].concat();
+        assert!(ModelProto::decode(&bytes.clone().into()).is_ok());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        assert_eq!(locations(file.path()), BTreeSet::from(["w.data".to_owned()]));
+        std::fs::write(file.path(), [0x1b].repeat(1000)).unwrap();
+        assert!(skim(file.path(), &mut BTreeSet::new()).is_err());
     }
 
     #[test]

@@ -226,7 +226,7 @@ fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
 }
 
 /// `<model file>.data`, cleaned where a model may be called so and a location not: `#m`, `C:m`.
-fn default_data_name(model_name: &str) -> String {
+pub(crate) fn default_data_name(model_name: &str) -> String {
     let name = without_dot_dot(&format!("{model_name}.data"));
     let plain = !is_handle(&name) && !name.contains('\\') && check_location(&name).is_ok();
     if plain { name } else { clean(&name) }
@@ -240,10 +240,16 @@ fn without_dot_dot(name: &str) -> String {
 /// The longest file name, in bytes, that common file systems hold.
 const MAX_NAME: usize = 255;
 
+/// How the names of a model's files for single tensors begin: `<stem>-`.
+pub(crate) fn weight_prefix(model_name: &str) -> String {
+    let stem = model_name.strip_suffix(".onnx").unwrap_or(model_name);
+    without_dot_dot(&format!("{}-", clean(stem)))
+}
+
 /// Makes file names for handles: `<stem>-<clean handle>.weight`, each unique also where case is
 /// ignored, at most 255 bytes long.
 struct FileNames {
-    stem: String,
+    prefix: String,
     /// As they are where case is ignored.
     taken: HashSet<String>,
     /// For names that were numbered, the last number.
@@ -252,13 +258,12 @@ struct FileNames {
 
 impl FileNames {
     fn new(model_name: &str) -> Self {
-        let stem = model_name.strip_suffix(".onnx").unwrap_or(model_name);
         let taken = HashSet::from([fold_case(model_name)]);
-        Self { stem: clean(stem), taken, numbers: HashMap::new() }
+        Self { prefix: weight_prefix(model_name), taken, numbers: HashMap::new() }
     }
 
     fn name(&mut self, handle: &Handle) -> String {
-        let base = without_dot_dot(&format!("{}-{}", self.stem, clean(handle.name())));
+        let base = self.prefix.clone() + &without_dot_dot(&clean(handle.name()));
         let mut name = with_suffix(&base, ".weight");
         if self.taken.insert(fold_case(&name)) {
             return name;

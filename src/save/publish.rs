@@ -26,11 +26,10 @@ impl Staging {
     /// A new staging folder in `directory`, named after the model.
     pub(crate) fn new(directory: &Path, model_name: &str, sync: bool) -> Result<Self> {
         let fail = |e| Error::io(directory, e);
-        let short: String = model_name.chars().take(48).collect();
         // Absolute: the current directory may change before the files are published.
         let directory = std::path::absolute(directory).map_err(fail)?;
         let folder = tempfile::Builder::new()
-            .prefix(&format!(".{short}.saving-"))
+            .prefix(&staging_prefix(model_name))
             .tempdir_in(&directory)
             .map_err(fail)?;
         let staging = Self { directory, folder, names: Vec::new(), sync };
@@ -108,6 +107,12 @@ impl Staging {
         let reason = format!("{error}; the files are kept in `{}`", kept.display());
         Error::new(ErrorKind::Io, reason).with_path(path)
     }
+}
+
+/// How the names of a model's staging folders begin.
+pub(crate) fn staging_prefix(model_name: &str) -> String {
+    let short: String = model_name.chars().take(48).collect();
+    format!(".{short}.saving-")
 }
 
 /// A rename that failed, and whether those before it could be undone.

@@ -66,6 +66,34 @@ proptest! {
     }
 
     #[test]
+    fn any_views_of_one_memory_come_back(
+        ranges in prop::collection::vec((0..3000_usize, 0..3000_usize), 1..16),
+        options in options(),
+    ) {
+        // Nested, crossing, equal and empty ranges, at any offset.
+        let memory = Buffer::from((0..6000_u32).map(|i| (i % 251) as u8).collect::<Vec<_>>());
+        let tensors = ranges.iter().map(|(start, len)| {
+            let bytes = memory.slice(*start..start + len).unwrap();
+            Tensor::new(DataType::Uint8, [*len as i64], bytes).unwrap().to_proto("w")
+        });
+        let model = model(graph(tensors.collect(), vec![]));
+        let mut container = Container::new(model);
+        let before = all_bytes(&container);
+        container.externalize(1).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let saved = container.save(&path, options.clone()).unwrap();
+        let sizes = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+        prop_assert_eq!(sizes.sum::<u64>(), saved.bytes);
+        let loaded = Container::load(&path, both_choices()[0]).unwrap();
+        prop_assert_eq!(all_bytes(&loaded), &before[..]);
+        // What was shared once is shared again.
+        let again = loaded.save(&path, options).unwrap();
+        prop_assert_eq!(again.bytes, saved.bytes);
+        prop_assert_eq!(all_bytes(&Container::load(&path, both_choices()[1]).unwrap()), before);
+    }
+
+    #[test]
     fn any_bytes_are_a_model_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Container::load_bytes(bytes, onnx_container::LoadOptions::new());
     }

@@ -323,13 +323,13 @@ fn many_names_that_clean_to_one_file_name() {
 fn a_model_of_many_files_is_saved_over_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    let container = of_one_name("w", 3000);
+    let container = of_one_name("w", 1000);
     for _ in 0..2 {
         let options = SaveOptions::from(false).sync(false);
         let saved = container.save(&path, options).unwrap();
         assert!(saved.left_behind.is_empty());
     }
-    assert_eq!(all_bytes(&Container::load(&path, MmapChoice::never()).unwrap()).len(), 3000);
+    assert_eq!(all_bytes(&Container::load(&path, MmapChoice::never()).unwrap()).len(), 1000);
 }
 
 #[test]
@@ -451,4 +451,98 @@ fn every_tensor_everywhere_comes_back_from_every_layout() {
             assert_eq!(all_bytes(&Container::load(&path, mmap).unwrap()), before);
         }
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_folder_that_cannot_be_listed_is_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    container(1.0).save(&path, true).unwrap();
+    // No obstacle for the superuser.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o100)).unwrap();
+    let value = value_at(&path);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(value, 1.0);
+}
+
+#[test]
+fn what_a_save_left_is_found_by_any_name_of_the_model() {
+    let long = "n".repeat(60);
+    for name in ["m", "my model (1)", "a..b", "#m", long.as_str()] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("{name}.onnx"));
+        for layout in LAYOUTS {
+            container(1.0).save(&path, layout).unwrap();
+        }
+        // A staging folder is left when the process is killed while it writes.
+        let kept = folder.path().to_path_buf();
+        let stage = SaveOptions::from(WeightFiles::Embedded).progress(move |_| {
+            let staging = contents(&kept).into_keys().find(|name| name.starts_with('.')).unwrap();
+            fs::create_dir_all(kept.join(format!("{staging}-killed"))).unwrap();
+            std::ops::ControlFlow::Continue(())
+        });
+        container(1.0).save(&path, stage).unwrap();
+        let findings = check_model(&path, MmapChoice::never()).unwrap();
+        let orphans: Vec<_> = findings.iter().filter_map(|f| f.error.path()).collect();
+        assert_eq!(orphans.len(), 3, "{name}: {orphans:?}");
+    }
+}
+
+/// Graphs in graphs, `depth` of them, a tensor in the innermost.
+fn nested(depth: usize) -> ModelProto {
+    let innermost = graph(vec![floats("w", 0, 4)], vec![]);
+    model((0..depth).fold(innermost, |inner, _| {
+        let body = onnx_container::proto::AttributeProto::graph("body", inner);
+        graph(vec![], vec![crate::support::node("Loop", &["", "c"], &["o"], vec![body])])
+    }))
+}
+
+#[test]
+fn the_deepest_model_that_is_read_needs_little_stack() {
+    // The model, its graph and the tensor are levels too; a subgraph takes three.
+    let work = || {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        fs::write(&path, nested(32).encode_to_vec().unwrap()).unwrap();
+        let mut container = Container::load(&path, MmapChoice::never()).unwrap();
+        assert_eq!(container.externalize(1).unwrap().moved, 1);
+        for layout in LAYOUTS {
+            container.save(&path, layout).unwrap();
+            assert!(check_model(&path, MmapChoice::never()).unwrap().len() < 3);
+        }
+        fs::write(&path, nested(34).encode_to_vec().unwrap()).unwrap();
+        assert_eq!(
+            Container::load(&path, MmapChoice::never()).unwrap_err().kind(),
+            ErrorKind::Decode
+        );
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_save_does_not_follow_the_current_directory() {
+    // The current directory is the process's, so a process of its own runs the save.
+    const NAME: &str = "save_targets::a_save_does_not_follow_the_current_directory";
+    if let Ok(elsewhere) = std::env::var("ONNX_CONTAINER_TEST_ELSEWHERE") {
+        container(1.0).save("m.onnx", true).unwrap();
+        let leave = SaveOptions::new().progress(move |_| {
+            std::env::set_current_dir(&elsewhere).unwrap();
+            std::ops::ControlFlow::Continue(())
+        });
+        container(2.0).save("m.onnx", leave).unwrap();
+        return;
+    }
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .current_dir(here.path())
+        .env("ONNX_CONTAINER_TEST_ELSEWHERE", elsewhere.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(contents(here.path()).len(), 2);
+    assert!(contents(elsewhere.path()).is_empty());
+    assert_eq!(value_at(&here.path().join("m.onnx")), 2.0);
 }

@@ -46,6 +46,20 @@ pub fn is_handle(location: &str) -> bool {
 impl ExternalData {
     /// Parses the entries of `tensor`.
     ///
+    /// ```
+    /// use onnx_container::external_data::ExternalData;
+    /// use onnx_container::proto::{StringStringEntryProto, TensorProto};
+    ///
+    /// let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [2], "model.onnx.data");
+    /// tensor.external_data.push(StringStringEntryProto::new("offset", "256"));
+    /// let data = ExternalData::parse(&tensor)?;
+    /// assert_eq!(data.range(8)?, 256..264);
+    ///
+    /// tensor.external_data.push(StringStringEntryProto::new("length", "+8"));
+    /// assert!(ExternalData::parse(&tensor).is_err());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when `location` is missing or empty, a key occurs twice, a
     /// number is not plain decimal digits or does not fit 63 bits, or the tensor also carries
@@ -201,6 +215,15 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
 /// The rule is by component, so `w..bin` passes and `a/../w.bin` does not, and it is the same on
 /// every platform: a drive letter is refused on Linux too, since the model may travel.
 ///
+/// ```
+/// use onnx_container::external_data::check_location;
+///
+/// assert!(check_location("weights/w..bin").is_ok());
+/// for location in ["../w.bin", "/etc/passwd", "C:\\w.bin", "a/", "w\0.bin"] {
+///     assert!(check_location(location).is_err());
+/// }
+/// ```
+///
 /// # Errors
 /// [`ErrorKind::UnsafePath`] with the reason.
 pub fn check_location(location: &str) -> Result<()> {
@@ -272,6 +295,18 @@ impl Directory {
     }
 
     /// Opens the regular file at `location` for reading.
+    ///
+    /// ```
+    /// use onnx_container::ErrorKind;
+    /// use onnx_container::external_data::Directory;
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// std::fs::write(folder.path().join("w.bin"), [0; 8])?;
+    /// let directory = Directory::open(folder.path())?;
+    /// assert_eq!(directory.open_file("./w.bin")?.metadata()?.len(), 8);
+    /// assert_eq!(directory.open_file("../w.bin").unwrap_err().kind(), ErrorKind::UnsafePath);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::UnsafePath`] when the location leaves the directory or is not a regular file,

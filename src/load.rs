@@ -149,6 +149,15 @@ impl Container {
     ///
     /// Handles that have their initializer already are left alone.
     ///
+    /// ```no_run
+    /// use onnx_container::{Container, LoadOptions, MmapChoice};
+    ///
+    /// let mut container = Container::load("model.onnx", LoadOptions::new().weights(false))?;
+    /// // ... look at the structure, decide, fetch the weights ...
+    /// container.attach("/data/weights", MmapChoice::never())?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`load`](Self::load); the container is then unchanged.
     pub fn attach(

@@ -25,6 +25,22 @@ pub enum ShapeUse {
 }
 
 /// The constants of a model that shape inference reads.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+/// use onnx_container::{ShapeOperands, ShapeUse};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::new("w", TensorProto::FLOAT, [6]));
+/// graph.initializer.push(TensorProto::new("shape", TensorProto::INT64, [2]));
+/// graph.node.push(NodeProto::new("Reshape", ["w", "shape"], ["y"]));
+/// let model = ModelProto::new(graph);
+///
+/// let operands = ShapeOperands::of(&model);
+/// let tensors = &model.graph.as_ref().unwrap().initializer;
+/// assert_eq!(operands.shape_use(&tensors[0]), None);
+/// assert_eq!(operands.shape_use(&tensors[1]), Some(ShapeUse::Operand));
+/// ```
 #[derive(Debug, Default)]
 pub struct ShapeOperands {
     /// By the address of the tensor: names repeat across scopes.
@@ -141,7 +157,8 @@ const FOLDED: &[&[u8]] = &[
 ];
 
 /// Operators of the default domain, up to onnx 1.23, that read no operand but those of
-/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap were not measured.
+/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap
+/// were not measured.
 const MEASURED: &str = "
 Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
 BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor

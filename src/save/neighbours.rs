@@ -131,7 +131,7 @@ impl Skim<'_> {
         }
         let slot = usize::try_from(number).ok().and_then(|n| entry.get_mut(n.checked_sub(1)?));
         match slot.filter(|_| kind == Kind::Entry && len <= MAX_TEXT) {
-            Some(slot) => *slot = Some(self.text(len)?),
+            Some(slot) => *slot = Some(self.text(len, end)?),
             None => self.skip(len, end)?,
         }
         Ok(())
@@ -152,10 +152,11 @@ impl Skim<'_> {
         Err(malformed())
     }
 
-    fn text(&mut self, len: u64) -> io::Result<String> {
+    fn text(&mut self, len: u64, end: u64) -> io::Result<String> {
+        let to = self.at.checked_add(len).filter(|to| *to <= end).ok_or_else(malformed)?;
         let mut bytes = Vec::new();
         (&mut self.file).take(len).read_to_end(&mut bytes)?;
-        self.at += len;
+        self.at = to;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 

@@ -63,7 +63,7 @@ impl ExternalData {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when `location` is missing or empty, a key occurs twice, a
     /// number is not plain decimal digits or does not fit 63 bits, or the tensor also carries
-    /// inline data.
+    /// inline data; [`ErrorKind::Unsupported`] for a segment.
     pub fn parse(tensor: &TensorProto) -> Result<Self> {
         let mut entries = Entries::default();
         for entry in &tensor.external_data {
@@ -71,6 +71,10 @@ impl ExternalData {
         }
         if inline_payload(tensor) {
             return Err(invalid("has both external and inline data"));
+        }
+        if tensor.segment.is_some() {
+            let reason = "is a segment of a tensor, which no reader supports";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
         }
         let location = entries.location.filter(|location| !location.is_empty());
         let location = location.ok_or_else(|| invalid("external data has no location"))?;

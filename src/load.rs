@@ -85,8 +85,8 @@ impl LoadOptions {
 
     /// The bytes of the weights file called `location`, which then is not looked for on disk.
     #[must_use]
-    pub fn file(mut self, location: impl Into<String>, bytes: impl Into<Buffer>) -> Self {
-        self.files.insert(location.into(), bytes.into());
+    pub fn file(mut self, location: impl AsRef<str>, bytes: impl Into<Buffer>) -> Self {
+        self.files.insert(without_dots(location.as_ref()), bytes.into());
         self
     }
 
@@ -317,7 +317,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn bytes_of(&self, location: &str) -> Result<Buffer> {
-        let bytes = if let Some(bytes) = self.options.files.get(location) {
+        let bytes = if let Some(bytes) = self.options.files.get(&without_dots(location)) {
             bytes.clone()
         } else if is_handle(location) {
             let reason = format!("unresolved handle `{location}`: it names memory, not a file");

@@ -329,7 +329,7 @@ impl<'c> Job<'c> {
         }
         staging.file(&self.model_name, |file, path| {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
-            result.map_err(|e| e.with_path(path))
+            result.map_err(|e| meter.explain(e).with_path(path))
         })?;
         staging.publish()
     }

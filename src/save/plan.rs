@@ -209,7 +209,10 @@ fn flatten(hosts: &mut HashMap<usize, Guest>) {
 
 /// The name of the packed file, seen to be a plain file name other than the model's.
 fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
-    let default = || format!("{}.data", without_dot_dot(model_name));
+    let default = || {
+        let name = without_dot_dot(model_name);
+        format!("{}.data", truncated(&name, MAX_NAME - ".data".len()))
+    };
     let name = options.data_name.clone().unwrap_or_else(default);
     let reason = if name.contains(['/', '\\']) {
         "the data file lies beside the model: its name has no directory"

@@ -19,8 +19,8 @@ use crate::error::Result;
 
 /// How much input is worth several threads.
 const WORTH: usize = 4 << 20;
-/// How much input is taken at a time: what stays in a core's cache.
-const CHUNK: usize = 128 << 10;
+/// How much input is taken at a time: much less than a core's cache.
+const CHUNK: usize = 512 << 10;
 
 /// How many bytes of a list to look at before it is read.
 pub(super) fn look_ahead(threads: usize) -> usize {
@@ -115,13 +115,11 @@ impl<'i, M: Message> Shared<'i, M> {
 
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     let tag = reader.tag_len();
-    let mut list = Vec::with_capacity(count);
-    for i in 0..count {
+    let mut list = Vec::new();
+    list.resize_with(count, M::default);
+    for (i, message) in list.iter_mut().enumerate() {
         reader.forward(if i == 0 { 0 } else { tag });
-        list.push(M::default());
-        if let Some(message) = list.last_mut() {
-            nested::merge(message, &mut reader)?;
-        }
+        nested::merge(message, &mut reader)?;
     }
     Ok(list)
 }

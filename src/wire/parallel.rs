@@ -7,6 +7,7 @@
 //! reference count for all would be fought over.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
@@ -99,6 +100,7 @@ impl<'i, M: Message> Shared<'i, M> {
             match line.take() {
                 Some(job) => {
                     drop(line);
+                    widen_heap();
                     self.read(job, fork);
                     line = self.lock();
                 }
@@ -111,6 +113,17 @@ impl<'i, M: Message> Shared<'i, M> {
         self.lock().closed = true;
         self.moved.notify_all();
     }
+}
+
+/// Takes as much of this thread's heap as a chunk's messages may need, and gives it back.
+///
+/// glibc makes the heap of every thread but the first usable page by page, each with a system call
+/// that holds up the page faults of all; what was usable once stays so. Nothing is written to it.
+fn widen_heap() {
+    // Larger pieces would not come from the heap.
+    const PIECE: usize = 120 << 10;
+    let pieces: [Vec<u8>; 3 * CHUNK / PIECE] = std::array::from_fn(|_| Vec::with_capacity(PIECE));
+    drop(black_box(pieces));
 }
 
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {

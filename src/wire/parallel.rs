@@ -7,6 +7,7 @@
 //! reference count for all would be fought over.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
@@ -19,8 +20,8 @@ use crate::error::Result;
 
 /// How much input is worth several threads.
 const WORTH: usize = 4 << 20;
-/// How much input is taken at a time: what stays in a core's cache.
-const CHUNK: usize = 128 << 10;
+/// How much input is taken at a time: much less than a core's cache.
+const CHUNK: usize = 512 << 10;
 
 /// How many bytes of a list to look at before it is read.
 pub(super) fn look_ahead(threads: usize) -> usize {
@@ -99,6 +100,7 @@ impl<'i, M: Message> Shared<'i, M> {
             match line.take() {
                 Some(job) => {
                     drop(line);
+                    widen_heap();
                     self.read(job, fork);
                     line = self.lock();
                 }
@@ -113,15 +115,24 @@ impl<'i, M: Message> Shared<'i, M> {
     }
 }
 
+/// Takes as much of this thread's heap as a chunk's messages may need, and gives it back.
+///
+/// glibc makes the heap of every thread but the first usable page by page, each with a system call
+/// that holds up the page faults of all; what was usable once stays so. Nothing is written to it.
+fn widen_heap() {
+    // Larger pieces would not come from the heap.
+    const PIECE: usize = 120 << 10;
+    let pieces: [Vec<u8>; 3 * CHUNK / PIECE] = std::array::from_fn(|_| Vec::with_capacity(PIECE));
+    drop(black_box(pieces));
+}
+
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     let tag = reader.tag_len();
-    let mut list = Vec::with_capacity(count);
-    for i in 0..count {
+    let mut list = Vec::new();
+    list.resize_with(count, M::default);
+    for (i, message) in list.iter_mut().enumerate() {
         reader.forward(if i == 0 { 0 } else { tag });
-        list.push(M::default());
-        if let Some(message) = list.last_mut() {
-            nested::merge(message, &mut reader)?;
-        }
+        nested::merge(message, &mut reader)?;
     }
     Ok(list)
 }

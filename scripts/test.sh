@@ -131,7 +131,9 @@ run_interop() {
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
     cargo build --release -p onnx-container-cli
+    cargo build --release --example reencode
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$PWD/target/release/onnx-container \
+        ONNX_CONTAINER_REENCODE=$PWD/target/release/examples/reencode \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 

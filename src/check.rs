@@ -49,6 +49,17 @@ pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 /// and gaps in the weights files, files that nothing refers to, and what single readers are known
 /// to refuse. The bytes of external weights are not read.
 ///
+/// ```no_run
+/// use onnx_container::{MmapChoice, Severity, check_model};
+///
+/// let findings = check_model("model.onnx", MmapChoice::never())?;
+/// for finding in &findings {
+///     println!("{:?}: {}", finding.severity, finding.error);
+/// }
+/// let sound = findings.iter().all(|finding| finding.severity < Severity::Error);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
 /// # Errors
 /// When the model file itself cannot be read or decoded.
 pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Finding>> {

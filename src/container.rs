@@ -254,6 +254,19 @@ impl Container {
     /// otherwise: what [`KeepReason`] lists. No bytes are copied but those of typed fields, which
     /// become raw.
     ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::new("w", TensorProto::FLOAT, [2]).with_raw_data(&[0; 8][..]));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// let report = container.externalize(8)?; // bytes
+    /// assert_eq!((report.moved, report.moved_bytes), (1, 8));
+    /// assert_eq!(container.get("#w").unwrap().byte_len(), 8);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// One error for all tensors that are not valid; the container is then unchanged.
     pub fn externalize(&mut self, options: impl Into<ExternalizeOptions>) -> Result<Externalized> {
@@ -303,6 +316,21 @@ impl Container {
     /// The model with every tensor inline: self-contained, of any size.
     ///
     /// Bytes are shared with the initializers, not copied, where these lie in one piece.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", array![1_u8, 2])?;
+    /// let model = container.embed()?;
+    /// let tensor = &model.graph.as_ref().unwrap().initializer[0];
+    /// assert_eq!(tensor.raw_data.as_deref(), Some(&[1, 2][..]));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -385,8 +413,8 @@ impl ExternalizeOptions {
         self
     }
 
-    /// Moves also what readers want inline: shape operands, sparse indices, tensors of function
-    /// bodies. Strings and empty tensors stay. Default off.
+    /// Moves also what readers want inline: shape operands, few integers, sparse indices, tensors of
+    /// function bodies. Strings and empty tensors stay. Default off.
     #[must_use]
     pub fn all_tensors(mut self, all_tensors: bool) -> Self {
         self.all_tensors = all_tensors;

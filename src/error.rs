@@ -73,6 +73,8 @@ pub enum ErrorKind {
     TooLarge,
     /// The request is valid but not supported.
     Unsupported,
+    /// The caller's progress callback ended the work.
+    Cancelled,
     /// An argument is not one that the call accepts.
     InvalidArgument,
 }

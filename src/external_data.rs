@@ -47,10 +47,24 @@ pub fn is_handle(location: &str) -> bool {
 impl ExternalData {
     /// Parses the entries of `tensor`.
     ///
+    /// ```
+    /// use onnx_container::external_data::ExternalData;
+    /// use onnx_container::proto::{StringStringEntryProto, TensorProto};
+    ///
+    /// let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [2], "model.onnx.data");
+    /// tensor.external_data.push(StringStringEntryProto::new("offset", "256"));
+    /// let data = ExternalData::parse(&tensor)?;
+    /// assert_eq!(data.range(8)?, 256..264);
+    ///
+    /// tensor.external_data.push(StringStringEntryProto::new("length", "+8"));
+    /// assert!(ExternalData::parse(&tensor).is_err());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when `location` is missing or empty, a key occurs twice, a
     /// number is not plain decimal digits or does not fit 63 bits, or the tensor also carries
-    /// inline data.
+    /// inline data; [`ErrorKind::Unsupported`] for a segment.
     pub fn parse(tensor: &TensorProto) -> Result<Self> {
         let mut entries = Entries::default();
         for entry in &tensor.external_data {
@@ -58,6 +72,10 @@ impl ExternalData {
         }
         if inline_payload(tensor) {
             return Err(invalid("has both external and inline data"));
+        }
+        if tensor.segment.is_some() {
+            let reason = "is a segment of a tensor, which no reader supports";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
         }
         let location = entries.location.filter(|location| !location.is_empty());
         let location = location.ok_or_else(|| invalid("external data has no location"))?;
@@ -194,10 +212,6 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
     if dtype == DataType::String {
         return Err(Error::new(ErrorKind::DataType, "a STRING tensor cannot be external"));
     }
-    if tensor.segment.is_some() {
-        let reason = "the tensor is a segment of a larger one, which is not supported";
-        return Err(Error::new(ErrorKind::Unsupported, reason));
-    }
     Ok((dtype, dtype.byte_len(&tensor.dims)?))
 }
 
@@ -205,6 +219,15 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
 ///
 /// The rule is by component, so `w..bin` passes and `a/../w.bin` does not, and it is the same on
 /// every platform: a drive letter is refused on Linux too, since the model may travel.
+///
+/// ```
+/// use onnx_container::external_data::check_location;
+///
+/// assert!(check_location("weights/w..bin").is_ok());
+/// for location in ["../w.bin", "/etc/passwd", "C:\\w.bin", "a/", "w\0.bin"] {
+///     assert!(check_location(location).is_err());
+/// }
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::UnsafePath`] with the reason.
@@ -294,6 +317,18 @@ impl Directory {
     }
 
     /// Opens the regular file at `location` for reading.
+    ///
+    /// ```
+    /// use onnx_container::ErrorKind;
+    /// use onnx_container::external_data::Directory;
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// std::fs::write(folder.path().join("w.bin"), [0; 8])?;
+    /// let directory = Directory::open(folder.path())?;
+    /// assert_eq!(directory.open_file("./w.bin")?.metadata()?.len(), 8);
+    /// assert_eq!(directory.open_file("../w.bin").unwrap_err().kind(), ErrorKind::UnsafePath);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::UnsafePath`] when the location leaves the directory or is not a regular file,

@@ -92,6 +92,8 @@ impl LoadOptions {
     }
 
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
+    ///
+    /// Reading, walking and dropping such a model recurse: a level takes about 1 KiB of the stack.
     #[must_use]
     pub fn recursion_limit(mut self, levels: u32) -> Self {
         self.recursion_limit = levels;
@@ -149,6 +151,15 @@ impl Container {
     /// the one that the model came from).
     ///
     /// Handles that have their initializer already are left alone.
+    ///
+    /// ```no_run
+    /// use onnx_container::{Container, LoadOptions, MmapChoice};
+    ///
+    /// let mut container = Container::load("model.onnx", LoadOptions::new().weights(false))?;
+    /// // ... look at the structure, decide, fetch the weights ...
+    /// container.attach("/data/weights", MmapChoice::never())?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`load`](Self::load); the container is then unchanged.

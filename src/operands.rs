@@ -15,7 +15,8 @@ use crate::wire::Str;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ShapeUse {
-    /// Small integers that feed an operator whose inference is not known here.
+    /// It feeds an operator whose inference is not known here, or flows into a shape operand together
+    /// with values that only a run gives: read when it is a few integers.
     Unknown,
     /// It flows into a shape operand through operators that readers fold, or it is an operand that
     /// shape inference reads where it can and does without where it cannot.
@@ -25,6 +26,22 @@ pub enum ShapeUse {
 }
 
 /// The constants of a model that shape inference reads.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+/// use onnx_container::{ShapeOperands, ShapeUse};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::new("w", TensorProto::FLOAT, [6]));
+/// graph.initializer.push(TensorProto::new("shape", TensorProto::INT64, [2]));
+/// graph.node.push(NodeProto::new("Reshape", ["w", "shape"], ["y"]));
+/// let model = ModelProto::new(graph);
+///
+/// let operands = ShapeOperands::of(&model);
+/// let tensors = &model.graph.as_ref().unwrap().initializer;
+/// assert_eq!(operands.shape_use(&tensors[0]), None);
+/// assert_eq!(operands.shape_use(&tensors[1]), Some(ShapeUse::Operand));
+/// ```
 #[derive(Debug, Default)]
 pub struct ShapeOperands {
     /// By the address of the tensor: names repeat across scopes.
@@ -141,7 +158,8 @@ const FOLDED: &[&[u8]] = &[
 ];
 
 /// Operators of the default domain, up to onnx 1.23, that read no operand but those of
-/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap were not measured.
+/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap
+/// were not measured.
 const MEASURED: &str = "
 Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
 BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -187,9 +205,18 @@ struct Call {
     outputs: Vec<Option<Value>>,
 }
 
+/// A value that another is computed from.
+#[derive(Clone, Copy)]
+struct Source {
+    value: Value,
+    /// Whether the other is known whenever this one is: all that it is computed from are constants.
+    exact: bool,
+}
+
 /// The flow of values through a model: `sources[v]` are the values that `v` is computed from.
 struct Flow<'m> {
-    sources: Vec<Vec<Value>>,
+    sources: Vec<Vec<Source>>,
+    constants: HashSet<Value>,
     seeds: Vec<(Value, ShapeUse)>,
     /// Values that feed operators which are not known here; they pass nothing on.
     unknown: HashSet<Value>,
@@ -218,6 +245,7 @@ impl<'m> Flow<'m> {
         let named = model.functions.iter().enumerate();
         Self {
             sources: Vec::new(),
+            constants: HashSet::new(),
             seeds: Vec::new(),
             unknown: HashSet::new(),
             tensors: Vec::new(),
@@ -236,12 +264,18 @@ impl<'m> Flow<'m> {
         self.sources.len() - 1
     }
 
-    fn flows(&mut self, from: Option<Value>, to: Option<Value>) {
-        if let Some((from, to)) = from.zip(to)
+    fn flows(&mut self, from: Option<Value>, to: Option<Value>, exact: bool) {
+        if let Some((value, to)) = from.zip(to)
             && let Some(sources) = self.sources.get_mut(to)
         {
-            sources.push(from);
+            sources.push(Source { value, exact });
         }
+    }
+
+    /// Notes that `value` is `tensor`.
+    fn is(&mut self, value: Value, tensor: &TensorProto) {
+        self.tensors.push((address(tensor), value));
+        self.constants.insert(value);
     }
 
     fn define(&mut self, name: &'m [u8]) -> Option<Value> {
@@ -288,7 +322,7 @@ impl<'m> Flow<'m> {
             let name = bytes(&tensor.name);
             let known = self.frames.last().and_then(|frame| frame.get(name).copied());
             if let Some(value) = known.or_else(|| self.define(name)) {
-                self.tensors.push((address(tensor), value));
+                self.is(value, tensor);
             }
         }
         graph.node.iter().for_each(|node| self.node(node));
@@ -338,9 +372,7 @@ impl<'m> Flow<'m> {
             self.unknown.extend(inputs.iter().flatten());
         }
         if FOLDED.binary_search(&op).is_ok() {
-            for output in outputs {
-                inputs.iter().for_each(|input| self.flows(*input, *output));
-            }
+            self.fold(inputs, outputs);
         }
     }
 
@@ -348,7 +380,18 @@ impl<'m> Flow<'m> {
         let output = outputs.first().copied().flatten();
         let tensor = attributes.iter().find_map(|attribute| attribute.t.as_deref());
         if let Some((tensor, output)) = tensor.zip(output) {
-            self.tensors.push((address(tensor), output));
+            self.is(output, tensor);
+        }
+    }
+
+    /// Outputs are known when all inputs are; of the rest, readers know parts: `[batch, 2, 3]`.
+    fn fold(&mut self, inputs: &[Option<Value>], outputs: &[Option<Value>]) {
+        let exact = inputs.iter().flatten().all(|input| self.constants.contains(input));
+        for output in outputs {
+            inputs.iter().for_each(|input| self.flows(*input, *output, exact));
+        }
+        if exact {
+            self.constants.extend(outputs.iter().flatten());
         }
     }
 
@@ -368,10 +411,10 @@ impl<'m> Flow<'m> {
         let (skip, first) = if op == b"Loop" { (1, 1) } else { (0, 0) };
         for subgraph in subgraphs {
             for (actual, formal) in inputs.iter().zip(&subgraph.inputs).skip(skip) {
-                self.flows(*actual, Some(*formal));
+                self.flows(*actual, Some(*formal), true);
             }
             for (output, result) in outputs.iter().zip(subgraph.outputs.iter().skip(first)) {
-                self.flows(Some(*result), *output);
+                self.flows(Some(*result), *output, true);
             }
         }
     }
@@ -382,10 +425,10 @@ impl<'m> Flow<'m> {
             let Some(signature) = self.signatures.get(call.function) else { continue };
             let (formals, results) = (signature.inputs.clone(), signature.outputs.clone());
             for (actual, formal) in call.inputs.into_iter().zip(formals) {
-                self.flows(actual, Some(formal));
+                self.flows(actual, Some(formal), true);
             }
             for (output, result) in call.outputs.into_iter().zip(results) {
-                self.flows(Some(result), output);
+                self.flows(Some(result), output, true);
             }
         }
         let marks = self.follow();
@@ -401,13 +444,12 @@ impl<'m> Flow<'m> {
         let mut marks = vec![None; self.sources.len()];
         let mut work = self.seeds.clone();
         while let Some((value, mark)) = work.pop() {
-            let Some(slot) = marks.get_mut(value).filter(|slot| **slot < Some(mark)) else {
-                continue;
-            };
-            let first_visit = slot.replace(mark).is_none();
-            if first_visit {
-                let sources = self.sources.get(value).into_iter().flatten();
-                work.extend(sources.map(|source| (*source, ShapeUse::Derived)));
+            let slot = marks.get_mut(value).filter(|slot| **slot < Some(mark));
+            let Some(slot) = slot else { continue };
+            *slot = Some(mark);
+            for source in self.sources.get(value).into_iter().flatten() {
+                let most = if source.exact { ShapeUse::Derived } else { ShapeUse::Unknown };
+                work.push((source.value, most.min(mark)));
             }
         }
         marks

@@ -117,6 +117,23 @@ impl Container {
     /// What [`save`](Self::save) would write, without writing: the same checks, the same result.
     /// Too little space is no error here; [`Saved::free_bytes`] tells.
     ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", array![1_u8, 2])?;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let plan = container.dry_run(folder.path().join("m.onnx"), false)?; // one file per tensor
+    /// assert_eq!(plan.files[0].name, "m-w.weight");
+    /// assert!(!folder.path().join("m.onnx").exists());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`save`](Self::save) before it writes.
     pub fn dry_run(
@@ -135,6 +152,25 @@ impl Container {
     ///
     /// With [`WeightFiles::PerTensor`] the files are the initializers' own buffers; one packed file
     /// is a copy.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, LoadOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", array![1_u8, 2])?;
+    ///
+    /// let parts = container.to_parts(true)?;
+    /// let options = parts.files.into_iter().fold(LoadOptions::new(), |options, (name, bytes)| {
+    ///     options.file(name, bytes)
+    /// });
+    /// let again = Container::load_bytes(parts.model, options)?;
+    /// assert_eq!(again.get("#w").unwrap().byte_len(), 2);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -287,7 +323,7 @@ impl<'c> Job<'c> {
         }
         staging.file(&self.model_name, |file, path| {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
-            result.map_err(|e| e.with_path(path))
+            result.map_err(|e| meter.explain(e).with_path(path))
         })?;
         staging.publish()
     }

@@ -128,6 +128,16 @@ impl SaveOptions {
 
     /// Calls `report` as bytes are written, from any thread; `Break` cancels the save, which then
     /// leaves what was there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use onnx_container::SaveOptions;
+    ///
+    /// let options = SaveOptions::new().progress(|progress| {
+    ///     eprint!("\r{} of {} bytes", progress.done, progress.total);
+    ///     ControlFlow::Continue(())
+    /// });
+    /// ```
     #[must_use]
     pub fn progress(
         mut self,

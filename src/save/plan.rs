@@ -227,7 +227,7 @@ fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
 
 /// `<model file>.data`, cleaned where a model may be called so and a location not: `#m`, `C:m`.
 pub(crate) fn default_data_name(model_name: &str) -> String {
-    let name = without_dot_dot(&format!("{model_name}.data"));
+    let name = without_dot_dot(&with_suffix(model_name, ".data"));
     let plain = !is_handle(&name) && !name.contains('\\') && check_location(&name).is_ok();
     if plain { name } else { clean(&name) }
 }

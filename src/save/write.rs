@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,11 +30,16 @@ pub(crate) struct Meter<'o> {
     options: &'o SaveOptions,
     done: AtomicU64,
     total: u64,
+    cancelled: AtomicBool,
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the save was cancelled")
 }
 
 impl<'o> Meter<'o> {
     pub(crate) fn new(options: &'o SaveOptions, total: u64) -> Self {
-        Self { options, done: AtomicU64::new(0), total }
+        Self { options, done: AtomicU64::new(0), total, cancelled: AtomicBool::new(false) }
     }
 
     fn add(&self, bytes: u64) -> Result<()> {
@@ -42,8 +47,16 @@ impl<'o> Meter<'o> {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         match report(Progress { done, total: self.total }) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::new(ErrorKind::Io, "the save was cancelled")),
+            ControlFlow::Break(()) => {
+                self.cancelled.store(true, Ordering::Relaxed);
+                Err(cancelled())
+            }
         }
+    }
+
+    /// `error`, or that the save was cancelled: an `io::Error` on its way here does not say so.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if self.cancelled.load(Ordering::Relaxed) { cancelled() } else { error }
     }
 }
 

@@ -36,7 +36,8 @@ where
         }
         field::reserve(list, run.count);
     }
-    list.push(M::default());
+    // In its place from the start: a message is too large to be moved there.
+    list.resize_with(list.len() + 1, M::default);
     list.last_mut().map_or(Ok(()), |message| merge(message, reader))
 }
 

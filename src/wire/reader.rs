@@ -88,13 +88,13 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn tag(&mut self) -> Result<Tag> {
         self.record = self.at;
-        match self.bytes.get(self.at) {
-            Some(byte) if *byte < 0x80 => {
-                self.at += 1;
-                Tag::new(u64::from(*byte)).ok_or_else(|| self.bad_tag(self.record))
-            }
-            _ => self.long_tag(),
-        }
+        let (bits, len) = match self.rest() {
+            [byte, ..] if *byte < 0x80 => (usize::from(*byte), 1),
+            [low, high, ..] if *high < 0x80 => (two(*low, *high).unwrap_or_default(), 2),
+            _ => return self.long_tag(),
+        };
+        self.at += len;
+        Tag::new(bits as u64).ok_or_else(|| self.bad_tag(self.record))
     }
 
     fn long_tag(&mut self) -> Result<Tag> {
@@ -141,6 +141,10 @@ impl<'a> Reader<'a> {
             [byte, rest @ ..] if *byte < 0x80 && usize::from(*byte) <= rest.len() => {
                 self.at += 1;
                 Ok(usize::from(*byte))
+            }
+            [low, high, rest @ ..] if two(*low, *high).is_some_and(|len| len <= rest.len()) => {
+                self.at += 2;
+                Ok(two(*low, *high).unwrap_or_default())
             }
             _ => self.long_length(),
         }
@@ -358,6 +362,13 @@ impl<'a> Reader<'a> {
     pub(super) fn error(&self, reason: &str) -> Error {
         error_at(self.at, reason)
     }
+}
+
+/// A varint of two bytes.
+#[inline]
+fn two(low: u8, high: u8) -> Option<usize> {
+    let value = usize::from(low & 0x7f) | usize::from(high) << 7;
+    Some(value).filter(|_| low >= 0x80 && high < 0x80)
 }
 
 #[cold]

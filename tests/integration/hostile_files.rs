@@ -307,6 +307,21 @@ fn external_and_inline_at_once_is_refused() {
 }
 
 #[test]
+fn a_segment_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("w.bin"), [1; 16]).unwrap();
+    let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [4], "w.bin");
+    tensor.segment = Some(Box::default());
+    let path = root.path().join("m.onnx");
+    fs::write(&path, model(graph(vec![tensor], vec![])).encode_to_vec().unwrap()).unwrap();
+    for mmap in both_choices() {
+        assert_eq!(Container::load(&path, mmap).unwrap_err().kind(), ErrorKind::Unsupported);
+        let findings = check_model(&path, mmap).unwrap();
+        assert_eq!(findings.iter().filter(|f| f.severity == Severity::Error).count(), 1);
+    }
+}
+
+#[test]
 fn leftover_entries_of_an_inline_tensor_are_ignored() {
     let root = tempfile::tempdir().unwrap();
     let mut tensor =

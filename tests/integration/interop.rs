@@ -17,11 +17,16 @@ fn setting(name: &str) -> String {
 
 /// Runs one driver; what it prints belongs to this test's output.
 fn run_driver(name: &str) {
+    run_driver_with(name, &[]);
+}
+
+fn run_driver_with(name: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let driver = root.join("tests/interop").join(name);
     let output = Command::new(setting("ONNX_CONTAINER_PYTHON"))
         .arg("-B")
         .arg(driver)
+        .args(arguments)
         .env("ONNX_CONTAINER_BIN", setting("ONNX_CONTAINER_BIN"))
         .current_dir(env::temp_dir())
         .output();
@@ -61,4 +66,16 @@ fn operands_that_readers_need_stay_inline() {
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn memory_is_bounded() {
     run_driver("memory.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn the_official_parser_makes_the_same_of_every_input() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["tests/data", ".models", "../shared/data"].map(|folder| root.join(folder));
+    let folders: Vec<_> = folders.iter().filter(|folder| folder.is_dir()).collect();
+    let reencode = setting("ONNX_CONTAINER_REENCODE");
+    let mut arguments = vec!["--reencode", &reencode];
+    arguments.extend(folders.iter().filter_map(|folder| folder.to_str()));
+    run_driver_with("wire_differential.py", &arguments);
 }

@@ -353,9 +353,12 @@ fn a_cancelled_save_leaves_what_was_there() {
     let path = folder.path().join("m.onnx");
     many(3).save(&path, true).unwrap();
     let before = contents(folder.path());
-    let cancel = SaveOptions::new().progress(|_| ControlFlow::Break(()));
-    many(30).save(&path, cancel).unwrap_err();
-    assert_eq!(contents(folder.path()), before);
+    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+        let cancel = SaveOptions::from(weight_files).progress(|_| ControlFlow::Break(()));
+        let error = many(30).save(&path, cancel).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert_eq!(contents(folder.path()), before);
+    }
 
     let seen = Arc::new(AtomicU64::new(0));
     let shown = seen.clone();
@@ -455,7 +458,7 @@ fn models_and_weights_from_memory() {
     for one_file in [true, false] {
         let parts = container.to_parts(one_file).unwrap();
         let options = parts.files.iter().fold(LoadOptions::new(), |options, (name, bytes)| {
-            options.file(name.clone(), bytes.clone())
+            options.file(format!("./{name}"), bytes.clone())
         });
         let loaded = Container::load_bytes(parts.model.clone(), options).unwrap();
         assert_eq!(all_bytes(&loaded), before);

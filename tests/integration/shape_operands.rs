@@ -110,6 +110,20 @@ fn values_flow_through_what_readers_fold() {
 }
 
 #[test]
+fn weights_on_the_way_to_a_shape_that_a_run_decides_go_out() {
+    let nodes = vec![
+        node("Gather", &["embedding", "ids"], &["rows"], vec![]),
+        node("ReduceMax", &["rows"], &["largest"], vec![]),
+        node("Greater", &["largest", "s"], &["c"], vec![]),
+        node("If", &["c"], &["y"], vec![]),
+        node("Concat", &["ids", "s"], &["shape"], vec![]),
+        node("Reshape", &["x", "shape"], &["z"], vec![]),
+    ];
+    let weights = vec![floats("embedding", 0, 1000), int64s("s", &[0; 20])];
+    assert_eq!(kept(model(graph(weights, nodes))), ["s"], "a few integers stay, weights do not");
+}
+
+#[test]
 fn values_flow_into_subgraphs_and_functions() {
     let inner = graph(vec![], vec![node("Reshape", &["x", "s"], &["z"], vec![])]);
     let outer = node("Loop", &["", "c"], &["y"], vec![AttributeProto::graph("body", inner)]);

@@ -160,6 +160,31 @@ fn large_graph() -> Vec<u8> {
     ModelProto::new(graph).encode_to_vec().unwrap()
 }
 
+/// Long lists are written by several threads, and those with large payloads among them not.
+#[test]
+fn long_lists_are_written_as_short_ones() {
+    let mut graph = GraphProto::new("long");
+    for i in 0..5_000_usize {
+        let bytes = if i % 700 == 3 { 3 << 20 } else { i % 50 };
+        let tensor = TensorProto::new(format!("w{i}"), TensorProto::UINT8, [bytes as i64]);
+        graph.initializer.push(tensor.with_raw_data(vec![i as u8; bytes]));
+        graph.node.push(NodeProto::new("Relu", [format!("w{i}")], ["y"]));
+    }
+    let mut short = Vec::new();
+    for node in &graph.node {
+        delimited(&mut short, 1, &node.encode_to_vec().unwrap());
+    }
+    delimited(&mut short, 2, b"long");
+    for tensor in &graph.initializer {
+        delimited(&mut short, 5, &tensor.encode_to_vec().unwrap());
+    }
+    assert!(graph.encode_to_vec().unwrap() == short);
+    let mut streamed = Vec::new();
+    graph.encode(&mut streamed).unwrap();
+    assert!(streamed == short);
+    assert_eq!(graph.encoded_len(), short.len() as u64);
+}
+
 #[test]
 fn threads_change_nothing() {
     let whole = large_graph();

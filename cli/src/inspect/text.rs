@@ -28,7 +28,7 @@ fn head(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     out.line(format_args!("bytes      {}", bytes(summary.model_bytes)))?;
     out.line(format_args!("IR         {}", known(summary.ir_version)))?;
     out.line(format_args!("opsets     {}", opsets.join(", ")))?;
-    out.line(format_args!("producer   {producer} {version}"))?;
+    out.line(format!("producer   {producer} {version}").trim_end())?;
     out.line(format_args!("graph      {}", summary.graph.clone().unwrap_or_else(none)))?;
     out.line(format_args!("nodes      {} and {} inside", graphs.nodes, graphs.inner_nodes))?;
     out.line(format_args!("functions  {}", graphs.functions))?;

@@ -387,9 +387,10 @@ impl<'m> Flow<'m> {
     /// Outputs are known when all inputs are; of the rest, readers know parts: `[batch, 2, 3]`.
     fn fold(&mut self, inputs: &[Option<Value>], outputs: &[Option<Value>]) {
         let exact = inputs.iter().flatten().all(|input| self.constants.contains(input));
-        for output in outputs {
-            inputs.iter().for_each(|input| self.flows(*input, *output, exact));
-        }
+        // By way of one value: a node may have very many of both.
+        let all = Some(self.value());
+        inputs.iter().for_each(|input| self.flows(*input, all, exact));
+        outputs.iter().for_each(|output| self.flows(all, *output, true));
         if exact {
             self.constants.extend(outputs.iter().flatten());
         }

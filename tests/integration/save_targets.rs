@@ -546,3 +546,16 @@ fn a_save_does_not_follow_the_current_directory() {
     assert!(contents(elsewhere.path()).is_empty());
     assert_eq!(value_at(&here.path().join("m.onnx")), 2.0);
 }
+
+#[test]
+fn a_node_of_very_many_inputs_and_outputs_is_analysed_in_time() {
+    let names = |prefix: &str| (0..20_000).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+    let (inputs, outputs) = (names("i"), names("o"));
+    let many = onnx_container::proto::NodeProto::new(
+        "Split",
+        inputs.iter().map(String::as_str),
+        outputs.iter().map(String::as_str),
+    );
+    let mut container = Container::new(model(graph(vec![floats("w", 0, 4)], vec![many])));
+    assert_eq!(container.externalize(1).unwrap().moved, 1);
+}

@@ -23,8 +23,9 @@ use std::io::{self, Write};
 
 pub(crate) use self::field::Number;
 pub use self::field::{Field, FieldInfo, Value};
-pub(crate) use self::field::{one_size, write_one};
+pub(crate) use self::field::{one_size, plain, write_one};
 pub use self::packed::Packed;
+pub(crate) use self::rare::Empty;
 pub use self::rare::Rare;
 pub use self::reader::{Reader, Tag, Wire};
 pub(crate) use self::table::messages;

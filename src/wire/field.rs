@@ -26,11 +26,15 @@ pub struct FieldInfo {
 
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
-        let name = match name.as_bytes() {
-            [b'r', b'#', ..] => name.split_at(2).1,
-            _ => name,
-        };
-        Self { number, name, kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+        Self { number, name: plain(name), kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+    }
+}
+
+/// A name without what makes an identifier of a keyword.
+pub(crate) const fn plain(name: &str) -> &str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
     }
 }
 
@@ -309,11 +313,12 @@ pub(crate) fn write_one<T: Value>(
 }
 
 /// What a message holds of one field.
-pub trait Field {
+pub trait Field: Sized {
     const KIND: &'static str;
     const LABEL: Label;
     const PACKED: bool;
     const NESTED: bool;
+    const UNSET: Self;
 
     /// Whether a record with this wire type is one of this field.
     fn accepts(wire: Wire) -> bool;
@@ -324,6 +329,7 @@ pub trait Field {
 
 impl<T: Value> Field for Option<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = None;
     const LABEL: Label = Label::Optional;
     const PACKED: bool = false;
     const NESTED: bool = T::NESTED;
@@ -355,6 +361,7 @@ impl<T: Value> Field for Option<T> {
 
 impl<T: Value> Field for Vec<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = Self::new();
     const LABEL: Label = Label::Repeated;
     const PACKED: bool = false;
     const NESTED: bool = T::NESTED;
@@ -391,6 +398,7 @@ impl<T: Value> Field for Vec<T> {
 
 impl<T: Field + Empty + Default> Field for Rare<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = Self::new();
     const LABEL: Label = T::LABEL;
     const PACKED: bool = T::PACKED;
     const NESTED: bool = T::NESTED;

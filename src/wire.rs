@@ -86,6 +86,10 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         Ok(message)
     }
 
+    /// Calls `visit` with every string of this message and of those inside it; what the format
+    /// calls bytes is passed over.
+    fn strings(&self, visit: &mut dyn FnMut(&Str));
+
     /// The length of the encoded message in bytes.
     fn encoded_len(&self) -> u64 {
         self.fields_size(&mut Sizes::default())

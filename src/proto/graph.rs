@@ -123,6 +123,8 @@ messages! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::tensor_shape_proto::DimensionValue;
+    use crate::proto::type_proto::Value;
     use crate::proto::{Message, ModelProto};
     use crate::traversal;
 
@@ -138,6 +140,28 @@ mod tests {
         assert_eq!(bytes, b"\x0a\x04axis\x18\x01\x6a\x01d\xa0\x01\x02\xba\x01\x00");
         assert_eq!(AttributeProto::decode(&bytes.into()).unwrap(), attribute);
         assert!(format!("{attribute:?}").contains(r#"doc_string: Some("d"), tp: None"#));
+    }
+
+    #[test]
+    fn strings_are_visited_wherever_they_lie() {
+        let mut attribute = AttributeProto::string("name", "bytes");
+        attribute.doc_string = Some("doc".into());
+        attribute.tp = Some(Box::new(TypeProto::tensor(TensorProto::FLOAT, [1])));
+        let Some(Value::TensorType(tensor)) = &mut attribute.tp.as_mut().unwrap().value else {
+            panic!("a tensor")
+        };
+        let dimension = &mut tensor.shape.as_mut().unwrap().dim[0];
+        dimension.value = Some(DimensionValue::DimParam("batch".into()));
+        dimension.denotation = Some(Box::new("DATA_BATCH".into()));
+        let mut node = NodeProto::new("Op", ["x", ""], ["y"]);
+        node.attribute.push(attribute);
+        let mut graph = GraphProto { node: vec![node], ..GraphProto::default() };
+        let annotation = TensorAnnotation { tensor_name: Some("q".into()), ..Default::default() };
+        graph.quantization_annotation.push(annotation);
+        let mut found = Vec::new();
+        ModelProto::new(graph).strings(&mut |string| found.push(string.to_string()));
+        found.sort();
+        assert_eq!(found, ["", "DATA_BATCH", "Op", "batch", "doc", "name", "q", "x", "y"]);
     }
 
     #[test]

@@ -82,6 +82,10 @@ pub trait Value: Sized {
         list.iter().try_for_each(|value| write_one(value, number, writer))
     }
 
+    /// Calls `visit` with each string in it.
+    #[inline]
+    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
+
     /// How many lie in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
         0
@@ -244,7 +248,7 @@ fixed! {
 
 /// Bytes with their length before them.
 macro_rules! delimited {
-    ($($bytes:ident $kind:literal;)*) => {$(
+    ($($bytes:ident $kind:literal $(visited by $visit:ident)?;)*) => {$(
         impl Value for $bytes {
             const KIND: &'static str = $kind;
             const WIRE: Wire = Wire::Len;
@@ -264,12 +268,19 @@ macro_rules! delimited {
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
                 writer.delimited(self.as_ref())
             }
+
+            $(
+                #[inline]
+                fn strings(&self, $visit: &mut dyn FnMut(&Str)) {
+                    $visit(self);
+                }
+            )?
         }
     )*};
 }
 
 delimited! {
-    Str "string";
+    Str "string" visited by visit;
     Buffer "bytes";
 }
 
@@ -292,6 +303,10 @@ impl<T: Value> Value for Box<T> {
 
     fn merge(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         (**self).merge(reader)
+    }
+
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        (**self).strings(visit);
     }
 }
 
@@ -325,6 +340,10 @@ pub trait Field: Sized {
     fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()>;
     fn size(&self, number: u32, sizes: &mut Sizes) -> u64;
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
+
+    /// Calls `visit` with each string in it.
+    #[inline]
+    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
 }
 
 impl<T: Value> Field for Option<T> {
@@ -356,6 +375,11 @@ impl<T: Value> Field for Option<T> {
     #[inline]
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         self.as_ref().map_or(Ok(()), |value| write_one(value, number, writer))
+    }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        self.iter().for_each(|value| value.strings(visit));
     }
 }
 
@@ -394,6 +418,11 @@ impl<T: Value> Field for Vec<T> {
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         T::write_list(self, number, writer)
     }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        self.iter().for_each(|value| value.strings(visit));
+    }
 }
 
 impl<T: Field + Empty + Default> Field for Rare<T> {
@@ -420,5 +449,12 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
     #[inline]
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         if self.is_set() { (**self).write(number, writer) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        if let Some(value) = self.as_deref() {
+            value.strings(visit);
+        }
     }
 }

@@ -265,6 +265,23 @@ macro_rules! messages {
                 self.unknown.write(writer)
             }
 
+            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
+                use $crate::wire::Field;
+                $(self.$field.strings(visit);)*
+                $(
+                    match &self.$oneof {
+                        $(Some($Oneof::$Member1(value)) => {
+                            $crate::wire::Value::strings(value, visit);
+                        })*
+                        $($(Some($Oneof::$Member3(value)) => {
+                            $crate::wire::Value::strings(value, visit);
+                        })*)?
+                        None => {}
+                    }
+                    $(self.$field2.strings(visit);)*
+                )?
+            }
+
             fn unknown_mut(&mut self) -> &mut $crate::wire::Unknown {
                 &mut self.unknown
             }
@@ -305,6 +322,10 @@ macro_rules! messages {
 
             fn merge(&mut self, reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<()> {
                 $crate::wire::nested::merge(self, reader)
+            }
+
+            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
+                $crate::wire::Message::strings(self, visit);
             }
 
             fn append(

@@ -38,6 +38,11 @@ pub use self::tensor::{SparseTensorProto, TensorProto};
 pub use self::types::{TensorShapeProto, TypeProto};
 pub use crate::wire::{DecodeOptions, Message, Packed, Rare, Str, Unknown};
 
+/// What lies inside a [`NodeProto`].
+pub mod node_proto {
+    pub use super::graph::NodeMore;
+}
+
 /// What lies inside an [`AttributeProto`].
 pub mod attribute_proto {
     pub use super::graph::AttributeMore;

@@ -43,16 +43,22 @@ messages! {
         4 op_type: Option<Str>,
         /// The attributes.
         5 attribute: Vec<AttributeProto>,
-        /// A description for people.
-        6 doc_string: Option<Box<Str>>,
+        rare more: NodeMore {
+            /// A description for people.
+            6 doc_string: Option<Str>,
+        }
         /// The operator's domain.
         7 domain: Option<Str>,
-        /// Which of the functions of that name.
-        8 overload: Option<Box<Str>>,
+        and {
+            /// Which of the functions of that name.
+            8 overload: Option<Box<Str>>,
+        }
         /// Named remarks.
         9 metadata_props: Vec<StringStringEntryProto>,
-        /// The devices it is spread over.
-        10 device_configurations: Rare<Vec<NodeDeviceConfigurationProto>>,
+        and {
+            /// The devices it is spread over.
+            10 device_configurations: Vec<NodeDeviceConfigurationProto>,
+        }
     }
 
     /// An attribute of a node: a name and a value, whose kind `type` says.

@@ -63,9 +63,12 @@ macro_rules! messages {
             $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
         }
         $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
-        $(and {
-            $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
-        })?
+        $(
+            and {
+                $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
+            }
+            $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
+        )*
     }) => {
         $(#[$about])*
         #[derive(Clone, Default, PartialEq)]
@@ -73,6 +76,7 @@ macro_rules! messages {
         pub struct $Message {
             $($(#[$doc])* pub $field: $type,)*
             $($(#[$doc2])* pub $field2: $type2,)*
+            $($($(#[$doc4])* pub $field4: $type4,)*)*
             #[doc = concat!("The fields of [`", stringify!($Rare), "`].")]
             pub $rare: $crate::wire::Rare<$Rare>,
         }
@@ -83,7 +87,7 @@ macro_rules! messages {
         #[non_exhaustive]
         pub struct $Rare {
             $($(#[$doc1])* pub $field1: $type1,)*
-            $($($(#[$doc3])* pub $field3: $type3,)*)?
+            $($($(#[$doc3])* pub $field3: $type3,)*)*
             /// Records of fields that are not known here.
             pub unknown: $crate::wire::Unknown,
         }
@@ -91,7 +95,7 @@ macro_rules! messages {
         impl $crate::wire::Empty for $Rare {
             const EMPTY: &'static Self = &Self {
                 $($field1: <$type1 as $crate::wire::Field>::UNSET,)*
-                $($($field3: <$type3 as $crate::wire::Field>::UNSET,)*)?
+                $($($field3: <$type3 as $crate::wire::Field>::UNSET,)*)*
                 unknown: $crate::wire::Unknown::new(),
             };
         }
@@ -117,7 +121,10 @@ macro_rules! messages {
                     $(.field($crate::wire::plain(stringify!($field)), &self.$field))*
                     $(.field($crate::wire::plain(stringify!($field1)), &self.$field1))*
                     $(.field($crate::wire::plain(stringify!($field2)), &self.$field2))*
-                    $($(.field($crate::wire::plain(stringify!($field3)), &self.$field3))*)?
+                    $(
+                        $(.field($crate::wire::plain(stringify!($field3)), &self.$field3))*
+                        $(.field($crate::wire::plain(stringify!($field4)), &self.$field4))*
+                    )*
                     .field("unknown", &self.unknown)
                     .finish()
             }
@@ -131,15 +138,18 @@ macro_rules! messages {
             $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
         }
         $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
-        $(and {
-            $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
-        })?
+        $(
+            and {
+                $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
+            }
+            $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
+        )*
     }) => {
         messages!(@wire $Message, $name, {
             $($number $field: $type,)*
             $($number1 $field1: $type1,)*
             $($number2 $field2: $type2,)*
-            $($($number3 $field3: $type3,)*)?
+            $($($number3 $field3: $type3,)* $($number4 $field4: $type4,)*)*
         });
     };
 

@@ -4,7 +4,9 @@
 //! [`unknown`](ModelProto::unknown) for what a later version may add. An optional field is an
 //! `Option`, so what was not set stays apart from what was set to its default; an enum is its
 //! number, known or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings,
-//! bytes and packed numbers are slices of the input.
+//! bytes and packed numbers are slices of the input. What nodes and attributes seldom have is in
+//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and
+//! used as if it were in the message: `attribute.tensors`.
 //!
 //! ```
 //! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto};

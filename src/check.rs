@@ -16,7 +16,7 @@ use crate::external_data::{self, Directory, ExternalData, is_external, is_handle
 use crate::load::{decode_model, directory_of, open_model};
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
-use crate::proto::{IR_VERSION, ModelProto, TensorProto};
+use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
 use crate::save::{default_data_name, locations, neighbours, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
@@ -46,8 +46,8 @@ pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 /// Checks the model at `path` with its weights files and returns all findings, errors first.
 ///
 /// Looked at are every tensor's dtype, dims and byte length, every entry, path and range, overlaps
-/// and gaps in the weights files, files that nothing refers to, and what single readers are known
-/// to refuse. The bytes of external weights are not read.
+/// and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and what
+/// single readers are known to refuse. The bytes of external weights are not read.
 ///
 /// ```no_run
 /// use onnx_container::{MmapChoice, Severity, check_model};
@@ -128,6 +128,9 @@ impl Checker {
                 add(Severity::Advice, ErrorKind::Unsupported, reason);
             }
             Some(_) => {}
+        }
+        if let Some(reason) = not_text(model) {
+            add(Severity::Advice, ErrorKind::InvalidModel, reason);
         }
     }
 
@@ -252,6 +255,21 @@ impl Checker {
             self.report(Severity::Advice, error.with_path(self.directory.join(&orphan)));
         }
     }
+}
+
+/// Which strings are not UTF-8: most readers take them, and fail when they are asked for the text.
+fn not_text(model: &ModelProto) -> Option<String> {
+    let (mut count, mut first) = (0_u64, None);
+    model.strings(&mut |string| {
+        if string.to_str().is_err() {
+            count += 1;
+            first.get_or_insert_with(|| string.to_string_lossy().into_owned());
+        }
+    });
+    first.map(|first| match count {
+        1 => format!("a string is not UTF-8: `{first}`"),
+        _ => format!("{count} strings are not UTF-8, the first is `{first}`"),
+    })
 }
 
 /// The first bytes of `file`.

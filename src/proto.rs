@@ -4,7 +4,9 @@
 //! [`unknown`](ModelProto::unknown) for what a later version may add. An optional field is an
 //! `Option`, so what was not set stays apart from what was set to its default; an enum is its
 //! number, known or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings,
-//! bytes and packed numbers are slices of the input.
+//! bytes and packed numbers are slices of the input. What nodes and attributes seldom have is in
+//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and
+//! used as if it were in the message: `attribute.tensors`.
 //!
 //! ```
 //! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto};
@@ -37,6 +39,16 @@ pub use self::numbers::IR_VERSION;
 pub use self::tensor::{SparseTensorProto, TensorProto};
 pub use self::types::{TensorShapeProto, TypeProto};
 pub use crate::wire::{DecodeOptions, Message, Packed, Rare, Str, Unknown};
+
+/// What lies inside a [`NodeProto`].
+pub mod node_proto {
+    pub use super::graph::NodeMore;
+}
+
+/// What lies inside an [`AttributeProto`].
+pub mod attribute_proto {
+    pub use super::graph::AttributeMore;
+}
 
 /// What lies inside a [`TensorProto`].
 pub mod tensor_proto {

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::error::Result;
+use crate::proto::attribute_proto::AttributeMore;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto,
     TensorProto, TrainingInfoProto,
@@ -242,32 +243,24 @@ macro_rules! walk {
                 scope: &mut Scope,
                 visit: Visit<'_>,
             ) -> Result<()> {
-                let AttributeProto { name, t, tensors, sparse_tensor, sparse_tensors, g, graphs, .. } =
-                    attribute;
-                let name = name.as_ref();
+                // The rare fields are not made where there are none.
+                let AttributeProto { name, t, g, more, .. } = attribute;
+                let (name, mut later) = (name.as_ref(), None);
                 if let Some(tensor) = t.$as_ref() {
                     visit(&owner.place(name, scope), tensor)?;
                 }
-                if !tensors.is_empty() {
+                if let Some(more) = more.$as_ref() {
+                    let AttributeMore { tensors, sparse_tensor, sparse_tensors, graphs, .. } = more;
                     for tensor in tensors.$iter() {
                         visit(&owner.place(name, scope), tensor)?;
                     }
-                }
-                if let Some(tensor) = sparse_tensor.$as_ref() {
-                    sparse_attribute(tensor, owner, name, scope, visit)?;
-                }
-                if !sparse_tensors.is_empty() {
-                    for tensor in sparse_tensors.$iter() {
+                    for tensor in sparse_tensor.$as_ref().into_iter().chain(sparse_tensors) {
                         sparse_attribute(tensor, owner, name, scope, visit)?;
                     }
+                    later = Some(graphs);
                 }
-                if let Some(subgraph) = g.$as_ref() {
+                for subgraph in g.$as_ref().into_iter().chain(later.into_iter().flatten()) {
                     enter(subgraph, owner, name, scope, visit)?;
-                }
-                if !graphs.is_empty() {
-                    for subgraph in graphs.$iter() {
-                        enter(subgraph, owner, name, scope, visit)?;
-                    }
                 }
                 Ok(())
             }

@@ -23,8 +23,9 @@ use std::io::{self, Write};
 
 pub(crate) use self::field::Number;
 pub use self::field::{Field, FieldInfo, Value};
-pub(crate) use self::field::{one_size, write_one};
+pub(crate) use self::field::{one_size, plain, write_one};
 pub use self::packed::Packed;
+pub(crate) use self::rare::Empty;
 pub use self::rare::Rare;
 pub use self::reader::{Reader, Tag, Wire};
 pub(crate) use self::table::messages;
@@ -84,6 +85,10 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         message.merge_body(&mut Reader::new(input, options))?;
         Ok(message)
     }
+
+    /// Calls `visit` with every string of this message and of those inside it; what the format
+    /// calls bytes is passed over.
+    fn strings(&self, visit: &mut dyn FnMut(&Str));
 
     /// The length of the encoded message in bytes.
     fn encoded_len(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Messages made in one call.
 
+use super::attribute_proto::AttributeMore;
 use super::tensor_shape_proto::{Dimension, DimensionValue};
 use super::type_proto::{self, Value};
 use super::{
@@ -87,6 +88,10 @@ impl AttributeProto {
         Self { name: Some(name.into()), r#type: Some(kind), ..Self::default() }
     }
 
+    fn rare(kind: i32, name: impl Into<Str>, more: AttributeMore) -> Self {
+        Self { more: more.into(), ..Self::of(kind, name) }
+    }
+
     /// A whole number.
     pub fn int(name: impl Into<Str>, value: i64) -> Self {
         Self { i: Some(value), ..Self::of(Self::INT, name) }
@@ -117,8 +122,8 @@ impl AttributeProto {
         name: impl Into<Str>,
         values: impl IntoIterator<Item = S>,
     ) -> Self {
-        let values: Vec<_> = values.into_iter().map(|s| Buffer::from(s.as_ref())).collect();
-        Self { strings: values.into(), ..Self::of(Self::STRINGS, name) }
+        let strings = values.into_iter().map(|s| Buffer::from(s.as_ref())).collect();
+        Self::rare(Self::STRINGS, name, AttributeMore { strings, ..AttributeMore::default() })
     }
 
     /// A tensor.
@@ -128,7 +133,8 @@ impl AttributeProto {
 
     /// Tensors.
     pub fn tensors(name: impl Into<Str>, values: impl Into<Vec<TensorProto>>) -> Self {
-        Self { tensors: values.into().into(), ..Self::of(Self::TENSORS, name) }
+        let tensors = values.into();
+        Self::rare(Self::TENSORS, name, AttributeMore { tensors, ..AttributeMore::default() })
     }
 
     /// A graph.
@@ -138,17 +144,22 @@ impl AttributeProto {
 
     /// Graphs.
     pub fn graphs(name: impl Into<Str>, values: impl Into<Vec<GraphProto>>) -> Self {
-        Self { graphs: values.into().into(), ..Self::of(Self::GRAPHS, name) }
+        let graphs = values.into();
+        Self::rare(Self::GRAPHS, name, AttributeMore { graphs, ..AttributeMore::default() })
     }
 
     /// A sparse tensor.
     pub fn sparse_tensor(name: impl Into<Str>, value: SparseTensorProto) -> Self {
-        Self { sparse_tensor: Some(Box::new(value)), ..Self::of(Self::SPARSE_TENSOR, name) }
+        let sparse_tensor = Some(Box::new(value));
+        let more = AttributeMore { sparse_tensor, ..AttributeMore::default() };
+        Self::rare(Self::SPARSE_TENSOR, name, more)
     }
 
     /// Sparse tensors.
     pub fn sparse_tensors(name: impl Into<Str>, values: impl Into<Vec<SparseTensorProto>>) -> Self {
-        Self { sparse_tensors: values.into().into(), ..Self::of(Self::SPARSE_TENSORS, name) }
+        let sparse_tensors = values.into();
+        let more = AttributeMore { sparse_tensors, ..AttributeMore::default() };
+        Self::rare(Self::SPARSE_TENSORS, name, more)
     }
 }
 

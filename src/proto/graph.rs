@@ -43,16 +43,22 @@ messages! {
         4 op_type: Option<Str>,
         /// The attributes.
         5 attribute: Vec<AttributeProto>,
-        /// A description for people.
-        6 doc_string: Option<Box<Str>>,
+        rare more: NodeMore {
+            /// A description for people.
+            6 doc_string: Option<Str>,
+        }
         /// The operator's domain.
         7 domain: Option<Str>,
-        /// Which of the functions of that name.
-        8 overload: Option<Box<Str>>,
+        and {
+            /// Which of the functions of that name.
+            8 overload: Option<Box<Str>>,
+        }
         /// Named remarks.
         9 metadata_props: Vec<StringStringEntryProto>,
-        /// The devices it is spread over.
-        10 device_configurations: Rare<Vec<NodeDeviceConfigurationProto>>,
+        and {
+            /// The devices it is spread over.
+            10 device_configurations: Vec<NodeDeviceConfigurationProto>,
+        }
     }
 
     /// An attribute of a node: a name and a value, whose kind `type` says.
@@ -73,26 +79,30 @@ messages! {
         7 floats: Rare<Vec<f32>>,
         /// Whole numbers.
         8 ints: Rare<Vec<i64>>,
-        /// Byte strings.
-        9 strings: Rare<Vec<Buffer>>,
-        /// Tensors.
-        10 tensors: Rare<Vec<TensorProto>>,
-        /// Graphs.
-        11 graphs: Rare<Vec<GraphProto>>,
-        /// A description for people.
-        13 doc_string: Option<Box<Str>>,
-        /// A type.
-        14 tp: Option<Box<TypeProto>>,
-        /// Types.
-        15 type_protos: Rare<Vec<TypeProto>>,
+        rare more: AttributeMore {
+            /// Byte strings.
+            9 strings: Vec<Buffer>,
+            /// Tensors.
+            10 tensors: Vec<TensorProto>,
+            /// Graphs.
+            11 graphs: Vec<GraphProto>,
+            /// A description for people.
+            13 doc_string: Option<Str>,
+            /// A type.
+            14 tp: Option<Box<TypeProto>>,
+            /// Types.
+            15 type_protos: Vec<TypeProto>,
+        }
         /// Which kind of value it has, such as [`AttributeProto::FLOAT`].
         20 r#type: Option<i32>,
-        /// Inside a function: the attribute of the call that gives the value.
-        21 ref_attr_name: Option<Box<Str>>,
-        /// A sparse tensor.
-        22 sparse_tensor: Option<Box<SparseTensorProto>>,
-        /// Sparse tensors.
-        23 sparse_tensors: Rare<Vec<SparseTensorProto>>,
+        and {
+            /// Inside a function: the attribute of the call that gives the value.
+            21 ref_attr_name: Option<Str>,
+            /// A sparse tensor.
+            22 sparse_tensor: Option<Box<SparseTensorProto>>,
+            /// Sparse tensors.
+            23 sparse_tensors: Vec<SparseTensorProto>,
+        }
     }
 
     /// The type and shape of a named value.
@@ -113,5 +123,81 @@ messages! {
         1 tensor_name: Option<Str>,
         /// Which tensor holds which parameter.
         2 quant_parameter_tensor_names: Vec<StringStringEntryProto>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::tensor_shape_proto::DimensionValue;
+    use crate::proto::type_proto::Value;
+    use crate::proto::{Message, ModelProto};
+    use crate::traversal;
+
+    #[test]
+    fn rare_fields_are_fields_of_the_attribute() {
+        assert_eq!(size_of::<AttributeProto>(), 120);
+        let mut attribute = AttributeProto::int("axis", 1);
+        assert!(attribute.tensors.is_empty() && attribute.doc_string.is_none());
+        assert!(!attribute.more.is_set());
+        attribute.doc_string = Some("d".into());
+        attribute.sparse_tensors.push(SparseTensorProto::default());
+        let bytes = attribute.encode_to_vec().unwrap();
+        assert_eq!(bytes, b"\x0a\x04axis\x18\x01\x6a\x01d\xa0\x01\x02\xba\x01\x00");
+        assert_eq!(AttributeProto::decode(&bytes.into()).unwrap(), attribute);
+        assert!(format!("{attribute:?}").contains(r#"doc_string: Some("d"), tp: None"#));
+    }
+
+    #[test]
+    fn strings_are_visited_wherever_they_lie() {
+        let mut attribute = AttributeProto::string("name", "bytes");
+        attribute.doc_string = Some("doc".into());
+        attribute.tp = Some(Box::new(TypeProto::tensor(TensorProto::FLOAT, [1])));
+        let Some(Value::TensorType(tensor)) = &mut attribute.tp.as_mut().unwrap().value else {
+            panic!("a tensor")
+        };
+        let dimension = &mut tensor.shape.as_mut().unwrap().dim[0];
+        dimension.value = Some(DimensionValue::DimParam("batch".into()));
+        dimension.denotation = Some(Box::new("DATA_BATCH".into()));
+        let mut node = NodeProto::new("Op", ["x", ""], ["y"]);
+        node.attribute.push(attribute);
+        let mut graph = GraphProto { node: vec![node], ..GraphProto::default() };
+        let annotation = TensorAnnotation { tensor_name: Some("q".into()), ..Default::default() };
+        graph.quantization_annotation.push(annotation);
+        let mut found = Vec::new();
+        ModelProto::new(graph).strings(&mut |string| found.push(string.to_string()));
+        found.sort();
+        assert_eq!(found, ["", "DATA_BATCH", "Op", "batch", "doc", "name", "q", "x", "y"]);
+    }
+
+    #[test]
+    fn set_but_empty_rare_fields_are_as_unset_ones() {
+        let plain = AttributeProto::int("axis", 1);
+        let mut set = plain.clone();
+        set.tensors.clear();
+        assert!(set.more.is_set());
+        assert_eq!(set, plain);
+        assert_eq!(format!("{set:?}"), format!("{plain:?}"));
+        set.tp = Some(Box::default());
+        assert_ne!(set, plain);
+    }
+
+    #[test]
+    fn a_walk_that_may_change_tensors_makes_no_rare_fields() {
+        let mut node = NodeProto::default();
+        node.attribute.push(AttributeProto::tensor("value", TensorProto::default()));
+        node.attribute.push(AttributeProto::tensors("values", [TensorProto::default()]));
+        let mut model = ModelProto::new(GraphProto { node: vec![node], ..GraphProto::default() });
+        let mut seen = 0;
+        traversal::tensors_mut(&mut model, |_, tensor| {
+            tensor.data_type = Some(TensorProto::FLOAT);
+            seen += 1;
+            Ok(())
+        })
+        .unwrap();
+        let set = |a: &AttributeProto| a.more.is_set();
+        let attributes = &model.graph.unwrap().node[0].attribute;
+        assert_eq!((seen, attributes.iter().map(set).collect()), (2, vec![false, true]));
+        assert_eq!(attributes[1].tensors[0].data_type, Some(TensorProto::FLOAT));
     }
 }

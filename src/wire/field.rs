@@ -26,11 +26,15 @@ pub struct FieldInfo {
 
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
-        let name = match name.as_bytes() {
-            [b'r', b'#', ..] => name.split_at(2).1,
-            _ => name,
-        };
-        Self { number, name, kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+        Self { number, name: plain(name), kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+    }
+}
+
+/// A name without what makes an identifier of a keyword.
+pub(crate) const fn plain(name: &str) -> &str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
     }
 }
 
@@ -77,6 +81,10 @@ pub trait Value: Sized {
     fn write_list(list: &[Self], number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         list.iter().try_for_each(|value| write_one(value, number, writer))
     }
+
+    /// Calls `visit` with each string in it.
+    #[inline]
+    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
 
     /// How many lie in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
@@ -240,7 +248,7 @@ fixed! {
 
 /// Bytes with their length before them.
 macro_rules! delimited {
-    ($($bytes:ident $kind:literal;)*) => {$(
+    ($($bytes:ident $kind:literal $(visited by $visit:ident)?;)*) => {$(
         impl Value for $bytes {
             const KIND: &'static str = $kind;
             const WIRE: Wire = Wire::Len;
@@ -260,12 +268,19 @@ macro_rules! delimited {
             fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
                 writer.delimited(self.as_ref())
             }
+
+            $(
+                #[inline]
+                fn strings(&self, $visit: &mut dyn FnMut(&Str)) {
+                    $visit(self);
+                }
+            )?
         }
     )*};
 }
 
 delimited! {
-    Str "string";
+    Str "string" visited by visit;
     Buffer "bytes";
 }
 
@@ -289,6 +304,10 @@ impl<T: Value> Value for Box<T> {
     fn merge(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         (**self).merge(reader)
     }
+
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        (**self).strings(visit);
+    }
 }
 
 /// The size of a record.
@@ -309,21 +328,27 @@ pub(crate) fn write_one<T: Value>(
 }
 
 /// What a message holds of one field.
-pub trait Field {
+pub trait Field: Sized {
     const KIND: &'static str;
     const LABEL: Label;
     const PACKED: bool;
     const NESTED: bool;
+    const UNSET: Self;
 
     /// Whether a record with this wire type is one of this field.
     fn accepts(wire: Wire) -> bool;
     fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()>;
     fn size(&self, number: u32, sizes: &mut Sizes) -> u64;
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
+
+    /// Calls `visit` with each string in it.
+    #[inline]
+    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
 }
 
 impl<T: Value> Field for Option<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = None;
     const LABEL: Label = Label::Optional;
     const PACKED: bool = false;
     const NESTED: bool = T::NESTED;
@@ -351,10 +376,16 @@ impl<T: Value> Field for Option<T> {
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         self.as_ref().map_or(Ok(()), |value| write_one(value, number, writer))
     }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        self.iter().for_each(|value| value.strings(visit));
+    }
 }
 
 impl<T: Value> Field for Vec<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = Self::new();
     const LABEL: Label = Label::Repeated;
     const PACKED: bool = false;
     const NESTED: bool = T::NESTED;
@@ -387,10 +418,16 @@ impl<T: Value> Field for Vec<T> {
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         T::write_list(self, number, writer)
     }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        self.iter().for_each(|value| value.strings(visit));
+    }
 }
 
 impl<T: Field + Empty + Default> Field for Rare<T> {
     const KIND: &'static str = T::KIND;
+    const UNSET: Self = Self::new();
     const LABEL: Label = T::LABEL;
     const PACKED: bool = T::PACKED;
     const NESTED: bool = T::NESTED;
@@ -412,5 +449,12 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
     #[inline]
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()> {
         if self.is_set() { (**self).write(number, writer) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        if let Some(value) = self.as_deref() {
+            value.strings(visit);
+        }
     }
 }

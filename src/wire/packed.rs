@@ -164,6 +164,7 @@ impl<T: Number> Field for Packed<T> {
     const LABEL: Label = Label::Repeated;
     const PACKED: bool = true;
     const NESTED: bool = false;
+    const UNSET: Self = Self::new();
 
     fn accepts(wire: Wire) -> bool {
         wire == Wire::Len || wire == T::WIRE

@@ -166,6 +166,7 @@ fn collect<'i, M: Message>(
     let mut more = true;
     loop {
         while more && shared.lock().chunks.len() < ahead {
+            reader.warm(CHUNK);
             let run = reader.run(Wire::Len, CHUNK);
             // What is malformed alone is not counted; reading it says how.
             shared.lock().chunks.push_back(Chunk::Unread(reader.clone(), run.count.max(1)));

@@ -43,6 +43,16 @@ impl<T> Rare<T> {
         self.0.is_some()
     }
 
+    /// What is there, without a look at the empty one.
+    pub fn as_deref(&self) -> Option<&T> {
+        self.0.as_deref()
+    }
+
+    /// What is there, without making it.
+    pub fn as_deref_mut(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
     /// Unsets it.
     pub fn clear(&mut self) {
         self.0 = None;
@@ -71,6 +81,7 @@ impl<T> From<T> for Rare<T> {
 impl<T: Empty> Deref for Rare<T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         self.0.as_deref().unwrap_or(T::EMPTY)
     }

@@ -5,6 +5,8 @@
 //! tenth varint byte that do not fit are dropped), strict where it is strict, and without its limit
 //! of 2 GiB.
 
+use std::hint::black_box;
+
 use super::DecodeOptions;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -299,6 +301,13 @@ impl<'a> Reader<'a> {
             probe.at += tag.len();
         }
         run
+    }
+
+    /// Brings the next `len` bytes into the cache, line after line. A run hops from length to length
+    /// and would wait for each.
+    pub(super) fn warm(&self, len: usize) {
+        let lines = self.rest().iter().take(len).step_by(64);
+        black_box(lines.fold(0, |all, byte| all ^ byte));
     }
 
     /// Goes on behind a run, and behind the next tag if there are more such records.

@@ -4,27 +4,34 @@
 //! order of their numbers, which is the order in which the official writer writes. The members of
 //! a `oneof` stand in their place too; where a plain field lies between them, the later ones
 //! follow it in a second group, `and { ... }`.
+//!
+//! So do the fields of a `rare` group, which is no group on the wire: its fields are seldom set and
+//! share one [`Rare`](super::Rare) struct, so that a message without them has one word for all. They
+//! are read and written as fields of the message.
 
 /// Makes a struct and its [`Message`](super::Message) of each message in the table.
 macro_rules! messages {
+    ($($(#[$about:meta])* message $Message:ident $(= $full:literal)? { $($table:tt)* })*) => {$(
+        messages!(@type $(#[$about])* $Message { $($table)* });
+        messages!(@wire $Message, messages!(@name $Message $($full)?), { $($table)* });
+    )*};
+
     (@name $Message:ident) => { stringify!($Message) };
     (@name $Message:ident $full:literal) => { $full };
 
-    ($(
-        $(#[$about:meta])*
-        message $Message:ident $(= $full:literal)? {
-            $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
-            $(
-                oneof $oneof:ident: $Oneof:ident {
-                    $($(#[$doc1:meta])* $number1:literal $name1:ident: $Member1:ident($type1:ty),)*
-                }
-                $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
-                $(and {
-                    $($(#[$doc3:meta])* $number3:literal $name3:ident: $Member3:ident($type3:ty),)*
-                })?
-            )?
-        }
-    )*) => {$(
+    // The types: a struct, and what its `oneof` or `rare` group makes.
+    (@type $(#[$about:meta])* $Message:ident {
+        $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
+        $(
+            oneof $oneof:ident: $Oneof:ident {
+                $($(#[$doc1:meta])* $number1:literal $name1:ident: $Member1:ident($type1:ty),)*
+            }
+            $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
+            $(and {
+                $($(#[$doc3:meta])* $number3:literal $name3:ident: $Member3:ident($type3:ty),)*
+            })?
+        )?
+    }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Default, PartialEq)]
         #[non_exhaustive]
@@ -48,9 +55,118 @@ macro_rules! messages {
                 $($($(#[$doc3])* $Member3($type3),)*)?
             }
         )?
+    };
 
+    (@type $(#[$about:meta])* $Message:ident {
+        $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
+        rare $rare:ident: $Rare:ident {
+            $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
+        }
+        $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
+        $(
+            and {
+                $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
+            }
+            $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
+        )*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $Message {
+            $($(#[$doc])* pub $field: $type,)*
+            $($(#[$doc2])* pub $field2: $type2,)*
+            $($($(#[$doc4])* pub $field4: $type4,)*)*
+            #[doc = concat!("The fields of [`", stringify!($Rare), "`].")]
+            pub $rare: $crate::wire::Rare<$Rare>,
+        }
+
+        #[doc = concat!("The fields of [`", stringify!($Message), "`] that are seldom set, which")]
+        /// it lends as its own; the first write to one of them allocates them all.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $Rare {
+            $($(#[$doc1])* pub $field1: $type1,)*
+            $($($(#[$doc3])* pub $field3: $type3,)*)*
+            /// Records of fields that are not known here.
+            pub unknown: $crate::wire::Unknown,
+        }
+
+        impl $crate::wire::Empty for $Rare {
+            const EMPTY: &'static Self = &Self {
+                $($field1: <$type1 as $crate::wire::Field>::UNSET,)*
+                $($($field3: <$type3 as $crate::wire::Field>::UNSET,)*)*
+                unknown: $crate::wire::Unknown::new(),
+            };
+        }
+
+        impl std::ops::Deref for $Message {
+            type Target = $Rare;
+
+            #[inline]
+            fn deref(&self) -> &$Rare {
+                &self.$rare
+            }
+        }
+
+        impl std::ops::DerefMut for $Message {
+            fn deref_mut(&mut self) -> &mut $Rare {
+                &mut self.$rare
+            }
+        }
+
+        impl std::fmt::Debug for $Message {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Message))
+                    $(.field($crate::wire::plain(stringify!($field)), &self.$field))*
+                    $(.field($crate::wire::plain(stringify!($field1)), &self.$field1))*
+                    $(.field($crate::wire::plain(stringify!($field2)), &self.$field2))*
+                    $(
+                        $(.field($crate::wire::plain(stringify!($field3)), &self.$field3))*
+                        $(.field($crate::wire::plain(stringify!($field4)), &self.$field4))*
+                    )*
+                    .field("unknown", &self.unknown)
+                    .finish()
+            }
+        }
+    };
+
+    // How it is read and written: here the fields of a `rare` group are like all others.
+    (@wire $Message:ident, $name:expr, {
+        $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
+        rare $rare:ident: $Rare:ident {
+            $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
+        }
+        $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
+        $(
+            and {
+                $($(#[$doc3:meta])* $number3:literal $field3:ident: $type3:ty,)*
+            }
+            $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
+        )*
+    }) => {
+        messages!(@wire $Message, $name, {
+            $($number $field: $type,)*
+            $($number1 $field1: $type1,)*
+            $($number2 $field2: $type2,)*
+            $($($number3 $field3: $type3,)* $($number4 $field4: $type4,)*)*
+        });
+    };
+
+    (@wire $Message:ident, $name:expr, {
+        $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
+        $(
+            oneof $oneof:ident: $Oneof:ident {
+                $($(#[$doc1:meta])* $number1:literal $name1:ident: $Member1:ident($type1:ty),)*
+            }
+            $($(#[$doc2:meta])* $number2:literal $field2:ident: $type2:ty,)*
+            $(and {
+                $($(#[$doc3:meta])* $number3:literal $name3:ident: $Member3:ident($type3:ty),)*
+            })?
+        )?
+    }) => {
         impl $crate::wire::Message for $Message {
-            const NAME: &'static str = messages!(@name $Message $($full)?);
+            const NAME: &'static str = $name;
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
                 $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)),)*
                 $(
@@ -159,6 +275,23 @@ macro_rules! messages {
                 self.unknown.write(writer)
             }
 
+            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
+                use $crate::wire::Field;
+                $(self.$field.strings(visit);)*
+                $(
+                    match &self.$oneof {
+                        $(Some($Oneof::$Member1(value)) => {
+                            $crate::wire::Value::strings(value, visit);
+                        })*
+                        $($(Some($Oneof::$Member3(value)) => {
+                            $crate::wire::Value::strings(value, visit);
+                        })*)?
+                        None => {}
+                    }
+                    $(self.$field2.strings(visit);)*
+                )?
+            }
+
             fn unknown_mut(&mut self) -> &mut $crate::wire::Unknown {
                 &mut self.unknown
             }
@@ -201,6 +334,10 @@ macro_rules! messages {
                 $crate::wire::nested::merge(self, reader)
             }
 
+            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
+                $crate::wire::Message::strings(self, visit);
+            }
+
             fn append(
                 list: &mut Vec<Self>,
                 reader: &mut $crate::wire::Reader<'_>,
@@ -208,7 +345,7 @@ macro_rules! messages {
                 $crate::wire::nested::append(list, reader)
             }
         }
-    )*};
+    };
 }
 
 pub(crate) use messages;

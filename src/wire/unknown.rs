@@ -12,6 +12,10 @@ use crate::buffer::Buffer;
 pub struct Unknown(Option<Box<Vec<Buffer>>>);
 
 impl Unknown {
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

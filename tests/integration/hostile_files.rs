@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use onnx_container::proto::{Message, StringStringEntryProto, TensorProto};
+use onnx_container::proto::{AttributeProto, Message, Str, StringStringEntryProto, TensorProto};
 use onnx_container::{Container, ErrorKind, Severity, check_model};
 
-use crate::support::{all_bytes, both_choices, contents, graph, model};
+use crate::support::{all_bytes, both_choices, contents, graph, model, node};
 
 struct Case {
     name: &'static str,
@@ -318,6 +318,34 @@ fn a_segment_is_refused() {
         assert_eq!(Container::load(&path, mmap).unwrap_err().kind(), ErrorKind::Unsupported);
         let findings = check_model(&path, mmap).unwrap();
         assert_eq!(findings.iter().filter(|f| f.severity == Severity::Error).count(), 1);
+    }
+}
+
+#[test]
+fn a_string_that_is_not_utf8_is_kept_and_told() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("m.onnx");
+    let mut bad = node("Relu", &["x"], &["y"], vec![AttributeProto::string("bytes", [0xff])]);
+    bad.name = Some(Str::from(&b"n\xff"[..]));
+    let inner = bad.clone();
+    for expect in
+        ["a string is not UTF-8: `n\u{fffd}`", "2 strings are not UTF-8, the first is `n\u{fffd}`"]
+    {
+        let bytes = model(graph(vec![], vec![bad.clone()])).encode_to_vec().unwrap();
+        fs::write(&path, &bytes).unwrap();
+        for mmap in both_choices() {
+            let container = Container::load(&path, mmap).unwrap();
+            assert!(container.embed().unwrap().encode_to_vec().unwrap() == bytes);
+            let findings = check_model(&path, mmap).unwrap();
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!(findings[0].severity, Severity::Advice);
+            assert_eq!(findings[0].error.kind(), ErrorKind::InvalidModel);
+            assert_eq!(findings[0].error.path(), Some(path.as_path()));
+            assert_eq!(findings[0].error.reason(), expect);
+        }
+        // Then with one more, in a subgraph.
+        let branches = [graph(vec![], vec![inner.clone()])];
+        bad.attribute.push(AttributeProto::graphs("branches", branches));
     }
 }
 

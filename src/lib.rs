@@ -90,7 +90,8 @@
 //! - Locations are held beneath the model's directory by the kernel on Linux (`openat2`); elsewhere
 //!   the resolved path is compared before the file is opened.
 //! - Free space is looked at on Unix; blocks are taken beforehand on Linux.
-//! - Directories are flushed on Unix.
+//! - Directories are flushed on Unix, and locked while a save renames its files, so that saves at
+//!   once to one folder take turns.
 //! - Windows does not delete or replace a file that is mapped: a save over such a file fails with
 //!   [`ErrorKind::Io`], or leaves the old file in its staging folder. Drop the container first.
 //!

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
@@ -74,23 +74,26 @@ impl Staging {
             OpenDirectory::new(self.folder.path(), true)?.sync()?;
         }
         directory.lock();
-        if let Err(failure) = rename_all(self.renames()) {
-            let Failure { path, error, undone } = failure;
-            return Err(if undone { Error::io(path, error) } else { self.keep(&path, &error) });
+        let flush = || if self.sync { directory.sync() } else { Ok(()) };
+        if let Err(failure) = rename_all(self.renames(), flush) {
+            let Failure { error, undone } = failure;
+            return Err(if undone { error } else { self.keep(error) });
         }
-        if self.sync {
-            directory.sync()?;
-        }
+        flush()?;
         // The new files are in place; a staging folder that cannot be removed is only litter.
         let _ = self.folder.close();
         Ok(())
     }
 
-    /// The renames that publish the files, in order. After any number of them there is the old
-    /// model with its weights, no model, or the new model with its weights.
-    fn renames(&self) -> Vec<(PathBuf, PathBuf)> {
+    /// The renames that publish the files: old files away, new weights, the new model. After any
+    /// number of them there is the old model with its weights, no model, or the new model with its
+    /// weights.
+    fn renames(&self) -> [Vec<Rename>; 3] {
         let (new, old) = (self.new_files(), self.old_files());
-        let weights = self.names.split_last().map_or(&[][..], |(_, weights)| weights);
+        let (model, weights) = match self.names.split_last() {
+            Some((model, weights)) => (Some(model), weights),
+            None => (None, &[][..]),
+        };
         let there = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
         // Weights that take no other's place go beside the old model, which one rename replaces.
         let replaces_weights = weights.iter().any(there);
@@ -98,14 +101,15 @@ impl Staging {
         let away = self.names.iter().rev().filter(|name| replaces_weights && there(name));
         let away = away.map(|name| (self.directory.join(name), old.join(name)));
         let staged = |name| (new.join(name), self.directory.join(name));
-        away.chain(self.names.iter().map(staged)).collect()
+        let model = model.into_iter().map(staged).collect();
+        [away.collect(), weights.iter().map(staged).collect(), model]
     }
 
     /// Leaves the staging folder in place and says so: it holds what could not be put back.
-    fn keep(self, path: &Path, error: &io::Error) -> Error {
+    fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!("{error}; the files are kept in `{}`", kept.display());
-        Error::new(ErrorKind::Io, reason).with_path(path)
+        Error::new(error.kind(), reason)
     }
 }
 
@@ -115,22 +119,38 @@ pub(crate) fn staging_prefix(model_name: &str) -> String {
     format!(".{short}.saving-")
 }
 
+/// From, and to.
+type Rename = (PathBuf, PathBuf);
+
 /// A rename that failed, and whether those before it could be undone.
 struct Failure {
-    path: PathBuf,
-    error: io::Error,
+    error: Error,
     undone: bool,
 }
 
-fn rename_all(renames: Vec<(PathBuf, PathBuf)>) -> Result<(), Failure> {
-    let mut done: Vec<(PathBuf, PathBuf)> = Vec::new();
-    for (from, to) in renames {
-        if let Err(error) = fs::rename(&from, &to) {
+/// Does the renames of each phase, and between two phases `flush`: what a power failure leaves is
+/// what a crash at that point leaves.
+fn rename_all(
+    phases: impl IntoIterator<Item = Vec<Rename>>,
+    flush: impl Fn() -> Result<()>,
+) -> Result<(), Failure> {
+    let mut done: Vec<Rename> = Vec::new();
+    for phase in phases {
+        // Nothing was renamed since the last flush, before the first phase and after an empty one.
+        let flushed = if done.is_empty() || phase.is_empty() { Ok(()) } else { flush() };
+        let renamed =
+            flushed.and_then(|()| phase.into_iter().try_for_each(|step| rename(step, &mut done)));
+        if let Err(error) = renamed {
             let undone = done.into_iter().rev().try_for_each(|(from, to)| fs::rename(to, from));
-            return Err(Failure { path: to, error, undone: undone.is_ok() });
+            return Err(Failure { error, undone: undone.is_ok() });
         }
-        done.push((from, to));
     }
+    Ok(())
+}
+
+fn rename((from, to): Rename, done: &mut Vec<Rename>) -> Result<()> {
+    fs::rename(&from, &to).map_err(|error| Error::io(&to, error))?;
+    done.push((from, to));
     Ok(())
 }
 
@@ -186,6 +206,7 @@ impl OpenDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn write(name: &str, staging: &mut Staging) {
         use std::io::Write;
@@ -246,11 +267,10 @@ mod tests {
             write("m.onnx.data", &mut staging);
             write("m.onnx", &mut staging);
             let (old, new) = (staging.old_files(), staging.new_files());
-            let renames = staging.renames();
+            let renames: Vec<_> = staging.renames().into_iter().flatten().collect();
             assert_eq!(renames.len(), 4);
-            rename_all(renames.into_iter().take(crash_after).collect())
-                .map_err(|f| f.error)
-                .unwrap();
+            let steps = renames.into_iter().take(crash_after).map(|step| vec![step]);
+            rename_all(steps, || Ok(())).map_err(|f| f.error).unwrap();
             let _ = staging.folder.keep();
             let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
             match (read("m.onnx").as_deref(), read("m.onnx.data").as_deref()) {
@@ -263,6 +283,27 @@ mod tests {
                 }
                 pair => panic!("after {crash_after} renames: {pair:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_flush_that_fails_between_renames_undoes_them() {
+        for fail_at in 1..=2 {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("m.onnx"), "old").unwrap();
+            fs::write(dir.path().join("m.onnx.data"), "old").unwrap();
+            let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
+            write("m.onnx.data", &mut staging);
+            write("m.onnx", &mut staging);
+            let flushes = std::cell::Cell::new(0);
+            let flush = || {
+                flushes.set(flushes.get() + 1);
+                if flushes.get() == fail_at { Err(Error::new(ErrorKind::Io, "no")) } else { Ok(()) }
+            };
+            let failure = rename_all(staging.renames(), flush).unwrap_err();
+            assert!(failure.undone);
+            drop(staging);
+            assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
         }
     }
 

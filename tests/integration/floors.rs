@@ -19,6 +19,7 @@ const FLOORS: &[&str] = &[
     "operands",
     "initializer",
     "container",
+    "externalize",
     "load",
     "save",
     "check",

@@ -1,0 +1,265 @@
+//! [`Container::externalize`]: inline tensors out of the model, behind handles.
+//!
+//! Size alone does not decide: some tensors readers want inline at any size. What shape inference
+//! reads is found by `operands`; this module weighs that against the caller's options and says why
+//! a large tensor stays.
+
+use std::fmt;
+
+use crate::container::{Container, HandleNames};
+use crate::dtype::DataType;
+use crate::error::{Error, Result};
+use crate::external_data::{self, is_external};
+use crate::operands::{ShapeOperands, ShapeUse};
+use crate::proto::TensorProto;
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place};
+
+impl Container {
+    /// Moves inline tensors of at least `min_bytes` out of the model, behind handles.
+    ///
+    /// Stays inline at any size, unless [`all_tensors`](ExternalizeOptions::all_tensors) says
+    /// otherwise: what [`KeepReason`] lists. No bytes are copied but those of typed fields, which
+    /// become raw.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::new("w", TensorProto::FLOAT, [2]).with_raw_data(&[0; 8][..]));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// let report = container.externalize(8)?; // bytes
+    /// assert_eq!((report.moved, report.moved_bytes), (1, 8));
+    /// assert_eq!(container.get("#w").unwrap().byte_len(), 8);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// One error for all tensors that are not valid; the container is then unchanged.
+    pub fn externalize(&mut self, options: impl Into<ExternalizeOptions>) -> Result<Externalized> {
+        let options = options.into();
+        let (verdicts, kept) = self.judge(&options)?;
+        let mut report = Externalized { kept, ..Externalized::default() };
+        let mut names = HandleNames::with(self.initializers.keys());
+        names.avoid(&self.model)?;
+        let Self { model, initializers, .. } = self;
+        let mut verdicts = verdicts.into_iter();
+        traversal::tensors_mut(model, |place, proto| {
+            if let Some(tensor) = verdicts.next().flatten() {
+                let handle = names.name(place, proto);
+                external_data::set_handle(proto, handle.as_str());
+                report.moved += 1;
+                report.moved_bytes += byte_len(&tensor);
+                initializers.insert(handle, tensor.into());
+            }
+            Ok(())
+        })?;
+        Ok(report)
+    }
+
+    /// For every tensor in graph order, its data when it goes out; and what is kept, with reasons.
+    fn judge(&self, options: &ExternalizeOptions) -> Result<(Vec<Option<Tensor>>, Vec<Kept>)> {
+        let operands = ShapeOperands::of(&self.model);
+        let (mut verdicts, mut kept, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        traversal::tensors(&self.model, |place, proto| {
+            let verdict = match options.judge(place, proto, &operands) {
+                Ok(Verdict::Out) => Tensor::try_from(proto).map(Some),
+                Ok(Verdict::Keep(reason, bytes)) => {
+                    kept.push(Kept { tensor: place.qualified_name(proto), bytes, reason });
+                    Ok(None)
+                }
+                Ok(Verdict::Stay) => Ok(None),
+                Err(error) => Err(error),
+            };
+            verdicts.push(verdict.unwrap_or_else(|error| {
+                errors.push(error.with_tensor(place.qualified_name(proto)));
+                None
+            }));
+            Ok(())
+        })?;
+        Error::join(errors).map_or(Ok((verdicts, kept)), Err)
+    }
+}
+
+fn byte_len(tensor: &Tensor) -> u64 {
+    u64::try_from(tensor.byte_len()).unwrap_or(u64::MAX)
+}
+
+/// Which inline tensors [`Container::externalize`] moves out. A number converts: `min_bytes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExternalizeOptions {
+    min_bytes: u64,
+    all_tensors: bool,
+}
+
+impl Default for ExternalizeOptions {
+    fn default() -> Self {
+        Self { min_bytes: 1024, all_tensors: false }
+    }
+}
+
+impl From<u64> for ExternalizeOptions {
+    fn from(min_bytes: u64) -> Self {
+        Self { min_bytes, ..Self::default() }
+    }
+}
+
+/// What becomes of one tensor.
+enum Verdict {
+    /// External already, or below the threshold.
+    Stay,
+    /// Large enough to go out, but kept; with its length in bytes.
+    Keep(KeepReason, u64),
+    Out,
+}
+
+/// Integers of unknown use up to this length (bytes) are taken for shapes.
+const SMALL: u64 = 1024;
+/// Up to this length (bytes) onnxruntime was seen to merge equal integers.
+const MERGED: u64 = 64;
+
+/// Whether shapes, axes and conditions are given in this type.
+fn is_index(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Int64 | DataType::Int32 | DataType::Bool)
+}
+
+impl ExternalizeOptions {
+    /// The defaults: 1024 bytes, and nothing out that mainstream readers want inline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves tensors of this length in bytes or more. Default 1024.
+    #[must_use]
+    pub fn min_bytes(mut self, min_bytes: u64) -> Self {
+        self.min_bytes = min_bytes;
+        self
+    }
+
+    /// Moves also what readers want inline: shape operands, few integers, sparse indices, tensors of
+    /// function bodies. Strings and empty tensors stay. Default off.
+    #[must_use]
+    pub fn all_tensors(mut self, all_tensors: bool) -> Self {
+        self.all_tensors = all_tensors;
+        self
+    }
+
+    fn judge(
+        &self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        operands: &ShapeOperands,
+    ) -> Result<Verdict> {
+        if is_external(tensor) {
+            return Ok(Verdict::Stay);
+        }
+        let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;
+        if dtype == DataType::String {
+            let bytes = tensor.string_data.iter().map(|s| s.len());
+            let bytes = bytes.fold(0, |sum, len| sum + u64::try_from(len).unwrap_or(0));
+            let large = bytes >= self.min_bytes;
+            return Ok(if large {
+                Verdict::Keep(KeepReason::Strings, bytes)
+            } else {
+                Verdict::Stay
+            });
+        }
+        let bytes = dtype.byte_len(&tensor.dims)?;
+        if bytes < self.min_bytes {
+            return Ok(Verdict::Stay);
+        }
+        Ok(match self.reason_to_keep(place, tensor, operands, dtype, bytes) {
+            Some(reason) => Verdict::Keep(reason, bytes),
+            None => Verdict::Out,
+        })
+    }
+
+    fn reason_to_keep(
+        &self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        operands: &ShapeOperands,
+        dtype: DataType,
+        bytes: u64,
+    ) -> Option<KeepReason> {
+        let small = || {
+            (dtype.is_integer() || dtype == DataType::Bool)
+                && tensor.dims.len() < 2
+                && bytes <= SMALL
+        };
+        if bytes == 0 {
+            return Some(KeepReason::Empty);
+        }
+        if self.all_tensors {
+            return None;
+        }
+        if place.site.is_sparse_indices() {
+            return Some(KeepReason::SparseIndices);
+        }
+        if place.scope.in_function() {
+            return Some(KeepReason::FunctionBody);
+        }
+        match operands.shape_use(tensor) {
+            Some(ShapeUse::Operand | ShapeUse::Derived) => Some(KeepReason::ShapeOperand),
+            Some(ShapeUse::Unknown) if small() => Some(KeepReason::ShapeOperand),
+            _ if is_index(dtype) && bytes <= MERGED => Some(KeepReason::SmallInteger),
+            _ => None,
+        }
+    }
+}
+
+/// Why a tensor stays inline although it is large enough to go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeepReason {
+    /// Strings have no fixed width; the spec forbids them outside.
+    Strings,
+    /// There is nothing to move.
+    Empty,
+    /// Shape inference reads it, and does not open files.
+    ShapeOperand,
+    /// onnxruntime merges equal small integers of the whole graph, shape operands among them.
+    SmallInteger,
+    /// `onnx.checker` refuses external sparse indices.
+    SparseIndices,
+    /// onnx_ir looks for a function's external tensors in the current directory.
+    FunctionBody,
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Strings => "strings",
+            Self::Empty => "empty",
+            Self::ShapeOperand => "read by shape inference",
+            Self::SmallInteger => "a few integers",
+            Self::SparseIndices => "sparse indices",
+            Self::FunctionBody => "inside a function",
+        })
+    }
+}
+
+/// A tensor that stays inline although it is large enough to go out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// Its name, with the scope before it.
+    pub tensor: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Why it stays.
+    pub reason: KeepReason,
+}
+
+/// What [`Container::externalize`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Externalized {
+    /// The number of tensors moved.
+    pub moved: usize,
+    /// Their length in bytes.
+    pub moved_bytes: u64,
+    /// What stays inline although it is large enough.
+    pub kept: Vec<Kept>,
+}

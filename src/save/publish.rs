@@ -215,6 +215,17 @@ mod tests {
         staging.file(name, fill).unwrap();
     }
 
+    /// A folder with an old model and its weights, and the new ones staged.
+    fn replacing(sync: bool) -> (TempDir, Staging) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut staging = Staging::new(dir.path(), "m.onnx", sync).unwrap();
+        for name in ["m.onnx.data", "m.onnx"] {
+            fs::write(dir.path().join(name), "old").unwrap();
+            write(name, &mut staging);
+        }
+        (dir, staging)
+    }
+
     fn listing(dir: &Path) -> Vec<(String, String)> {
         let read = |entry: io::Result<fs::DirEntry>| {
             let path = entry.unwrap().path();
@@ -232,40 +243,25 @@ mod tests {
 
     #[test]
     fn files_are_replaced_together() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("m.onnx"), "old").unwrap();
-        fs::write(dir.path().join("m.onnx.data"), "old").unwrap();
-        let mut staging = Staging::new(dir.path(), "m.onnx", true).unwrap();
-        write("m.onnx.data", &mut staging);
-        write("m.onnx", &mut staging);
+        let (dir, staging) = replacing(true);
         staging.publish().unwrap();
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
     #[test]
     fn a_rename_that_fails_undoes_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("a.data"), "old").unwrap();
-        fs::write(dir.path().join("m.onnx"), "old").unwrap();
-        let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
-        write("a.data", &mut staging);
-        write("m.onnx", &mut staging);
+        let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.new_files().join("m.onnx")).unwrap();
         let error = staging.publish().unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
-        assert_eq!(listing(dir.path()), pairs(&[("a.data", "old"), ("m.onnx", "old")]));
+        assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }
 
     #[test]
     fn a_crash_after_any_rename_never_pairs_an_old_model_with_new_weights() {
         for crash_after in 0..=4 {
-            let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join("m.onnx"), "old").unwrap();
-            fs::write(dir.path().join("m.onnx.data"), "old").unwrap();
-            let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
-            write("m.onnx.data", &mut staging);
-            write("m.onnx", &mut staging);
+            let (dir, staging) = replacing(false);
             let (old, new) = (staging.old_files(), staging.new_files());
             let renames: Vec<_> = staging.renames().into_iter().flatten().collect();
             assert_eq!(renames.len(), 4);
@@ -289,12 +285,7 @@ mod tests {
     #[test]
     fn a_flush_that_fails_between_renames_undoes_them() {
         for fail_at in 1..=2 {
-            let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join("m.onnx"), "old").unwrap();
-            fs::write(dir.path().join("m.onnx.data"), "old").unwrap();
-            let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
-            write("m.onnx.data", &mut staging);
-            write("m.onnx", &mut staging);
+            let (dir, staging) = replacing(false);
             let flushes = std::cell::Cell::new(0);
             let flush = || {
                 flushes.set(flushes.get() + 1);

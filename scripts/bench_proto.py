@@ -8,6 +8,7 @@ one is made by `make_bench_proto.py`. Needs Linux and the onnx package; builds t
 """
 
 import argparse
+import os
 import pathlib
 import statistics
 import subprocess
@@ -87,7 +88,8 @@ def main():
         if not options.model:
             make = [sys.executable, ROOT / "scripts/make_bench_proto.py", model]
             subprocess.run(make, check=True)
-        mine = [ROOT / "target/release/examples/bench_proto", model, options.threads]
+        built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+        mine = [built / "release/examples/bench_proto", model, options.threads]
         peer = [sys.executable, "-c", PEER, model]
         rounds = [(run(mine), run(peer)) for _ in range(options.rounds)]
     print(f"minimum / median of {options.rounds} rounds, each in fresh processes")

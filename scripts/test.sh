@@ -17,6 +17,7 @@ FUZZ_SECONDS=20
 SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv
+BUILD=${CARGO_TARGET_DIR:-$PWD/target}
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 passed=() failed=() skipped=()
 
@@ -132,8 +133,8 @@ run_interop() {
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
     cargo build --release -p onnx-container-cli
     cargo build --release --example reencode
-    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$PWD/target/release/onnx-container \
-        ONNX_CONTAINER_REENCODE=$PWD/target/release/examples/reencode \
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
+        ONNX_CONTAINER_REENCODE=$BUILD/release/examples/reencode \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 

@@ -250,7 +250,12 @@ impl Checker {
             orphans.retain(|file| !needed.contains(file));
         }
         for orphan in orphans {
-            let reason = "no model of this folder refers to it";
+            let saving = orphan.starts_with(&staging_prefix(&name));
+            let reason = if saving {
+                "left by a save that was interrupted: delete it, or take the old or new files from it"
+            } else {
+                "no model of this folder refers to it"
+            };
             let error = Error::new(ErrorKind::InvalidModel, reason);
             self.report(Severity::Advice, error.with_path(self.directory.join(&orphan)));
         }

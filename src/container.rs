@@ -47,7 +47,7 @@ impl FromStr for Handle {
         if handle.len() > 1 && is_handle(handle) {
             return Ok(Self(handle.to_owned()));
         }
-        let reason = format!("handle {handle:?} does not start with `#` and a name");
+        let reason = format!("handle {handle:?} is not `#` and a name, such as `#w`");
         Err(Error::new(ErrorKind::InvalidArgument, reason))
     }
 }
@@ -235,6 +235,12 @@ impl Container {
                 tensor.dims,
                 initializer.byte_len()
             );
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        // A vector may stand for any shape; two shapes that differ are a transpose that was missed.
+        let (declared, given) = (&tensor.dims, initializer.dims());
+        if declared.len() > 1 && given.len() > 1 && declared != given {
+            let reason = format!("declared {declared:?}, initializer `{handle}` is {given:?}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         entry.range(len)?;

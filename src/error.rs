@@ -29,10 +29,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     "tensor `encoder.w`: `model.onnx.data`: ends at byte 20, the file has 16",
 /// );
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     reason: String,
@@ -117,6 +117,13 @@ impl Error {
         Some(joined)
     }
 
+    /// Puts `what` before the reason.
+    #[must_use]
+    pub(crate) fn because(mut self, what: &str) -> Self {
+        self.0.reason = format!("{what}: {}", self.0.reason);
+        self
+    }
+
     /// Names the tensor or handle concerned, unless a more precise name is there already.
     #[must_use]
     pub fn with_tensor(mut self, tensor: impl Into<String>) -> Self {
@@ -166,6 +173,13 @@ impl Error {
     /// Every error of a joined one; empty when this error stands for itself.
     pub fn related(&self) -> &[Error] {
         &self.0.related
+    }
+}
+
+impl fmt::Debug for Error {
+    /// The kind and the message: what `fn main() -> Result` prints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
     }
 }
 

@@ -353,7 +353,9 @@ impl Directory {
                 "no such file (the location contains a backslash, which only Windows separates by)"
             }
             io::ErrorKind::NotFound => "no such file",
-            io::ErrorKind::CrossesDevices => "leads out of the model's directory",
+            io::ErrorKind::CrossesDevices => {
+                "a symbolic link that leads out of the model's directory"
+            }
             // Opening a socket, or a device without a driver.
             _ if error.raw_os_error() == Some(6) => "a device, pipe or socket, not a regular file",
             _ => return Error::io(path, error),

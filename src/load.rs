@@ -223,7 +223,9 @@ pub(crate) fn decode_model(bytes: &Buffer, recursion_limit: u32) -> Result<Model
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));
     }
-    ModelProto::decode_with(bytes, &DecodeOptions::new().recursion_limit(recursion_limit))
+    let options = DecodeOptions::new().recursion_limit(recursion_limit);
+    let damaged = |error: Error| error.because("not an ONNX model, or cut off or damaged");
+    ModelProto::decode_with(bytes, &options).map_err(damaged)
 }
 
 /// A byte range of a weights file, as one type and shape.

@@ -282,7 +282,12 @@ impl<'c> Job<'c> {
         needed: &Needed,
     ) -> Option<(ErrorKind, String)> {
         if !meta.is_file() && !meta.is_symlink() {
-            return Some((ErrorKind::UnsafePath, "not a regular file: not replaced".into()));
+            let what = if meta.is_dir() { "a directory" } else { "not a regular file" };
+            return Some((ErrorKind::UnsafePath, format!("{what}: not replaced")));
+        }
+        if meta.is_symlink() && leads_to_a_device(&self.directory.join(name)) {
+            let reason = "a link to something that is not a regular file: not replaced";
+            return Some((ErrorKind::UnsafePath, reason.into()));
         }
         if !self.options.overwrite {
             return Some((ErrorKind::AlreadyExists, "exists already".into()));
@@ -306,13 +311,19 @@ impl<'c> Job<'c> {
         }
     }
 
-    /// Files of the model that is being replaced which the new one does not need.
+    /// Files of the model that is being replaced which neither the new one nor any other needs.
     fn left_behind(&self) -> Vec<PathBuf> {
         let kept: HashSet<_> = self.saved.files.iter().map(|file| fold_case(&file.name)).collect();
         let old = locations(&self.path());
         let left = old.into_iter().filter(|location| !kept.contains(&fold_case(location)));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
-        left.map(|location| self.directory.join(location)).filter(|path| path.is_file()).collect()
+        let left: Vec<_> = left.filter(|name| self.directory.join(name).is_file()).collect();
+        if left.is_empty() {
+            return Vec::new();
+        }
+        let needed = Needed::by_others(&self.directory, &self.model_name);
+        let left = left.into_iter().filter(|location| needed.by(location).is_none());
+        left.map(|location| self.directory.join(location)).collect()
     }
 
     fn write(&self) -> Result<()> {
@@ -327,6 +338,13 @@ impl<'c> Job<'c> {
         })?;
         staging.publish()
     }
+}
+
+/// Whether the link at `path` stands for a device, a pipe or a process's own stream, such as
+/// `/dev/stdout`: a save would take the link away from everybody.
+fn leads_to_a_device(path: &Path) -> bool {
+    let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
+    stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
 /// The free space of a directory's file system, in bytes, where it says.
@@ -350,7 +368,8 @@ fn target(path: &Path) -> Result<(PathBuf, String)> {
     }
     let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
     let directory = directory_of(path);
-    let meta = std::fs::metadata(&directory).map_err(|e| Error::io(&directory, e))?;
+    let missing = |e| Error::io(&directory, e).because("the folder to save to");
+    let meta = std::fs::metadata(&directory).map_err(missing)?;
     if !meta.is_dir() {
         return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));
     }

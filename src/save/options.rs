@@ -89,6 +89,13 @@ impl SaveOptions {
         Self::default()
     }
 
+    /// Which files the weights go to. Default [`WeightFiles::One`].
+    #[must_use]
+    pub fn weight_files(mut self, weight_files: WeightFiles) -> Self {
+        self.weight_files = weight_files;
+        self
+    }
+
     /// The alignment of every tensor in a packed file. Default [`Alignment::DEVICE`], 256 bytes.
     #[must_use]
     pub fn alignment(mut self, alignment: Alignment) -> Self {

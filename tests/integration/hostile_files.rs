@@ -402,6 +402,23 @@ fn files_that_are_not_models_are_named() {
 }
 
 #[test]
+#[cfg(unix)]
+fn links_to_devices_and_streams_are_not_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    fifo(root.path());
+    let mut container = Container::new(crate::support::add_w(1));
+    container.insert("#w", ndarray::array![1.0_f32]).unwrap();
+    for target in ["/dev/null", "/proc/self/fd/1", "pipe"] {
+        let path = root.path().join("m.onnx");
+        link(target, &path);
+        let error = container.save(&path, true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnsafePath, "{target}");
+        assert!(path.is_symlink(), "{target}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
 fn a_planted_link_is_not_followed_by_a_save() {
     #[cfg(unix)]
     {

@@ -305,6 +305,31 @@ fn files_of_the_replaced_model_are_reported() {
 }
 
 #[test]
+fn files_that_another_model_needs_are_not_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("m.onnx"), folder.path().join("copy.onnx"));
+    many(3).save(&path, true).unwrap();
+    fs::copy(&path, &copy).unwrap();
+    let saved = many(3).save(&copy, true).unwrap();
+    assert_eq!(saved.left_behind, Vec::<std::path::PathBuf>::new(), "`m.onnx` needs its weights");
+    many(3).save(&path, WeightFiles::Embedded).unwrap();
+    let saved = many(3).save(&copy, WeightFiles::Embedded).unwrap();
+    assert_eq!(saved.left_behind.len(), 1);
+}
+
+#[test]
+fn a_shape_that_is_transposed_is_refused() {
+    let declared = TensorProto::external("w", TensorProto::FLOAT, [2, 3], "#w");
+    let mut container = Container::new(model(graph(vec![declared], vec![])));
+    container.insert("#w", ndarray::Array2::<f32>::zeros((3, 2))).unwrap();
+    assert_eq!(container.check().unwrap_err().kind(), ErrorKind::Shape);
+    container.insert("#w", ndarray::Array2::<f32>::zeros((2, 3))).unwrap();
+    container.check().unwrap();
+    container.insert("#w", ndarray::Array1::<f32>::zeros(6)).unwrap();
+    container.check().unwrap();
+}
+
+#[test]
 fn a_data_file_that_another_model_needs_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a.onnx"), folder.path().join("b.onnx"));

@@ -17,7 +17,7 @@ FUZZ_SECONDS=20
 SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv
-BUILD=${CARGO_TARGET_DIR:-$PWD/target}
+BUILD=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 passed=() failed=() skipped=()
 
@@ -114,7 +114,14 @@ check_feature_sets() {
 
 lint() { cargo clippy --workspace --all-targets "$@" -- -D warnings; }
 
-run_tests() { cargo test --workspace --lib --bins --tests --examples "$@"; }
+announce_shared() {
+    [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
+}
+
+run_tests() {
+    announce_shared
+    cargo test --workspace --lib --bins --tests --examples "$@"
+}
 
 run_doc_tests() { cargo test --workspace --doc "$@"; }
 
@@ -130,7 +137,7 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace "$@"; 
 run_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
-    [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
+    announce_shared
     cargo build --release -p onnx-container-cli
     cargo build --release --example reencode
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
@@ -189,6 +196,10 @@ summary() {
     list failed "${failed[@]}"
     printf '%d s in all\n\n' "$SECONDS"
     printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+    if ((${#passed[@]} + ${#failed[@]} + ${#skipped[@]} == 0)); then
+        echo 'no section has such a name' >&2
+        return 1
+    fi
     [[ ${#failed[@]} -eq 0 ]]
 }
 
@@ -196,13 +207,13 @@ only=("$@")
 section 'feature sets' check_feature_sets
 section 'format' cargo fmt --all --check
 section 'clippy' for_each_feature_set lint
+section 'Python environment' make_venv
+section 'models' fetch_models
 section 'tests' for_each_feature_set run_tests
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' for_each_feature_set build_docs
 section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
-section 'Python environment' make_venv
-section 'models' fetch_models
 section 'interop' run_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized

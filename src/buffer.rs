@@ -2,8 +2,7 @@
 //!
 //! Weights are gigabytes, so they are passed around as slices of whatever holds them: a vector, a
 //! memory map, somebody else's allocation. A [`Buffer`] is such a slice. When its bytes lie in a
-//! file it says so, and a save can let the kernel copy them or leave them where they are.
-//! [`BufferMut`] is aligned memory that is filled first and shared after.
+//! file it says so. [`BufferMut`] is aligned memory that is filled first and shared after.
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};

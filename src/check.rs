@@ -13,6 +13,7 @@ use crate::buffer::Buffer;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
+use crate::externalize::{ExternalizeOptions, KeepReason};
 use crate::load::{decode_model, directory_of, open_model};
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
@@ -197,30 +198,39 @@ impl Checker {
         Ok(WeightsFile { path, len, used: Vec::new() })
     }
 
-    /// Why some reader refuses an external tensor at this place.
+    /// Why some reader refuses an external tensor at this place: by the rule that keeps it inline.
     fn refused(&self, place: &Place<'_>, tensor: &TensorProto) -> Option<(Severity, &'static str)> {
         let dtype = DataType::try_from(tensor.data_type.unwrap_or(0)).ok()?;
-        if dtype.byte_len(&tensor.dims).ok()? == 0 {
-            return None;
-        }
-        if place.site.is_sparse_indices() {
-            return Some((Severity::Error, "external sparse indices, which onnx.checker refuses"));
-        }
-        match self.operands.shape_use(tensor) {
-            Some(ShapeUse::Operand) => {
-                Some((Severity::Error, "an external shape operand, which onnxruntime refuses"))
+        let bytes = dtype.byte_len(&tensor.dims).ok()?;
+        let reason = ExternalizeOptions::new().reason_to_keep(
+            place,
+            tensor,
+            &self.operands,
+            dtype,
+            bytes,
+        )?;
+        let required = self.operands.shape_use(tensor) == Some(ShapeUse::Operand);
+        Some(match reason {
+            KeepReason::SparseIndices => {
+                (Severity::Error, "external sparse indices, which onnx.checker refuses")
             }
-            Some(ShapeUse::Derived) => {
-                let reason =
-                    "an external tensor that shape inference reads: onnxruntime may refuse it";
-                Some((Severity::Advice, reason))
+            KeepReason::ShapeOperand if required => {
+                (Severity::Error, "an external shape operand, which onnxruntime refuses")
             }
-            _ if place.scope.in_function() => {
-                let reason = "external inside a function: onnx_ir looks in the current directory";
-                Some((Severity::Advice, reason))
-            }
-            _ => None,
-        }
+            KeepReason::ShapeOperand => (
+                Severity::Advice,
+                "an external tensor that shape inference reads: onnxruntime may refuse it",
+            ),
+            KeepReason::SmallInteger => (
+                Severity::Advice,
+                "a few external integers, which onnxruntime may merge with shape operands",
+            ),
+            KeepReason::FunctionBody => (
+                Severity::Advice,
+                "external inside a function: onnx_ir looks in the current directory",
+            ),
+            KeepReason::Empty | KeepReason::Strings => return None,
+        })
     }
 
     /// Reports overlaps, and bytes that no tensor uses.
@@ -342,10 +352,11 @@ fn gaps(file: &WeightsFile) -> Option<Finding> {
     (unused > 0).then_some(Finding { severity: Severity::Advice, error })
 }
 
-/// Whether a gap of `gap` bytes before `start` is what aligning `start` leaves, up to 64 KiB.
+/// Whether a gap of `gap` bytes before `start` is what aligning `start` leaves: up to 2 MiB, a huge
+/// page.
 fn is_padding(gap: u64, start: u64) -> bool {
-    let alignment = gap.saturating_add(1).next_power_of_two();
-    alignment <= 64 << 10 && start.is_multiple_of(alignment)
+    let alignment = gap.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+    alignment <= 2 << 20 && start.is_multiple_of(alignment)
 }
 
 #[cfg(test)]

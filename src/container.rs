@@ -204,7 +204,7 @@ impl Container {
     ///
     /// # Errors
     /// One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or whose
-    /// initializer has another dtype or byte length.
+    /// initializer has another dtype or byte length, or other dims where both have several.
     pub fn check(&self) -> Result<()> {
         let mut errors = Vec::new();
         traversal::tensors(&self.model, |place, tensor| {

@@ -106,14 +106,11 @@ impl DataType {
             let reason = format!("{self} has no length in bytes");
             return Err(Error::new(ErrorKind::DataType, reason));
         };
-        element_count(dims)?
-            .checked_mul(u64::from(bits))
-            .map(|bits| bits.div_ceil(8))
-            .filter(|bytes| i64::try_from(*bytes).is_ok())
-            .ok_or_else(|| {
-                let reason = format!("shape {dims:?} of {self} has more than 2^63 bytes");
-                Error::new(ErrorKind::Shape, reason)
-            })
+        let bytes = (u128::from(element_count(dims)?) * u128::from(bits)).div_ceil(8);
+        u64::try_from(bytes).ok().filter(|bytes| i64::try_from(*bytes).is_ok()).ok_or_else(|| {
+            let reason = format!("shape {dims:?} of {self} has more than 2^63 bytes");
+            Error::new(ErrorKind::Shape, reason)
+        })
     }
 
     /// Whether elements are integers (bool not included).

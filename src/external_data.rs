@@ -353,6 +353,7 @@ impl Directory {
                 "no such file (the location contains a backslash, which only Windows separates by)"
             }
             io::ErrorKind::NotFound => "no such file",
+            io::ErrorKind::InvalidInput => "not a regular file",
             io::ErrorKind::CrossesDevices => {
                 "a symbolic link that leads out of the model's directory"
             }
@@ -457,6 +458,34 @@ mod tests {
                     .unwrap_err();
                 assert!(error.reason().contains(key), "{error}");
             }
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn without_the_kernels_help_the_rules_are_the_same() {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().join("model");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(root.join("w.bin"), "inside").unwrap();
+        std::fs::write(outer.path().join("out.bin"), "outside").unwrap();
+        std::os::unix::fs::symlink("w.bin", root.join("in")).unwrap();
+        std::os::unix::fs::symlink("../out.bin", root.join("out")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", root.join("device")).unwrap();
+        let directory = Directory::open(&root).unwrap();
+        let kind = |location: &str| {
+            let opened = directory.open_resolved(location);
+            opened.map_err(|error| directory.explain(location, error).kind()).err()
+        };
+        for (location, expected) in [
+            ("w.bin", None),
+            ("in", None),
+            ("sub", Some(ErrorKind::UnsafePath)),
+            ("out", Some(ErrorKind::UnsafePath)),
+            ("device", Some(ErrorKind::UnsafePath)),
+            ("absent", Some(ErrorKind::MissingFile)),
+        ] {
+            assert_eq!(kind(location), expected, "{location}");
         }
     }
 

@@ -175,7 +175,8 @@ impl ExternalizeOptions {
         })
     }
 
-    fn reason_to_keep(
+    /// Why readers want a tensor of this type and length (bytes) inline at this place.
+    pub(crate) fn reason_to_keep(
         &self,
         place: &Place<'_>,
         tensor: &TensorProto,
@@ -197,11 +198,9 @@ impl ExternalizeOptions {
         if place.site.is_sparse_indices() {
             return Some(KeepReason::SparseIndices);
         }
-        if place.scope.in_function() {
-            return Some(KeepReason::FunctionBody);
-        }
         match operands.shape_use(tensor) {
             Some(ShapeUse::Operand | ShapeUse::Derived) => Some(KeepReason::ShapeOperand),
+            _ if place.scope.in_function() => Some(KeepReason::FunctionBody),
             Some(ShapeUse::Unknown) if small() => Some(KeepReason::ShapeOperand),
             _ if is_index(dtype) && bytes <= MERGED => Some(KeepReason::SmallInteger),
             _ => None,

@@ -1,8 +1,7 @@
 //! Alignment and the arithmetic of byte offsets.
 //!
-//! Weights files, consolidated buffers and planned memory all place byte ranges one after the
-//! other at aligned offsets. The arithmetic is checked here, once; what lies at an offset is left
-//! to the callers.
+//! Weights files place byte ranges one after the other at aligned offsets. The arithmetic is checked
+//! here, once; what lies at an offset is left to the callers.
 
 use crate::error::{Error, ErrorKind, Result};
 

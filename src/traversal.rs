@@ -2,8 +2,8 @@
 //!
 //! Tensors hide in more places than initializers: node attributes, subgraphs at any depth, function
 //! bodies and the defaults of function attributes, sparse tensors, training graphs. A tool that
-//! misses one of them loses weights. This module is the only one that knows the list; what is done
-//! with a tensor is left to the visitor.
+//! misses one of them loses weights. This module knows the list (`save::neighbours` has its
+//! numbers on the wire); what is done with a tensor is left to the visitor.
 
 use std::fmt;
 

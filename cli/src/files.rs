@@ -13,7 +13,7 @@ use crate::args::FilesArgs;
 use crate::failure::{Failure, Outcome, print_error};
 use crate::mapping;
 use crate::needed::{Needed, NeededFile, needed};
-use crate::output::Output;
+use crate::output::{Output, lossy};
 
 /// Prints the list; what is wrong with it goes to stderr.
 pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -59,6 +59,7 @@ fn not_an_option(path: &PathBuf) -> PathBuf {
 
 #[derive(Serialize)]
 struct Listing<'a> {
+    #[serde(serialize_with = "lossy")]
     model: &'a Path,
     files: Vec<Listed<'a>>,
     problems: Vec<String>,
@@ -67,6 +68,7 @@ struct Listing<'a> {
 /// A weights file as `--json` shows it.
 #[derive(Debug, Serialize)]
 pub struct Listed<'a> {
+    #[serde(serialize_with = "lossy")]
     pub path: &'a Path,
     pub location: &'a str,
     pub state: &'static str,

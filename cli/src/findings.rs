@@ -1,7 +1,6 @@
 //! Findings of a check, as `check` and `--verify` print them.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use onnx_container::{Error, Finding, Severity};
 use serde::Serialize;
@@ -14,7 +13,7 @@ pub struct Found {
     pub severity: &'static str,
     pub kind: String,
     pub tensor: Option<String>,
-    pub path: Option<PathBuf>,
+    pub path: Option<String>,
     pub offset: Option<u64>,
     pub reason: String,
     #[serde(skip)]
@@ -39,7 +38,7 @@ impl Found {
             severity,
             kind: format!("{:?}", error.kind()),
             tensor: error.tensor().map(str::to_owned),
-            path: error.path().map(PathBuf::from),
+            path: error.path().map(|path| path.display().to_string()),
             offset: error.offset(),
             reason: error.reason().to_owned(),
             line: error.to_string(),

@@ -17,7 +17,7 @@ use crate::inspect::graphs::Graphs;
 use crate::inspect::tensors::{TensorInfo, Totals};
 use crate::mapping;
 use crate::needed::needed;
-use crate::output::Output;
+use crate::output::{Output, lossy};
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
 const TOP: usize = 20;
@@ -42,6 +42,7 @@ pub fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// Everything that `inspect` says.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
+    #[serde(serialize_with = "lossy")]
     model: &'a Path,
     model_bytes: u64,
     ir_version: Option<i64>,

@@ -6,8 +6,14 @@
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+/// A path in JSON, which has no way to say bytes that are not UTF-8: they become `\u{FFFD}`.
+pub fn lossy<S: Serializer>(path: impl AsRef<Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.as_ref().display())
+}
 
 /// Standard output.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //! never an old model beside new weights. A rename that fails is undone with those before it.
 
 use std::fs::{self, File};
+#[cfg(any(unix, test))]
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -49,8 +49,6 @@ fn at(
     Case { name: location, entries, prepare, expect, ..Case::default() }
 }
 
-fn nothing(_: &Path) {}
-
 fn sub(dir: &Path) {
     fs::create_dir(dir.join("sub")).unwrap();
     fs::copy(dir.join("w.bin"), dir.join("sub/w.bin")).unwrap();
@@ -246,7 +244,6 @@ fn cases() -> Vec<Case> {
             Ok(()),
         ),
     ]);
-    let _ = nothing;
     cases
 }
 

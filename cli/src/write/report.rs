@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Job;
 use super::verify::Verified;
-use crate::output::{Output, count, human};
+use crate::output::{Output, count, human, lossy};
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
@@ -43,7 +43,9 @@ impl Read {
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     command: &'static str,
+    #[serde(serialize_with = "lossy")]
     input: &'a Path,
+    #[serde(serialize_with = "lossy")]
     output: &'a Path,
     dry_run: bool,
     read: Read,
@@ -55,7 +57,7 @@ pub struct Report<'a> {
     unused: Vec<String>,
     /// Free on the target's file system before, where it says.
     free_bytes: Option<u64>,
-    left_behind: Vec<PathBuf>,
+    left_behind: Vec<String>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<Verified>,
@@ -78,6 +80,7 @@ struct Kept {
 
 #[derive(Debug, Serialize)]
 struct Written {
+    #[serde(serialize_with = "lossy")]
     path: PathBuf,
     bytes: u64,
 }
@@ -108,7 +111,11 @@ impl<'a> Report<'a> {
             bytes: saved.bytes,
             free_bytes: saved.free_bytes,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
-            left_behind: saved.left_behind.iter().map(|path| tidy(path)).collect(),
+            left_behind: saved
+                .left_behind
+                .iter()
+                .map(|path| tidy(path).display().to_string())
+                .collect(),
             warnings: container.warnings().iter().map(ToString::to_string).collect(),
             verified,
         }
@@ -183,7 +190,7 @@ impl<'a> Report<'a> {
             let files = count(self.left_behind.len(), "file");
             out.line(format_args!("left      {files} that only the replaced model needed"))?;
             let left = self.left_behind.iter();
-            self.list(left.map(|path| format!("{:>14}{}", "", path.display())), out)?;
+            self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
         }
         Ok(())
     }

@@ -112,3 +112,23 @@ fn an_output_that_is_full_is_an_error() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.starts_with("error: standard output: "), "{stderr}");
 }
+
+#[test]
+#[cfg(unix)]
+fn json_survives_a_folder_that_is_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::with_model();
+    let odd = folder.path("").join(std::ffi::OsStr::from_bytes(b"d\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let model = odd.join("m.onnx");
+    let run = |args: &[&std::ffi::OsStr]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onnx-container"));
+        let output = command.args(args).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(parsed.to_string().contains('\u{FFFD}'), "{parsed}");
+    };
+    run(&["pack".as_ref(), folder.path("m.onnx").as_os_str(), model.as_os_str()]);
+    run(&["inspect".as_ref(), model.as_os_str()]);
+    run(&["files".as_ref(), model.as_os_str()]);
+}

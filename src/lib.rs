@@ -130,6 +130,8 @@ pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
+#[cfg(feature = "tch")]
+pub use initializer::torch;
 pub use initializer::{ArrayInitializer, Initializer, ProtoInitializer};
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A libtorch for the feature `tch`: CPU only, 490 MB on disk, from three pinned wheels of PyPI.
 #
-#   eval "$(scripts/setup-libtorch.sh)"   # says what it does on stderr, the environment on stdout
+#   eval "$(scripts/setup-libtorch.sh)"    # says what it does on stderr, the environment on stdout
+#   scripts/setup-libtorch.sh --installed  # the same, but fails where it would have to install
 #
 # PyPI's torch for Linux is built for CUDA and asks for 2.3 GB of other wheels. What tch links,
 # libtorch_cpu.so, needs two small libraries of them only. So this takes the headers and
@@ -140,6 +141,11 @@ install() {
     say "installed in $HOME_DIR"
 }
 
+case ${1:-} in
+    '') ;;
+    --installed) is_installed || fail 'not installed' ;;
+    *) fail "unknown argument $1" ;;
+esac
 [[ $(uname -sm) == 'Linux x86_64' ]] || fail "this is for Linux on x86_64. Elsewhere: pip install torch==$VERSION, \
 then set LIBTORCH_USE_PYTORCH=1"
 if ! is_installed; then

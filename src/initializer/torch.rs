@@ -15,6 +15,8 @@
 mod back;
 mod libtorch;
 
+use std::ffi::CString;
+use std::path::Path;
 use std::sync::Arc;
 
 use tch::nn::VarStore;
@@ -171,12 +173,34 @@ pub fn variables(store: &VarStore) -> Result<Vec<(String, Initializer)>> {
 
 /// The parameters of `module` by their names (`fc1.weight`), sorted. None of them is copied.
 ///
-/// tch does not tell a module's *buffers*, such as the running mean of a batch norm.
+/// tch does not tell a module's *buffers*, such as the running mean of a batch norm;
+/// [`script_file`] does.
 ///
 /// # Errors
 /// One error for all parameters that cannot be initializers; see [`TorchInitializer::new`].
 pub fn named_parameters(module: &CModule) -> Result<Vec<(String, Initializer)>> {
     named(module.named_parameters().map_err(refused)?)
+}
+
+/// The parameters and buffers of the TorchScript module in the file `path` (what
+/// `torch.jit.ScriptModule.save` or [`CModule::save`] wrote) by their names, sorted.
+///
+/// libtorch reads the file into memory once; nothing is copied after that. Such a file holds code,
+/// and libtorch does not promise to survive a hostile one: load files that you trust.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] with what libtorch says of a file that it cannot load; one error for all
+/// tensors that cannot be initializers, see [`TorchInitializer::new`].
+pub fn script_file(path: impl AsRef<Path>) -> Result<Vec<(String, Initializer)>> {
+    let path = path.as_ref();
+    let named_file = || {
+        let text = path.to_str().and_then(|path| CString::new(path).ok());
+        let text = text
+            .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "libtorch takes no such path"))?;
+        std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        libtorch::script_tensors(&text)
+    };
+    named(named_file().map_err(|error| error.with_path(path))?)
 }
 
 fn named(

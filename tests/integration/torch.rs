@@ -1,14 +1,21 @@
 //! PyTorch tensors as initializers, and initializers as PyTorch tensors.
+//!
+//! The models in tests/data/torch were written by PyTorch itself; see scripts/make_torch_models.py.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{GraphProto, TensorProto};
 use onnx_container::torch::{self, TorchInitializer};
 use onnx_container::{
-    Buffer, Container, DataType, ErrorKind, Initializer, MmapChoice, SaveOptions, Tensor,
-    WeightFiles,
+    Alignment, Buffer, Container, DataType, ErrorKind, FillOptions, Initializer, LoadOptions,
+    MmapChoice, SaveOptions, Tensor, WeightFiles,
 };
 use tch::{Device, IndexOp, Kind};
 
+use crate::interop::run_driver;
 use crate::support::{both_choices, model};
 
 const FLOAT: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -556,4 +563,150 @@ fn variables_come_sorted_by_name() {
     assert!(bad.defined());
     let error = torch::variables(&store).unwrap_err();
     assert_eq!((error.kind(), error.tensor()), (ErrorKind::DataType, Some("bad")));
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch").join(name)
+}
+
+fn names(named: &[(String, Initializer)]) -> Vec<&str> {
+    named.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+const PARAMETERS: [&str; 11] = [
+    "bn.bias",
+    "bn.weight",
+    "embed.weight",
+    "fc1.bias",
+    "fc1.weight",
+    "fc2.bias",
+    "fc2.weight",
+    "head.weight",
+    "mix.weight",
+    "norm.bias",
+    "norm.weight",
+];
+
+#[test]
+fn a_script_tells_its_parameters_and_buffers() {
+    let module = tch::CModule::load(data("module.pt")).unwrap();
+    let parameters = torch::named_parameters(&module).unwrap();
+    assert_eq!(names(&parameters), PARAMETERS);
+
+    let all = torch::script_file(data("module.pt")).unwrap();
+    let mut expected = PARAMETERS.to_vec();
+    expected.extend(["bn.num_batches_tracked", "bn.running_mean", "bn.running_var"]);
+    expected.sort_unstable();
+    assert_eq!(names(&all), expected);
+    for (name, weight) in &parameters {
+        let (_, same) = all.iter().find(|(other, _)| other == name).unwrap();
+        assert_eq!(weight.to_tensor().unwrap(), same.to_tensor().unwrap(), "{name}");
+    }
+    // The output layer of this module is its embedding.
+    let tied: Vec<_> = all.into_iter().map(|(_, weight)| weight).collect();
+    let len: u64 = tied.iter().map(Initializer::byte_len).sum();
+    let embedding = 24 * 80 * 4;
+    let options = SaveOptions::from(true).alignment(Alignment::DENSE);
+    let saved = container(tied).dry_run("m.onnx", options).unwrap();
+    assert_eq!(saved.files[0].bytes, len - embedding);
+}
+
+#[test]
+fn what_is_no_script_is_refused() {
+    let cases = [("structure.onnx", ErrorKind::Unsupported), ("gone.pt", ErrorKind::MissingFile)];
+    for (name, kind) in cases {
+        let error = torch::script_file(data(name)).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (kind, Some(&*data(name))), "{error}");
+        assert!(error.to_string().lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn a_script_fills_the_structure_that_the_exporter_wrote() {
+    let structure = || Container::load(data("structure.onnx"), LoadOptions::new().weights(false));
+    let mut weights = torch::script_file(data("module.pt")).unwrap();
+
+    // The exporter transposed one weight and gave it a name of its own. Nothing passes over that.
+    let mut container = structure().unwrap();
+    let error = container.fill(weights.clone(), FillOptions::new()).unwrap_err();
+    assert_eq!((error.kind(), error.tensor()), (ErrorKind::MissingHandle, Some("val_1")));
+    let error = container.fill(weights.clone(), FillOptions::new().partial(true).strict(true));
+    let error = error.unwrap_err().to_string();
+    for left_over in ["bn.num_batches_tracked", "embed.weight", "mix.weight"] {
+        assert!(error.contains(left_over), "{left_over} is not named: {error}");
+    }
+
+    let mix = weights.iter_mut().find(|(name, _)| name == "mix.weight").unwrap();
+    *mix = ("val_1".into(), initializer(&mix.1.to_tch().unwrap().tr()));
+    let options = FillOptions::new()
+        .rename("embed.weight", "head.weight") // tied: the same bytes twice
+        .ignore("bn.num_batches_tracked")
+        .strict(true);
+    let filled = container.fill(weights.clone(), options).unwrap();
+    assert_eq!((filled.filled, filled.unused.len(), filled.missing.len()), (12, 0, 0));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let saved = container.save(&path, true).unwrap();
+    assert_eq!(saved.unused, []);
+    let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+    let graph = loaded.model().graph.as_ref().unwrap();
+    for (i, proto) in graph.initializer.iter().enumerate() {
+        let name = proto.name.as_ref().unwrap().to_str().unwrap();
+        let given = weights.iter().find(|(other, _)| other == name);
+        if let Some((_, given)) = given {
+            assert_eq!(weight(&loaded, i).to_tensor().unwrap(), given.to_tensor().unwrap());
+        } else {
+            assert_eq!(name, "val_0", "the one tensor that is no weight");
+        }
+    }
+}
+
+/// Anonymous memory of this process in bytes, as the kernel counts it.
+fn anonymous() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or_default() * 1024
+}
+
+/// How much anonymous memory `work` adds at its peak.
+fn peak_of(work: impl FnOnce()) -> u64 {
+    let (before, done) = (anonymous(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut peak = before;
+            while !done.load(Ordering::Relaxed) {
+                peak = peak.max(anonymous());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            peak - before
+        });
+        work();
+        done.store(true, Ordering::Relaxed);
+        sampler.join().unwrap()
+    })
+}
+
+#[test]
+#[ignore = "measures memory; scripts/test.sh runs it alone"]
+fn saving_a_tensor_does_not_copy_it() {
+    assert!(anonymous() > 0, "SKIPPED: there is no /proc here");
+    const LEN: i64 = 256 << 20;
+    let tensor = tch::Tensor::ones([LEN / 1024, 1024], (Kind::Uint8, Device::Cpu));
+    let container = container(vec![initializer(&tensor)]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let saving =
+        peak_of(|| drop(container.save(&path, SaveOptions::from(true).sync(false)).unwrap()));
+    let copying = peak_of(|| drop(container.get("#w0").unwrap().to_buffer().unwrap()));
+    println!("saving adds {} KiB, a copy {} KiB", saving >> 10, copying >> 10);
+    assert!(copying > LEN as u64 / 2, "the measure does not see a copy");
+    assert!(saving < 16 << 20, "saving adds {} MiB", saving >> 20);
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn onnxruntime_computes_what_tch_computes() {
+    run_driver("torch_export.py");
 }

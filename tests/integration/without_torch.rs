@@ -3,7 +3,9 @@
 #[test]
 #[ignore = "SKIPPED: the PyTorch tests did not run. They need a libtorch: \
             eval \"$(scripts/setup-libtorch.sh)\" && cargo test --features tch"]
-fn pytorch_tests_need_the_feature_tch() {}
+fn pytorch_tests_need_the_feature_tch() {
+    println!("SKIPPED: the PyTorch tests did not run");
+}
 
 #[test]
 fn pytorch_tests_are_not_required_here() {

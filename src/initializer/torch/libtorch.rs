@@ -51,6 +51,16 @@ unsafe extern "C" {
     ) -> Status;
 }
 
+// script.cpp
+unsafe extern "C" {
+    fn onnx_container_script_tensors(
+        path: *const c_char,
+        context: *mut c_void,
+        each: extern "C" fn(context: *mut c_void, name: *const c_char, tensor: *mut C_tensor),
+        failed: extern "C" fn(context: *mut c_void, what: *const c_char),
+    );
+}
+
 fn check(status: Status) -> Result<()> {
     if status == 0 {
         return Ok(());
@@ -248,4 +258,40 @@ pub(super) fn row_major(dims: &[i64]) -> Result<Vec<i64>> {
         })?;
     }
     Ok(strides)
+}
+
+/// What the C++ side has to tell of a TorchScript file.
+#[derive(Default)]
+struct Script {
+    tensors: Vec<(String, Tensor)>,
+    failure: Option<String>,
+}
+
+/// The parameters and then the buffers of the TorchScript module in the file `path`.
+pub(super) fn script_tensors(path: &CStr) -> Result<Vec<(String, Tensor)>> {
+    let mut script = Script::default();
+    // SAFETY: the path is a C string, and the context is the `Script` that both callbacks ask for,
+    // borrowed by nobody else until the call is over.
+    unsafe {
+        let context = (&raw mut script).cast();
+        onnx_container_script_tensors(path.as_ptr(), context, add_tensor, note_failure);
+    }
+    match script.failure {
+        Some(what) => Err(failure(&what)),
+        None => Ok(script.tensors),
+    }
+}
+
+extern "C" fn add_tensor(context: *mut c_void, name: *const c_char, tensor: *mut C_tensor) {
+    // SAFETY: `script_tensors` passes a `Script` that it does not touch meanwhile; the name is a C
+    // string for this call, and the tensor is new and given away.
+    let (script, name, tensor) =
+        unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(name), Tensor::from_ptr(tensor)) };
+    script.tensors.push((name.to_string_lossy().into_owned(), tensor));
+}
+
+extern "C" fn note_failure(context: *mut c_void, what: *const c_char) {
+    // SAFETY: as in `add_tensor`.
+    let (script, what) = unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(what)) };
+    script.failure = Some(what.to_string_lossy().into_owned());
 }

@@ -2,7 +2,8 @@
 """Write the models under tests/data/torch as PyTorch 2.13 writes them.
 
 structure.onnx is what `torch.onnx.export` makes of a small module, without the file that held its weights:
-the structure that a pipeline fills from elsewhere. module.pt is the same module in TorchScript.
+the structure that a pipeline fills from elsewhere. module.pt is the same module in TorchScript. types.pt has
+a buffer of each type that PyTorch has and tch has no name for.
 
 PyTorch is no dependency of the tests, which use these files only. To write them again:
 
@@ -68,7 +69,21 @@ def export(made: Tagger, path: pathlib.Path) -> None:
     onnx.save(model, path)
 
 
-def save_script(made: Tagger, path: pathlib.Path) -> None:
+class Types(nn.Module):
+    """One buffer of every type beyond tch's, each with the bytes from 1 on."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("uint16", "uint32", "uint64", "float8_e8m0fnu", "float4_e2m1fn_x2"):
+            raw = torch.arange(1, 49, dtype=torch.uint8).reshape(2, 24)
+            self.register_buffer(name, raw.view(getattr(torch, name)))
+
+    def forward(self, x):
+        """Something to script."""
+        return x
+
+
+def save_script(made: nn.Module, path: pathlib.Path) -> None:
     """Save as TorchScript, without the source positions of the machine that saves."""
     whole = io.BytesIO()
     torch.jit.save(torch.jit.script(made), whole)
@@ -85,6 +100,7 @@ def main() -> None:
     made = module()
     export(made, folder / "structure.onnx")
     save_script(made, folder / "module.pt")
+    save_script(Types(), folder / "types.pt")
 
 
 if __name__ == "__main__":

@@ -161,6 +161,15 @@ impl Initializer {
         }
     }
 
+    /// The same bytes as another type, which they have to be as many as.
+    pub(crate) fn retyped(&self, dtype: DataType, dims: &[i64]) -> Result<Self> {
+        match self.source() {
+            Source::Tensor(_) => Ok(Tensor::new(dtype, dims, self.to_buffer()?)?.into()),
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => Ok(Self::Torch(tensor.retyped(dtype, dims.to_vec())?)),
+        }
+    }
+
     /// Where the bytes lie, when they lie in one piece of memory: initializers whose ranges overlap
     /// share these bytes.
     pub(crate) fn address(&self) -> Option<u64> {

@@ -64,6 +64,10 @@ impl TorchInitializer {
     /// [`ErrorKind::Unsupported`] for undefined, sparse and opaque tensors, for tensors without
     /// data (of the meta device), and for what libtorch itself refuses.
     pub fn new(tensor: &Tensor) -> Result<Self> {
+        if cfg!(target_endian = "big") {
+            let reason = "tensors of a big-endian libtorch are not read";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
         let dense = dense(tensor)?;
         let number = libtorch::scalar_type(&dense)?;
         let mut dims = dense.size();
@@ -71,7 +75,8 @@ impl TorchInitializer {
             FLOAT4_X2 => two_an_item(&mut dims)?,
             _ => dtype_of(number)?,
         };
-        Self::of_bytes(&dense, dtype, dims)
+        let memory = Arc::new(Memory::new(&dense, dtype.byte_len(&dims)?)?);
+        Ok(Self { dtype, dims, memory })
     }
 
     /// A `Uint8` tensor of any shape as the bytes of a tensor of `dtype` and `dims`, which lie in it
@@ -92,30 +97,23 @@ impl TorchInitializer {
     /// has no fixed width; [`ErrorKind::Shape`] when the bytes are not as many as `dtype` and
     /// `dims` say.
     pub fn packed(tensor: &Tensor, dtype: DataType, dims: impl Into<Vec<i64>>) -> Result<Self> {
-        let dense = dense(tensor)?;
-        let found = dtype_of(libtorch::scalar_type(&dense)?)?;
-        if found != DataType::Uint8 {
-            let reason = format!("packed bytes are UINT8, the tensor is {found}");
+        let bytes = Self::new(tensor)?;
+        if bytes.dtype != DataType::Uint8 {
+            let reason = format!("packed bytes are UINT8, the tensor is {}", bytes.dtype);
             return Err(Error::new(ErrorKind::DataType, reason));
         }
-        let (dims, bytes) = (dims.into(), DataType::Uint8.byte_len(&dense.size())?);
-        let expected = dtype.byte_len(&dims)?;
-        if expected != bytes {
-            let reason =
-                format!("shape {dims:?} of {dtype} needs {expected} bytes, there are {bytes}");
-            return Err(Error::new(ErrorKind::Shape, reason));
-        }
-        Self::of_bytes(&dense, dtype, dims)
+        bytes.retyped(dtype, dims.into())
     }
 
-    /// The memory of the `dense` tensor as `dtype` and `dims`, which it has the bytes for.
-    fn of_bytes(dense: &Tensor, dtype: DataType, dims: Vec<i64>) -> Result<Self> {
-        if cfg!(target_endian = "big") {
-            let reason = "tensors of a big-endian libtorch are not read";
-            return Err(Error::new(ErrorKind::Unsupported, reason));
+    /// The same bytes as another type.
+    pub(crate) fn retyped(&self, dtype: DataType, dims: Vec<i64>) -> Result<Self> {
+        let (expected, found) = (dtype.byte_len(&dims)?, self.memory.len());
+        if usize::try_from(expected) != Ok(found) {
+            let reason =
+                format!("shape {dims:?} of {dtype} needs {expected} bytes, there are {found}");
+            return Err(Error::new(ErrorKind::Shape, reason));
         }
-        let memory = Arc::new(Memory::new(dense, dtype.byte_len(&dims)?)?);
-        Ok(Self { dtype, dims, memory })
+        Ok(Self { dtype, dims, memory: self.memory.clone() })
     }
 
     /// The element type.

@@ -16,7 +16,7 @@ use onnx_container::{
 use tch::{Device, IndexOp, Kind};
 
 use crate::interop::run_driver;
-use crate::support::{both_choices, model};
+use crate::support::{both_choices, graph, model};
 
 const FLOAT: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -609,6 +609,38 @@ fn a_script_tells_its_parameters_and_buffers() {
     let options = SaveOptions::from(true).alignment(Alignment::DENSE);
     let saved = container(tied).dry_run("m.onnx", options).unwrap();
     assert_eq!(saved.files[0].bytes, len - embedding);
+}
+
+#[test]
+fn types_that_tch_has_no_name_for_are_read() {
+    let expected: Vec<u8> = (1..=48).collect();
+    let cases = [
+        ("float4_e2m1fn_x2", DataType::Float4E2M1, [2, 48]),
+        ("float8_e8m0fnu", DataType::Float8E8M0, [2, 24]),
+        ("uint16", DataType::Uint16, [2, 12]),
+        ("uint32", DataType::Uint32, [2, 6]),
+        ("uint64", DataType::Uint64, [2, 3]),
+    ];
+    let found = torch::script_file(data("types.pt")).unwrap();
+    assert_eq!(names(&found), cases.map(|(name, ..)| name));
+    for ((name, dtype, dims), (_, weight)) in cases.into_iter().zip(&found) {
+        assert_eq!((weight.dtype(), weight.dims()), (dtype, &dims[..]), "{name}");
+        assert_eq!(bytes(weight), expected, "{name}");
+        assert_eq!(weight.to_tch().unwrap_err().kind(), ErrorKind::DataType, "{name}");
+        assert_eq!(elements(&weight.to_tch_bytes().unwrap()), expected, "{name}");
+    }
+}
+
+#[test]
+fn bytes_fill_types_that_torch_has_not() {
+    let raw = tch::Tensor::from_slice(&[0x21_u8, 0x43, 0x05]);
+    let place = TensorProto::external("w", DataType::Int4.number(), [5], "#w");
+    let mut container = Container::new(model(graph(vec![place], vec![])));
+    let filled = container.fill([("w".to_owned(), initializer(&raw))], FillOptions::new()).unwrap();
+    assert_eq!((filled.filled, filled.bytes), (1, 3));
+    let weight = container.get("#w").unwrap();
+    assert!(matches!(weight, Initializer::Torch(_)), "the bytes were copied");
+    assert_eq!(weight.to_tensor().unwrap().unpack().unwrap(), [1, 2, 3, 4, 5]);
 }
 
 #[test]

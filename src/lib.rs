@@ -82,8 +82,8 @@
 //!
 //! # Features
 //!
-//! - `safetensors` (on by default): the module `safetensors`, [`Container::attach_safetensors`],
-//!   [`Container::export_safetensors`] and [`WeightFiles::Safetensors`], with the crates `safetensors`,
+//! - `safetensors` (on by default): the module `safetensors`, `Container::attach_safetensors`,
+//!   `Container::export_safetensors` and `WeightFiles::Safetensors`, with the crates `safetensors`,
 //!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.
 //! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
 //!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to

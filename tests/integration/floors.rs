@@ -22,6 +22,7 @@ const FLOORS: &[&str] = &[
     "externalize",
     "find",
     "fill",
+    "replace",
     "load",
     "save",
     "check",

@@ -20,6 +20,7 @@ mod interop;
 mod large_messages;
 mod properties;
 mod real_models;
+mod replace;
 mod save_and_load;
 mod save_targets;
 mod shape_operands;

@@ -1,9 +1,13 @@
 //! The command line, declared once; its help is the command's manual.
 
+mod tensors;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
+
+pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
 /// A container for large ONNX models: weights out of the model file and back in, checked.
 #[derive(Debug, Parser)]
@@ -28,6 +32,10 @@ pub enum Command {
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
+    /// Write tensors to files of their own, for numpy and others
+    Extract(ExtractArgs),
+    /// Write the model with other elements in one of its tensors
+    Replace(ReplaceArgs),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
@@ -45,24 +53,36 @@ pub struct WriteArgs {
     /// Move inline tensors of N bytes or more out (pack, split); K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Alignment of every tensor in the file of pack
+    /// Move also what readers want inline: shape operands, sparse indices, function bodies
+    #[arg(long)]
+    pub all_tensors: bool,
+    /// Load the result back, compare every tensor bit for bit with IN, and check it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub verify: bool,
+    #[command(flatten)]
+    pub save: SaveArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+/// What every command that writes a model takes.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// Alignment of every tensor in a weights file of several
     #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
     pub align: Alignment,
     /// Alignment of tensors over 1 MiB, where it is the greater one
     #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
     pub align_large: Alignment,
-    /// Move also what readers want inline: shape operands, sparse indices, function bodies
-    #[arg(long)]
-    pub all_tensors: bool,
-    /// Name of the weights file of pack, beside OUT [default: <OUT>.data]
+    /// Name of the weights file of several, beside OUT [default: <OUT>.data]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
     /// Print the plan and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Load the result back, compare every tensor bit for bit with IN, and check it
-    #[arg(long, conflicts_with = "dry_run")]
-    pub verify: bool,
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
@@ -72,11 +92,6 @@ pub struct WriteArgs {
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub map: MapArgs,
 }
 
 /// What every command that opens a model takes.

@@ -1,0 +1,152 @@
+//! `extract MODEL NAME...`: tensors to files of their own.
+//!
+//! Everything is looked at before anything is written, and each file is written beside its target
+//! and renamed. Elements are written from where they lie.
+
+mod names;
+mod target;
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, Error, LoadOptions, Tensor};
+use serde::Serialize;
+
+use crate::args::{ExtractArgs, FileFormat};
+use crate::extract::names::FileNames;
+use crate::extract::target::{Staged, Target};
+use crate::failure::{Failure, Outcome};
+use crate::needed::needed;
+use crate::output::{Output, human, lossy};
+use crate::{mapping, save};
+
+/// Writes the tensors and says what was written.
+pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let target = Target::of(args)?;
+    let format = format(args, &target)?;
+    let map = mapping::choice(&args.map);
+    let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
+    let weights = needed(container.model(), &args.model)?;
+    let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
+    let own: Vec<_> = own.filter_map(|path| path.canonicalize().ok()).collect();
+    let folder = args.model.parent().unwrap_or(Path::new(""));
+    container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
+    save::warn(&container);
+    let tensors = tensors(&container, args)?;
+    match &target {
+        Target::Stdout => {
+            for (name, tensor) in &tensors {
+                let written = format.write(name, tensor, args.codes, out);
+                written.map_err(|e| e.with_tensor(*name))?;
+            }
+            Ok(Outcome::Done)
+        }
+        Target::File(path) => write(args, format, &tensors, vec![path.clone()], &own, out),
+        Target::Directory(folder) => {
+            let mut names = FileNames::new(format.suffix());
+            let paths = tensors.iter().map(|(name, _)| folder.join(names.name(name)));
+            write(args, format, &tensors, paths.collect(), &own, out)
+        }
+    }
+}
+
+/// The format asked for, or the one that the target's name says.
+fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
+    let by_name = match target {
+        Target::File(path) => FileFormat::of(path),
+        Target::Directory(_) | Target::Stdout => Some(FileFormat::Npy),
+    };
+    let Some(format) = args.format.or(by_name) else {
+        let path = args.output.display();
+        return Err(Failure::Refused(format!(
+            "the suffix of `{path}` is none of .npy, .raw, .bin, .pb: say --format"
+        )));
+    };
+    if args.codes && format != FileFormat::Npy {
+        return Err(Failure::Refused("--codes is for npy, the others need none".to_owned()));
+    }
+    Ok(format)
+}
+
+/// The tensors asked for, or every reason why they are not to be had.
+fn tensors<'a>(
+    container: &Container,
+    args: &'a ExtractArgs,
+) -> Result<Vec<(&'a str, Tensor)>, Error> {
+    let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+    for name in &args.names {
+        match container.tensor(name) {
+            Ok(tensor) => tensors.push((name.as_str(), tensor)),
+            Err(error) => errors.push(error),
+        }
+    }
+    Error::join(errors).map_or(Ok(tensors), Err)
+}
+
+/// Writes each of `tensors` to its path, all of them or none, unless the renames fail.
+fn write(
+    args: &ExtractArgs,
+    format: FileFormat,
+    tensors: &[(&str, Tensor)],
+    paths: Vec<PathBuf>,
+    own: &[PathBuf],
+    out: &mut Output,
+) -> Result<Outcome, Failure> {
+    let refusals = paths.iter().filter_map(|path| target::refusal(path, own, args.no_clobber));
+    if let Some(error) = Error::join(refusals.collect()) {
+        return Err(error.into());
+    }
+    if let Target::Directory(folder) = Target::of(args)? {
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    }
+    let (mut staged, mut extracted) = (Vec::new(), Vec::new());
+    for ((name, tensor), path) in tensors.iter().zip(paths) {
+        extracted.push(Extracted::new(name, tensor, &path));
+        let write = |file: &mut dyn std::io::Write| format.write(name, tensor, args.codes, file);
+        let file = Staged::new(path, !args.no_sync, write).map_err(|e| e.with_tensor(*name))?;
+        staged.push(file);
+    }
+    staged.into_iter().try_for_each(|file| file.publish(args.no_clobber))?;
+    if args.json {
+        out.json(&Report { model: &args.model, tensors: extracted })?;
+    } else {
+        extracted.iter().try_for_each(|tensor| tensor.print(out))?;
+    }
+    Ok(Outcome::Done)
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    tensors: Vec<Extracted<'a>>,
+}
+
+/// A tensor that was written.
+#[derive(Debug, Serialize)]
+struct Extracted<'a> {
+    name: &'a str,
+    dtype: &'static str,
+    shape: Vec<i64>,
+    /// In the model.
+    bytes: u64,
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
+}
+
+impl<'a> Extracted<'a> {
+    fn new(name: &'a str, tensor: &Tensor, path: &Path) -> Self {
+        Self {
+            name,
+            dtype: tensor.dtype().name(),
+            shape: tensor.dims().to_vec(),
+            bytes: u64::try_from(tensor.byte_len()).unwrap_or(u64::MAX),
+            path: path.to_path_buf(),
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> std::io::Result<()> {
+        let Self { name, dtype, shape, bytes, path } = self;
+        let (path, bytes) = (path.display(), human(*bytes));
+        out.line(format_args!("wrote     {path}: {name}, {dtype} {shape:?} ({bytes})"))
+    }
+}

@@ -36,7 +36,7 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Target::Stdout => {
             for (name, tensor) in &tensors {
                 let written = format.write(name, tensor, args.codes, out);
-                written.map_err(|e| e.with_tensor(*name))?;
+                written.map_err(|e| e.with_tensor(*name).with_path("standard output"))?;
             }
             Ok(Outcome::Done)
         }

@@ -12,5 +12,6 @@ mod exported;
 mod files;
 mod inspect;
 mod support;
+mod tensors;
 mod usage;
 mod write;

@@ -6,6 +6,8 @@
 mod names;
 mod target;
 
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Container, Error, LoadOptions, Tensor};
@@ -23,30 +25,32 @@ use crate::{mapping, save};
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let target = Target::of(args)?;
     let format = format(args, &target)?;
+    let (container, own) = load(args)?;
+    let job = Job { args, format, tensors: tensors(&container, args)?, own };
+    match target {
+        Target::Stdout => job.print(out),
+        Target::File(path) => job.write(vec![path], out),
+        Target::Directory(folder) => {
+            let mut names = FileNames::new(format.suffix());
+            let paths = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
+            let paths = paths.collect();
+            fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+            job.write(paths, out)
+        }
+    }
+}
+
+/// The model, and the files that it is read from.
+fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     let map = mapping::choice(&args.map);
     let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), &args.model)?;
     let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
-    let own: Vec<_> = own.filter_map(|path| path.canonicalize().ok()).collect();
+    let own = own.filter_map(|path| path.canonicalize().ok()).collect();
     let folder = args.model.parent().unwrap_or(Path::new(""));
     container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
     save::warn(&container);
-    let tensors = tensors(&container, args)?;
-    match &target {
-        Target::Stdout => {
-            for (name, tensor) in &tensors {
-                let written = format.write(name, tensor, args.codes, out);
-                written.map_err(|e| e.with_tensor(*name).with_path("standard output"))?;
-            }
-            Ok(Outcome::Done)
-        }
-        Target::File(path) => write(args, format, &tensors, vec![path.clone()], &own, out),
-        Target::Directory(folder) => {
-            let mut names = FileNames::new(format.suffix());
-            let paths = tensors.iter().map(|(name, _)| folder.join(names.name(name)));
-            write(args, format, &tensors, paths.collect(), &own, out)
-        }
-    }
+    Ok((container, own))
 }
 
 /// The format asked for, or the one that the target's name says.
@@ -82,36 +86,51 @@ fn tensors<'a>(
     Error::join(errors).map_or(Ok(tensors), Err)
 }
 
-/// Writes each of `tensors` to its path, all of them or none, unless the renames fail.
-fn write(
-    args: &ExtractArgs,
+/// What is to be written, and how.
+struct Job<'a> {
+    args: &'a ExtractArgs,
     format: FileFormat,
-    tensors: &[(&str, Tensor)],
-    paths: Vec<PathBuf>,
-    own: &[PathBuf],
-    out: &mut Output,
-) -> Result<Outcome, Failure> {
-    let refusals = paths.iter().filter_map(|path| target::refusal(path, own, args.no_clobber));
-    if let Some(error) = Error::join(refusals.collect()) {
-        return Err(error.into());
+    tensors: Vec<(&'a str, Tensor)>,
+    /// The files of the model that is read.
+    own: Vec<PathBuf>,
+}
+
+impl Job<'_> {
+    /// Writes the tensors to standard output.
+    fn print(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        for (name, tensor) in &self.tensors {
+            let written = self.format.write(name, tensor, self.args.codes, out);
+            written.map_err(|e| e.with_tensor(*name).with_path("standard output"))?;
+        }
+        Ok(Outcome::Done)
     }
-    if let Target::Directory(folder) = Target::of(args)? {
-        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+
+    /// Writes each tensor to its path: all of them or none, unless a rename fails.
+    fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
+        let no_clobber = self.args.no_clobber;
+        let refusals = paths.iter().filter_map(|path| target::refusal(path, &self.own, no_clobber));
+        if let Some(error) = Error::join(refusals.collect()) {
+            return Err(error.into());
+        }
+        let (mut staged, mut extracted) = (Vec::new(), Vec::new());
+        for ((name, tensor), path) in self.tensors.iter().zip(paths) {
+            extracted.push(Extracted::new(name, tensor, &path));
+            staged.push(self.stage(name, tensor, path)?);
+        }
+        staged.into_iter().try_for_each(|file| file.publish(no_clobber))?;
+        if self.args.json {
+            out.json(&Report { model: &self.args.model, tensors: extracted })?;
+        } else {
+            extracted.iter().try_for_each(|tensor| tensor.print(out))?;
+        }
+        Ok(Outcome::Done)
     }
-    let (mut staged, mut extracted) = (Vec::new(), Vec::new());
-    for ((name, tensor), path) in tensors.iter().zip(paths) {
-        extracted.push(Extracted::new(name, tensor, &path));
-        let write = |file: &mut dyn std::io::Write| format.write(name, tensor, args.codes, file);
-        let file = Staged::new(path, !args.no_sync, write).map_err(|e| e.with_tensor(*name))?;
-        staged.push(file);
+
+    fn stage(&self, name: &str, tensor: &Tensor, path: PathBuf) -> Result<Staged, Error> {
+        let args = self.args;
+        let write = |file: &mut dyn Write| self.format.write(name, tensor, args.codes, file);
+        Staged::new(path, !args.no_sync, write).map_err(|e| e.with_tensor(name))
     }
-    staged.into_iter().try_for_each(|file| file.publish(args.no_clobber))?;
-    if args.json {
-        out.json(&Report { model: &args.model, tensors: extracted })?;
-    } else {
-        extracted.iter().try_for_each(|tensor| tensor.print(out))?;
-    }
-    Ok(Outcome::Done)
 }
 
 #[derive(Debug, Serialize)]
@@ -144,7 +163,7 @@ impl<'a> Extracted<'a> {
         }
     }
 
-    fn print(&self, out: &mut Output) -> std::io::Result<()> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
         let Self { name, dtype, shape, bytes, path } = self;
         let (path, bytes) = (path.display(), human(*bytes));
         out.line(format_args!("wrote     {path}: {name}, {dtype} {shape:?} ({bytes})"))

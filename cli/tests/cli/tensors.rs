@@ -288,8 +288,8 @@ fn bytes_that_are_no_elements_are_refused() {
     let header = |code: &str, shape: &str| {
         format!("{{'descr': '|{code}', 'fortran_order': False, 'shape': {shape}, }}")
     };
-    let cases: &[(&str, &str, &str, &[u8], &[&str], &str)] = &[
-        ("flags", "b1", "(2,)", &[0, 2], &[], "neither 0 nor 1"),
+    let cases = [
+        ("flags", "b1", "(2,)", &[0, 2][..], &[][..], "neither 0 nor 1"),
         ("codes", "u1", "(3,)", &[1, 2, 3], &[], "--codes"),
         ("codes", "u1", "(3,)", &[1, 16, 3], &["--codes"], "code 1 has more than the 4 bits"),
         ("codes", "i1", "(3,)", &[1, 2, 3], &["--codes"], "UINT4 elements are `u1`"),
@@ -297,7 +297,7 @@ fn bytes_that_are_no_elements_are_refused() {
     ];
     for (name, code, shape, elements, flags, reason) in cases {
         fs::write(folder.path("w.npy"), npy(&header(code, shape), elements)).unwrap();
-        let args = [&["replace", "m.onnx", name, "w.npy", "-o", "out.onnx"], *flags].concat();
+        let args = [&["replace", "m.onnx", name, "w.npy", "-o", "out.onnx"], flags].concat();
         folder.run(&args).failed(&["w.npy", reason]);
     }
     fs::write(folder.path("w.npy"), npy(&header("u1", "(3,)"), &[1, 15, 3])).unwrap();

@@ -124,6 +124,10 @@ mod operands;
 mod placement;
 pub mod proto;
 mod replace;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+#[cfg(feature = "safetensors")]
+mod safetensors_header;
 mod save;
 mod tensor;
 pub mod traversal;

@@ -24,7 +24,7 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let new = format.read(&file, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
-    let layout = if args.split { WeightFiles::PerTensor } else { WeightFiles::One };
+    let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
     let options = save::options(layout, &args.save);
     let saved = save::save(&container, &args.output, &options, &args.save)?;
     let written = Written::new(&container, &args.output, &saved, args.save.dry_run);

@@ -11,11 +11,16 @@ use serde::Serialize;
 
 use crate::args::SaveArgs;
 use crate::failure::Failure;
-use crate::output::{Output, complain, count, human, lossy};
+use crate::output::{Output, complain, count, human, lossy, tidy};
 use crate::progress;
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
+
+/// The layout of one weights file, of the kind that was asked for.
+pub fn packed(args: &SaveArgs) -> WeightFiles {
+    if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
+}
 
 /// The options of `args` for `layout`.
 pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
@@ -179,9 +184,4 @@ fn first(
         out.line(line)?;
     }
     if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
-}
-
-/// `path` without a `./` before it.
-fn tidy(path: &Path) -> PathBuf {
-    path.strip_prefix(".").unwrap_or(path).to_path_buf()
 }

@@ -1,56 +1,80 @@
-//! `pack`, `split` and `embed`: one job with three layouts.
+//! `pack`, `split`, `embed` and `import-safetensors`: one job with several layouts.
 //!
 //! Load, move tensors out where the layout wants that, save, and say what was done.
 
+mod import;
 mod report;
 mod verify;
+
+use std::path::Path;
 
 use onnx_container::{
     Container, ExternalizeOptions, Externalized, SaveOptions, Saved, WeightFiles,
 };
 
-use crate::args::WriteArgs;
+use crate::args::{WriteArgs, WriteOptions};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::write::import::Imported;
+pub use crate::write::import::import;
 use crate::write::report::{Read, Report};
 use crate::write::verify::Verified;
 use crate::{mapping, progress, save};
 
 /// `pack IN OUT`: one weights file.
 pub fn pack(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    Job::new("pack", args, WeightFiles::One).run(out)
+    Job::new("pack", &args.input, &args.output, &args.write, save::packed(&args.write.save))
+        .run(out)
 }
 
 /// `split IN OUT`: a weights file for each tensor.
 pub fn split(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    Job::new("split", args, WeightFiles::PerTensor).run(out)
+    Job::new("split", &args.input, &args.output, &args.write, WeightFiles::PerTensor).run(out)
 }
 
 /// `embed IN OUT`: no weights file.
 pub fn embed(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    Job::new("embed", args, WeightFiles::Embedded).run(out)
+    Job::new("embed", &args.input, &args.output, &args.write, WeightFiles::Embedded).run(out)
 }
 
-/// What one of the three was asked to do.
+/// What a command that writes was asked to do.
 struct Job<'a> {
     command: &'static str,
-    args: &'a WriteArgs,
+    input: &'a Path,
+    output: &'a Path,
+    args: &'a WriteOptions,
     /// Which tensors go out; `None` when all come in.
     moving: Option<ExternalizeOptions>,
     options: SaveOptions,
 }
 
 impl<'a> Job<'a> {
-    fn new(command: &'static str, args: &'a WriteArgs, layout: WeightFiles) -> Self {
+    fn new(
+        command: &'static str,
+        input: &'a Path,
+        output: &'a Path,
+        args: &'a WriteOptions,
+        layout: WeightFiles,
+    ) -> Self {
         let options = save::options(layout, &args.save);
         let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
         let moving = moving.all_tensors(args.all_tensors);
         let moving = (layout != WeightFiles::Embedded).then_some(moving);
-        Self { command, args, moving, options }
+        Self { command, input, output, args, moving, options }
     }
 
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
-        let mut container = Container::load(&self.args.input, mapping::choice(&self.args.map))?;
+        let container = Container::load(self.input, mapping::choice(&self.args.map))?;
+        self.write(container, None, out)
+    }
+
+    /// Writes `container`, which was read and perhaps filled.
+    fn write(
+        self,
+        mut container: Container,
+        filled: Option<Imported>,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
         save::warn(&container);
         let read = Read::of(&container, !self.args.map.no_mmap)?;
         // Held against the result later, so that moving tensors out is verified too.
@@ -59,9 +83,9 @@ impl<'a> Job<'a> {
             Some(options) => container.externalize(*options)?,
             None => Externalized::default(),
         };
-        let saved = save::save(&container, &self.args.output, &self.options, &self.args.save)?;
+        let saved = save::save(&container, self.output, &self.options, &self.args.save)?;
         let verified = original.map(|original| self.verify(&original, &saved));
-        let report = Report::new(&self, &container, read, moved, &saved, verified);
+        let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         if self.args.json {
             out.json(&report)?;
         } else {
@@ -73,7 +97,7 @@ impl<'a> Job<'a> {
     fn verify(&self, original: &Container, saved: &Saved) -> Verified {
         let bar = progress::bar("verifying", saved.bytes);
         let map = mapping::choice(&self.args.map);
-        let verified = verify::verify(original, saved, &self.args.output, map, &bar);
+        let verified = verify::verify(original, saved, self.output, map, &bar);
         bar.finish_and_clear();
         verified
     }

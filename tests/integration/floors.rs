@@ -16,6 +16,7 @@ const FLOORS: &[&str] = &[
     "tensor",
     "traversal",
     "external_data",
+    "safetensors_header",
     "operands",
     "initializer",
     "container",
@@ -25,6 +26,7 @@ const FLOORS: &[&str] = &[
     "replace",
     "load",
     "save",
+    "safetensors",
     "check",
 ];
 

@@ -21,6 +21,8 @@ mod large_messages;
 mod properties;
 mod real_models;
 mod replace;
+#[cfg(feature = "safetensors")]
+mod safetensors;
 mod save_and_load;
 mod save_targets;
 mod shape_operands;

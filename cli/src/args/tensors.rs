@@ -97,7 +97,7 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own
-    #[arg(long)]
+    #[arg(long, conflicts_with = "safetensors")]
     pub split: bool,
     #[command(flatten)]
     pub save: SaveArgs,

@@ -8,6 +8,7 @@ use onnx_container::{Container, Externalized, Result, Saved, traversal};
 use serde::Serialize;
 
 use super::Job;
+use super::import::Imported;
 use super::verify::Verified;
 use crate::output::{Output, count, human, lossy};
 use crate::save::{self, Written};
@@ -46,6 +47,9 @@ pub struct Report<'a> {
     #[serde(serialize_with = "lossy")]
     output: &'a Path,
     read: Read,
+    /// What came from other weights than the model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imported: Option<Imported>,
     moved: Moved,
     kept: Vec<Kept>,
     #[serde(flatten)]
@@ -78,16 +82,17 @@ impl<'a> Report<'a> {
         moved: Externalized,
         saved: &Saved,
         verified: Option<Verified>,
+        imported: Option<Imported>,
     ) -> Self {
-        let args = job.args;
         Self {
             command: job.command,
-            input: &args.input,
-            output: &args.output,
+            input: job.input,
+            output: job.output,
             moved: Moved::of(job, &read, &moved),
             read,
+            imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            written: Written::new(container, &args.output, saved, args.save.dry_run),
+            written: Written::new(container, job.output, saved, job.args.save.dry_run),
             verified,
         }
     }
@@ -112,6 +117,9 @@ impl<'a> Report<'a> {
         out.line(format_args!(
             "read      {input}: {tensors}, {external} external ({bytes}, {how})"
         ))?;
+        if let Some(imported) = &self.imported {
+            imported.print(out)?;
+        }
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
         let tense = if self.written.dry_run() { "moves" } else { "moved" };

@@ -6,11 +6,12 @@
 mod names;
 mod target;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, Error, LoadOptions, Tensor};
+use onnx_container::{Container, Error, LoadOptions, SaveOptions, Tensor};
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
@@ -19,6 +20,7 @@ use crate::extract::target::{Staged, Target};
 use crate::failure::{Failure, Outcome};
 use crate::needed::needed;
 use crate::output::{Output, human, lossy};
+use crate::tensor_file::{SUFFIXES, safetensors};
 use crate::{mapping, save};
 
 /// Writes the tensors and says what was written.
@@ -29,6 +31,7 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let job = Job { args, format, tensors: tensors(&container, args)?, own };
     match target {
         Target::Stdout => job.print(out),
+        Target::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
         Target::File(path) => job.write(vec![path], out),
         Target::Directory(folder) => {
             let mut names = FileNames::new(format.suffix());
@@ -62,13 +65,20 @@ fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
         return Err(Failure::Refused(format!(
-            "the suffix of `{path}` is none of .npy, .raw, .bin, .pb: say --format"
+            "the suffix of `{path}` is none of {SUFFIXES}: say --format"
         )));
     };
-    if args.codes && format != FileFormat::Npy {
-        return Err(Failure::Refused("--codes is for npy, the others need none".to_owned()));
-    }
-    Ok(format)
+    let is_file = matches!(target, Target::File(_));
+    let reason = if args.codes && format != FileFormat::Npy {
+        "--codes is for npy, the others need none"
+    } else if format == FileFormat::Safetensors && !is_file {
+        "a safetensors file holds all tensors: -o NAME.safetensors"
+    } else if format != FileFormat::Safetensors && is_file && args.names.len() > 1 {
+        "one file takes one tensor; -o DIR/ takes several, and -o NAME.safetensors does"
+    } else {
+        return Ok(format);
+    };
+    Err(Failure::Refused(reason.to_owned()))
 }
 
 /// The tensors asked for, or every reason why they are not to be had.
@@ -118,10 +128,32 @@ impl Job<'_> {
             staged.push(self.stage(name, tensor, path)?);
         }
         staged.into_iter().try_for_each(|file| file.publish(no_clobber))?;
+        self.report(extracted, BTreeMap::new(), out)
+    }
+
+    /// Writes all tensors to one safetensors file.
+    fn export(&self, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
+        if let Some(error) = target::refusal(path, &self.own, self.args.no_clobber) {
+            return Err(error.into());
+        }
+        let options = SaveOptions::new().sync(!self.args.no_sync);
+        let options = options.overwrite(!self.args.no_clobber);
+        let exported = safetensors::write(path, &self.tensors, options)?;
+        let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
+        self.report(tensors.collect(), exported.tied, out)
+    }
+
+    fn report(
+        &self,
+        tensors: Vec<Extracted<'_>>,
+        tied: BTreeMap<String, String>,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        let report = Report { model: &self.args.model, tensors, tied };
         if self.args.json {
-            out.json(&Report { model: &self.args.model, tensors: extracted })?;
+            out.json(&report)?;
         } else {
-            extracted.iter().try_for_each(|tensor| tensor.print(out))?;
+            report.print(out)?;
         }
         Ok(Outcome::Done)
     }
@@ -138,6 +170,17 @@ struct Report<'a> {
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     tensors: Vec<Extracted<'a>>,
+    /// Tensors without an entry of their own, and the entry that has their bytes.
+    tied: BTreeMap<String, String>,
+}
+
+impl Report<'_> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        self.tensors.iter().try_for_each(|tensor| tensor.print(out))?;
+        let tied = self.tied.iter();
+        tied.map(|(name, entry)| format!("tied      {name}: its bytes are those of {entry}"))
+            .try_for_each(|line| out.line(line))
+    }
 }
 
 /// A tensor that was written.

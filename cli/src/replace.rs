@@ -10,6 +10,7 @@ use crate::args::{FileFormat, ReplaceArgs, TiedArg};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, human, lossy};
 use crate::save::Written;
+use crate::tensor_file::SUFFIXES;
 use crate::{mapping, save};
 
 /// Replaces, writes and says what was done.
@@ -19,9 +20,8 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, map)?;
     save::warn(&container);
     let old = container.tensor(&args.name)?;
-    let file = map.buffer(&args.file)?;
     let in_file = |error: Error| error.with_tensor(&args.name).with_path(&args.file);
-    let new = format.read(&file, &old, args.codes).map_err(in_file)?;
+    let new = format.read(&args.file, map, &args.name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
     let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
@@ -42,9 +42,7 @@ fn format(args: &ReplaceArgs) -> Result<FileFormat, Failure> {
     let format = args.format.or_else(|| FileFormat::of(&args.file));
     format.ok_or_else(|| {
         let path = args.file.display();
-        Failure::Refused(format!(
-            "the suffix of `{path}` is none of .npy, .raw, .bin, .pb: say --format"
-        ))
+        Failure::Refused(format!("the suffix of `{path}` is none of {SUFFIXES}: say --format"))
     })
 }
 

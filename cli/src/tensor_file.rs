@@ -4,22 +4,30 @@
 //! from where the elements lie, or used where the file is mapped, is not copied.
 
 mod npy;
+pub mod safetensors;
 
 use std::io::Write;
 use std::path::Path;
 
 use onnx_container::proto::{Message, TensorProto};
-use onnx_container::{Buffer, Error, ErrorKind, Result, Tensor};
+use onnx_container::{Error, ErrorKind, MmapChoice, Result, Tensor};
 
 use crate::args::FileFormat;
+
+/// The suffixes that say a format.
+pub const SUFFIXES: &str = ".npy, .raw, .bin, .pb, .safetensors";
 
 impl FileFormat {
     /// The format that the suffix of `path` says.
     pub fn of(path: &Path) -> Option<Self> {
+        if path.to_str().is_some_and(|path| path.ends_with(".safetensors.index.json")) {
+            return Some(Self::Safetensors);
+        }
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "npy" => Some(Self::Npy),
             "raw" | "bin" => Some(Self::Raw),
             "pb" => Some(Self::Pb),
+            "safetensors" => Some(Self::Safetensors),
             _ => None,
         }
     }
@@ -30,6 +38,7 @@ impl FileFormat {
             Self::Npy => ".npy",
             Self::Raw => ".raw",
             Self::Pb => ".pb",
+            Self::Safetensors => ".safetensors",
         }
     }
 
@@ -45,19 +54,31 @@ impl FileFormat {
             Self::Npy => npy::write(tensor, codes, out),
             Self::Raw => out.write_all(bytes_of(tensor)?).map_err(failed),
             Self::Pb => tensor.to_proto(name).encode(&mut { out }),
+            Self::Safetensors => {
+                let reason = "a safetensors file is written as a whole: -o NAME.safetensors";
+                Err(Error::new(ErrorKind::Unsupported, reason))
+            }
         }
     }
 
-    /// Reads a tensor from the bytes of a file, to stand for `like`: of the same type, and where the
-    /// format does not say a shape, of the same shape.
-    pub fn read(self, bytes: &Buffer, like: &Tensor, codes: bool) -> Result<Tensor> {
+    /// Reads a tensor from the file at `path`, to stand for the tensor `like` called `name`: of its
+    /// type, and where the format does not say a shape, of its shape.
+    pub fn read(
+        self,
+        path: &Path,
+        map: MmapChoice,
+        name: &str,
+        like: &Tensor,
+        codes: bool,
+    ) -> Result<Tensor> {
         match self {
-            Self::Npy => npy::read(bytes, like.dtype(), codes),
+            Self::Npy => npy::read(&map.buffer(path)?, like.dtype(), codes),
             Self::Raw => {
                 bytes_of(like)?;
-                Tensor::new(like.dtype(), like.dims(), bytes.clone())
+                Tensor::new(like.dtype(), like.dims(), map.buffer(path)?)
             }
-            Self::Pb => Tensor::try_from(&TensorProto::decode(bytes)?),
+            Self::Pb => Tensor::try_from(&TensorProto::decode(&map.buffer(path)?)?),
+            Self::Safetensors => safetensors::read(path, map, name, like),
         }
     }
 }

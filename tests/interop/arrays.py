@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
+import safetensors
+import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 
 TYPES = [number for number in TensorProto.DataType.values() if number != TensorProto.UNDEFINED]
@@ -96,7 +98,7 @@ def a_tensor(data_type: int, shape: tuple, stored: str) -> None:
         model_of([proto], folder / "m.onnx", stored == "external")
         model_of([blank], folder / "blank.onnx", stored == "external")
         codes = [] if is_numpys(data_type) else ["--codes"]
-        for suffix, options in ((".npy", codes), (".raw", []), (".pb", [])):
+        for suffix, options in ((".npy", codes), (".raw", []), (".pb", []), (".safetensors", [])):
             file = folder / f"w{suffix}"
             common.must_run("extract", folder / "m.onnx", "w", "-o", file, "--no-sync", *options)
             official(file, array, data_type, raw)
@@ -119,6 +121,13 @@ def official(file: pathlib.Path, array: np.ndarray, data_type: int, raw: bytes) 
     elif file.suffix == ".pb":
         tensor = onnx.load_tensor(str(file))
         assert tensor.raw_data == raw and tensor.data_type == data_type and tensor.name == "w"
+    elif file.suffix == ".safetensors":
+        [(name, entry)] = safetensors.deserialize(file.read_bytes())
+        assert (name, bytes(entry["data"])) == ("w", raw)
+        assert entry["dtype"] == "U8" or tuple(entry["shape"]) == array.shape
+        if is_numpys(data_type) and array.dtype.kind != "c":
+            read = safetensors.numpy.load_file(file)["w"]
+            assert (read.dtype, read.shape, read.tobytes()) == (array.dtype, array.shape, raw)
     else:
         expected = array if is_numpys(data_type) else codes_of(array, data_type)
         for mode in (None, "r"):

@@ -16,6 +16,8 @@ pub enum FileFormat {
     Raw,
     /// A TensorProto, as the test data of ONNX (.pb)
     Pb,
+    /// Hugging Face's, any number of tensors (.safetensors)
+    Safetensors,
 }
 
 /// What to do with a tensor that shares its bytes with others.
@@ -49,7 +51,8 @@ pub struct ExtractArgs {
     /// The tensors
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// The file to write, which is replaced; DIR/ for one file each; - for standard output
+    /// The file to write, which is replaced; DIR/ for one file each (not safetensors, which holds
+    /// several); - for standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The format [default: by the suffix of OUT; npy for DIR/ and -]
@@ -82,7 +85,8 @@ pub struct ReplaceArgs {
     pub model: PathBuf,
     /// The tensor
     pub name: String,
-    /// The file with the new elements, of the tensor's type and shape
+    /// The file with the new elements, of the tensor's type and shape; of a safetensors file the
+    /// entry NAME, or the only one
     pub file: PathBuf,
     /// The model to write, which may be MODEL itself; a model that is there is replaced
     #[arg(short, long, value_name = "OUT")]

@@ -33,9 +33,6 @@ impl Target {
         if slash || path.is_dir() {
             return Ok(Self::Directory(path.clone()));
         }
-        if several {
-            return refused("one file takes one tensor; -o DIR/ takes several");
-        }
         Ok(Self::File(path.clone()))
     }
 }

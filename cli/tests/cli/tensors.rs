@@ -118,6 +118,9 @@ fn an_extract_that_is_refused_writes_nothing() {
         (&["w", "typed", "-o", "-"], &["standard output takes one tensor"]),
         (&["w", "-o", "-", "--json"], &["not both"]),
         (&["w", "-o", "w.raw", "--codes"], &["--codes is for npy"]),
+        (&["w", "-o", "-", "--format", "safetensors"], &["-o NAME.safetensors"]),
+        (&["w", "-o", "d/", "--format", "safetensors"], &["-o NAME.safetensors"]),
+        (&["w", "-o", "w.npy", "--format", "safetensors"], &["w.npy", ".safetensors"]),
         (
             &["wieghts", "smal", "-o", "d/"],
             &["2 problems", "`wieghts`: no tensor is called so", "is it `small`?"],
@@ -180,7 +183,7 @@ fn what_is_inline_stays_inline_and_what_is_external_stays_out() {
 #[test]
 fn every_format_goes_in_as_it_came_out() {
     let folder = folder();
-    for file in ["w.npy", "w.raw", "w.bin", "w.pb"] {
+    for file in ["w.npy", "w.raw", "w.bin", "w.pb", "w.safetensors"] {
         folder.run(&["extract", "p.onnx", "w", "-o", file]).done();
         let args = ["replace", "m.onnx", "z.then_branch/inner", file, "-o", "out.onnx"];
         folder.run(&args).failed(&["tensor `z.then_branch/inner`", file, "600"]);
@@ -350,4 +353,43 @@ fn names_that_mean_several_are_listed() {
     folder.run(&["extract", "m.onnx", "w[1]", "-o", "w.npy"]).done();
     folder.run(&["replace", "m.onnx", "w", "w.npy", "-o", "out.onnx"]).failed(&texts);
     folder.run(&["replace", "m.onnx", "w[1]", "w.npy", "-o", "out.onnx"]).done();
+}
+
+#[test]
+fn a_safetensors_file_takes_several() {
+    let folder = folder();
+    let names = ["small", "z.then_branch/inner", "local::f/k", "w"];
+    let args = [&["extract", "m.onnx"][..], &names, &["-o", "w.safetensors"]].concat();
+    folder.run(&args).done().says(&["w.safetensors: local::f/k, FLOAT [400] (1.6 kB)"]);
+    folder.run(&[&args[..], &["--no-clobber"]].concat()).failed(&["exists already"]);
+    let before = tensors(&folder.path("p.onnx"));
+    for name in names {
+        for (out, flag) in
+            [("a.onnx", "--no-sync"), ("a.onnx", "--no-mmap"), ("st.onnx", "--safetensors")]
+        {
+            let args = ["replace", "p.onnx", name, "w.safetensors", "-o", out, flag];
+            folder.run(&args).done().says(&[name]);
+            assert_eq!(tensors(&folder.path(out)), before, "{args:?}");
+        }
+    }
+    let args = ["replace", "p.onnx", "typed", "w.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["`typed`", "w.safetensors", "no entry is called so", "small"]);
+    // The only entry needs no name, and has to fit all the same.
+    folder.run(&["extract", "m.onnx", "small", "-o", "one.safetensors"]).done();
+    let args = ["replace", "p.onnx", "typed", "one.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["dims are [300]", "[4]"]);
+    fs::write(folder.path("bad.safetensors"), [0xff; 9]).unwrap();
+    let args = ["replace", "p.onnx", "w", "bad.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["bad.safetensors"]);
+}
+
+#[test]
+fn tied_tensors_have_one_entry_and_come_back_by_either_name() {
+    let folder = tied();
+    let run = folder.run(&["extract", "t.onnx", "a", "b", "-o", "ab.safetensors"]).done();
+    run.says(&["tied      b: its bytes are those of a"]);
+    for name in ["a", "b"] {
+        let args = ["replace", "t.onnx", name, "ab.safetensors", "-o", "out.onnx"];
+        folder.run(&[&args[..], &["--tied", "this"]].concat()).done();
+    }
 }

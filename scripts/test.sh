@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# All tests and checks, from a bare machine: a stable Rust toolchain, gcc, Python 3.11 with pip.
+# All tests and checks, from a bare machine: a stable Rust toolchain, gcc and g++, Python 3.11 with pip.
 #
-# Makes its own Python environment in .venv and fetches real models into .models; a second run finds
-# both. What is not installed here (a nightly toolchain, cargo-deny, ...) is skipped aloud. The last
-# line is the tally of the sections; the exit code is 0 only if none failed.
+# Makes its own Python environment in .venv, fetches real models into .models and a libtorch into
+# ~/.cache; a second run finds all three. What is not installed here (a nightly toolchain, cargo-deny,
+# ...) is skipped aloud. The last line is the tally of the sections; the exit code is 0 only if none failed.
 #
 #   scripts/test.sh                 everything
 #   scripts/test.sh clippy interop  the sections whose names contain one of these words
@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features")
+FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features" "--features tch")
 FUZZ_SECONDS=20
 SKIP=77 # what a section returns to say that it did not run
 
@@ -94,13 +94,40 @@ make_venv() {
 
 fetch_models() { "$(python)" scripts/models.py || offline 'the models cannot be fetched'; }
 
+fetch_libtorch() {
+    if ! command -v c++ >/dev/null; then
+        offline 'no C++ compiler: the feature tch is not tested'
+        return
+    fi
+    scripts/setup-libtorch.sh || offline 'libtorch cannot be fetched: the feature tch is not tested'
+}
+
+# with_libtorch COMMAND...: run it where there is a libtorch, and say so where there is none.
+with_libtorch() {
+    local environment
+    if environment=$(scripts/setup-libtorch.sh --installed); then
+        eval "$environment"
+        TCH_TESTS=require "$@"
+    else
+        skip "no libtorch for: $*"
+    fi
+}
+
 # for_each_feature_set COMMAND...: run it with each set's flags at the end.
 for_each_feature_set() {
-    local features
+    local features status
     for features in "${FEATURE_SETS[@]}"; do
         printf -- '--- %s %s\n' "$*" "$features"
+        set +e
         # shellcheck disable=SC2086 # a set is several words, or none
-        "$@" $features
+        case $features in
+            *tch*) (set -e && with_libtorch "$@" $features) ;;
+            *) (set -e && "$@" $features) ;;
+        esac
+        status=$?
+        set -e
+        # One set that did not run, and said so, does not make the section one that did not.
+        [[ $status -eq 0 || $status -eq $SKIP ]] || return "$status"
     done
 }
 
@@ -134,6 +161,9 @@ check_msrv() {
 
 build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace "$@"; }
 
+# As docs.rs does by the package's metadata: with every feature, and without a libtorch.
+build_docs_rs() { build_docs --features tch,tch/doc-only; }
+
 run_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
@@ -143,6 +173,15 @@ run_interop() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/examples/reencode \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
+}
+
+# What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
+run_torch_interop() {
+    [[ -x $VENV/bin/python ]] || skip 'no Python environment'
+    cargo build --features tch --example torch_export
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=unused \
+        ONNX_CONTAINER_TORCH_EXPORT=$BUILD/debug/examples/torch_export \
+        cargo test --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
 check_dependencies() {
@@ -206,15 +245,18 @@ summary() {
 only=("$@")
 section 'feature sets' check_feature_sets
 section 'format' cargo fmt --all --check
+section 'libtorch' fetch_libtorch
 section 'clippy' for_each_feature_set lint
 section 'Python environment' make_venv
 section 'models' fetch_models
 section 'tests' for_each_feature_set run_tests
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' for_each_feature_set build_docs
+section 'docs.rs' build_docs_rs
 section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
 section 'interop' run_interop
+section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized
 summary

@@ -5,9 +5,11 @@
 //! file it says so. [`BufferMut`] is aligned memory that is filled first and shared after.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
@@ -38,8 +40,36 @@ struct Root(Arc<Owner>);
 
 struct Owner {
     memory: Memory,
-    /// The path of the file whose bytes from 0 on the memory holds.
-    file: Option<PathBuf>,
+    /// The file whose bytes from 0 on the memory holds.
+    file: Option<MappedFile>,
+}
+
+struct MappedFile {
+    path: PathBuf,
+    #[cfg_attr(not(feature = "tch"), allow(dead_code))] // read where a range is mapped again
+    identity: FileIdentity,
+}
+
+/// What tells a file from another that was put in its place, or from itself with other bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    len: u64,
+    modified: Option<SystemTime>,
+    #[cfg(unix)]
+    inode: (u64, u64),
+}
+
+impl FileIdentity {
+    pub(crate) fn new(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            len: metadata.len(),
+            modified: metadata.modified().ok(),
+            #[cfg(unix)]
+            inode: (metadata.dev(), metadata.ino()),
+        }
+    }
 }
 
 enum Memory {
@@ -90,11 +120,11 @@ impl Buffer {
 
     /// The whole mapped file at `path`. A map outlives its descriptor, so none is kept: a model
     /// can have more weights files than a process may have open.
-    pub(crate) fn from_map(map: Mmap, path: PathBuf) -> Self {
-        Self::from_memory(Memory::Map(map), Some(path))
+    pub(crate) fn from_map(map: Mmap, path: PathBuf, identity: FileIdentity) -> Self {
+        Self::from_memory(Memory::Map(map), Some(MappedFile { path, identity }))
     }
 
-    fn from_memory(memory: Memory, file: Option<PathBuf>) -> Self {
+    fn from_memory(memory: Memory, file: Option<MappedFile>) -> Self {
         let owner = Owner { memory, file };
         let end = owner.bytes().len();
         Self { root: Arc::new(Root(Arc::new(owner))), start: 0, end }
@@ -140,9 +170,15 @@ impl Buffer {
 
     /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
-        let path = self.root.0.file.as_deref()?;
+        let path = &self.root.0.file.as_ref()?.path;
         let range = u64::try_from(self.start).ok()?..u64::try_from(self.end).ok()?;
         Some(FileRange { path, range })
+    }
+
+    /// The mapped file that the bytes lie in, as it was when it was mapped.
+    #[cfg(feature = "tch")]
+    pub(crate) fn file_identity(&self) -> Option<&FileIdentity> {
+        self.root.0.file.as_ref().map(|file| &file.identity)
     }
 }
 

@@ -14,7 +14,6 @@ use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::find::Names;
 use crate::initializer::Initializer;
 use crate::proto::TensorProto;
-use crate::tensor::Tensor;
 use crate::traversal::{self, Place, Site};
 
 /// How [`Container::fill`] matches the names of weights with those of tensors.
@@ -326,9 +325,7 @@ impl Slot {
         if dtype == DataType::Uint8 && may_be_bytes(self.dtype) {
             let wanted = self.dtype.byte_len(&self.dims)?;
             if initializer.byte_len() == wanted {
-                let tensor =
-                    Tensor::new(self.dtype, self.dims.as_slice(), initializer.to_buffer()?)?;
-                return Ok(tensor.into());
+                return initializer.retyped(self.dtype, &self.dims);
             }
         }
         if dtype != self.dtype {

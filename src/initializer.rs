@@ -1,8 +1,11 @@
-//! What can stand for a large initializer: an array, a message, a tensor.
+//! What can stand for a large initializer: an array, a message, a tensor, a PyTorch tensor.
 //!
 //! A container holds weights as their producer has them, and a save asks all of them the same few
 //! things: type, dimensions, length, and bytes by range. [`Initializer`] is that question. Nothing
 //! is converted before it has to be: an array in row-major order is read from its own memory.
+
+#[cfg(feature = "tch")]
+pub mod torch;
 
 use ndarray::{ArrayBase, Data, Dimension};
 
@@ -37,6 +40,16 @@ pub enum Initializer {
     Proto(ProtoInitializer),
     /// Bytes or strings with a type and dimensions.
     Tensor(Tensor),
+    /// A PyTorch tensor, kept with its memory.
+    #[cfg(feature = "tch")]
+    Torch(torch::TorchInitializer),
+}
+
+/// Where the elements come from.
+enum Source<'a> {
+    Tensor(&'a Tensor),
+    #[cfg(feature = "tch")]
+    Torch(&'a torch::TorchInitializer),
 }
 
 /// An `ndarray` array as an initializer; see [`Initializer::from`].
@@ -62,17 +75,29 @@ impl ProtoInitializer {
 impl Initializer {
     /// The element type.
     pub fn dtype(&self) -> DataType {
-        self.as_tensor().dtype()
+        match self.source() {
+            Source::Tensor(tensor) => tensor.dtype(),
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => tensor.dtype(),
+        }
     }
 
     /// The dimensions, none of them negative; empty for a scalar.
     pub fn dims(&self) -> &[i64] {
-        self.as_tensor().dims()
+        match self.source() {
+            Source::Tensor(tensor) => tensor.dims(),
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => tensor.dims(),
+        }
     }
 
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> u64 {
-        self.as_tensor().byte_len() as u64
+        match self.source() {
+            Source::Tensor(tensor) => tensor.byte_len() as u64,
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => tensor.byte_len() as u64,
+        }
     }
 
     /// Fills `out` with the packed little-endian bytes from `offset` (bytes) on.
@@ -81,28 +106,34 @@ impl Initializer {
     /// [`ErrorKind::OutOfBounds`] when there are not that many bytes, [`ErrorKind::DataType`] for
     /// strings.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let Some(bytes) = self.as_tensor().as_bytes() else {
-            return Err(Error::new(ErrorKind::DataType, "STRING elements have no bytes to read"));
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let done = match self.source() {
+            Source::Tensor(tensor) => {
+                let bytes = tensor.as_bytes().ok_or_else(strings_have_no_bytes)?;
+                read_slice(bytes, start, out)
+            }
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => tensor.read_at(start, out)?,
         };
-        let start = usize::try_from(offset).ok();
-        let part = start.and_then(|start| bytes.get(start..start.checked_add(out.len())?));
-        let Some(part) = part else {
-            let (wanted, len) = (out.len(), bytes.len());
-            let reason =
-                format!("{wanted} bytes are not within the {len} bytes of the initializer");
-            return Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset));
-        };
-        out.copy_from_slice(part);
-        Ok(())
+        if done {
+            return Ok(());
+        }
+        let (wanted, len) = (out.len(), self.byte_len());
+        let reason = format!("{wanted} bytes are not within the {len} bytes of the initializer");
+        Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset))
     }
 
-    /// The packed little-endian bytes, where they lie in memory (or in a mapped file) as such;
-    /// otherwise [`read_at`](Self::read_at) reads them in parts.
+    /// The packed little-endian bytes, where they lie in memory (or in a mapped file) as such and
+    /// stay as they are; otherwise [`read_at`](Self::read_at) reads them in parts.
     pub fn as_buffer(&self) -> Option<Buffer> {
-        self.as_tensor().buffer().cloned()
+        match self.source() {
+            Source::Tensor(tensor) => tensor.buffer().cloned(),
+            #[cfg(feature = "tch")]
+            Source::Torch(_) => None,
+        }
     }
 
-    /// As [`as_buffer`](Self::as_buffer), with a copy where the bytes do not lie in one piece.
+    /// As [`as_buffer`](Self::as_buffer), with a copy where that has nothing to lend.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for strings, and what a source gives that fails to be read.
@@ -123,16 +154,54 @@ impl Initializer {
     /// # Errors
     /// None for arrays, messages and tensors; other sources may fail to be read.
     pub fn to_tensor(&self) -> Result<Tensor> {
-        Ok(self.as_tensor().clone())
+        match self.source() {
+            Source::Tensor(tensor) => Ok(tensor.clone()),
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => Tensor::new(tensor.dtype(), tensor.dims(), self.to_buffer()?),
+        }
     }
 
-    fn as_tensor(&self) -> &Tensor {
+    /// The same bytes as another type, which they have to be as many as.
+    pub(crate) fn retyped(&self, dtype: DataType, dims: &[i64]) -> Result<Self> {
+        match self.source() {
+            Source::Tensor(_) => Ok(Tensor::new(dtype, dims, self.to_buffer()?)?.into()),
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => Ok(Self::Torch(tensor.retyped(dtype, dims.to_vec())?)),
+        }
+    }
+
+    /// Where the bytes lie, when they lie in one piece of memory: initializers whose ranges overlap
+    /// share these bytes.
+    pub(crate) fn address(&self) -> Option<u64> {
+        match self.source() {
+            Source::Tensor(tensor) => {
+                let bytes = tensor.as_bytes().filter(|bytes| !bytes.is_empty())?;
+                u64::try_from(bytes.as_ptr().addr()).ok()
+            }
+            #[cfg(feature = "tch")]
+            Source::Torch(tensor) => tensor.address(),
+        }
+    }
+
+    fn source(&self) -> Source<'_> {
         match self {
             Self::Array(ArrayInitializer { tensor })
             | Self::Proto(ProtoInitializer { tensor, .. })
-            | Self::Tensor(tensor) => tensor,
+            | Self::Tensor(tensor) => Source::Tensor(tensor),
+            #[cfg(feature = "tch")]
+            Self::Torch(tensor) => Source::Torch(tensor),
         }
     }
+}
+
+fn strings_have_no_bytes() -> Error {
+    Error::new(ErrorKind::DataType, "STRING elements have no bytes to read")
+}
+
+/// Copies the bytes from `start` on; `false` when there are not that many.
+fn read_slice(bytes: &[u8], start: usize, out: &mut [u8]) -> bool {
+    let part = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
+    part.map(|part| out.copy_from_slice(part)).is_some()
 }
 
 impl From<Tensor> for Initializer {

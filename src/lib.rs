@@ -47,7 +47,7 @@
 //! |---|---|
 //! | [`Container`] | a model and the large initializers behind its handles: [`insert`](Container::insert), [`check`](Container::check), [`externalize`](Container::externalize), [`embed`](Container::embed), [`save`](Container::save), [`load`](Container::load) |
 //! | [`Handle`] | the name of a large initializer, `#encoder.w`, which stands in the tensor's `location` |
-//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor |
+//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor, a PyTorch tensor |
 //! | [`Tensor`] | an element type, dimensions and the elements, with typed views |
 //! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
 //! | [`Buffer`], [`BufferMut`] | shared bytes that keep their owner alive; aligned memory to fill first |
@@ -82,7 +82,12 @@
 //!
 //! # Features
 //!
-//! None yet. PyTorch tensors, safetensors and an interpreter are planned as features of their own.
+//! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
+//!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to
+//!   fill a model that Python exported. Everything it adds is `Initializer::Torch`, the module `torch`,
+//!   and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
+//!
+//! Safetensors and an interpreter are planned as features of their own.
 //!
 //! # Platforms
 //!
@@ -99,7 +104,8 @@
 //!
 //! # Lints
 //!
-//! Unsafe code is denied, and allowed in one file, which maps. Unwrapping, panicking, indexing and
+//! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those that
+//! call libtorch. Unwrapping, panicking, indexing and
 //! casts that cut are denied outside tests, because every offset and length comes from a file. Every
 //! public item is documented.
 //!
@@ -140,6 +146,8 @@ pub use dtype::{DataType, Element, element_count};
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use fill::{FillOptions, Filled};
+#[cfg(feature = "tch")]
+pub use initializer::torch;
 pub use initializer::{ArrayInitializer, Initializer, ProtoInitializer};
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;
@@ -148,6 +156,11 @@ pub use placement::Alignment;
 pub use replace::{Replaced, Tied};
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles};
 pub use tensor::Tensor;
+
+/// Runs the examples of the page on PyTorch.
+#[cfg(all(doctest, feature = "tch"))]
+#[doc = include_str!("../docs/pytorch.md")]
+struct PyTorchPage;
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-use crate::buffer::{Buffer, BufferMut};
+use crate::buffer::{Buffer, BufferMut, FileIdentity};
 use crate::error::{Error, ErrorKind, Result};
 use crate::placement::Alignment;
 
@@ -85,7 +85,8 @@ impl MmapChoice {
 
     /// All bytes of the open, regular `file`; `path` is for messages.
     pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
-        let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
+        let len = metadata.len();
         if len == 0 {
             return Ok(Buffer::default());
         }
@@ -93,10 +94,48 @@ impl MmapChoice {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
             // written while a buffer of them lives; the map is read-only.
             if let Ok(map) = unsafe { Mmap::map(file) } {
-                return Ok(Buffer::from_map(map, path.to_path_buf()));
+                let identity = FileIdentity::new(&metadata);
+                return Ok(Buffer::from_map(map, path.to_path_buf(), identity));
             }
         }
         read(file, len).map_err(|e| Error::io(path, e))
+    }
+}
+
+/// A part of a file, mapped apart from the container and for writing: pages that are written to are
+/// copied first, so the file never changes.
+#[cfg(feature = "tch")]
+#[derive(Debug)]
+pub(crate) struct PrivateMap(memmap2::MmapRaw);
+
+#[cfg(feature = "tch")]
+impl PrivateMap {
+    /// Maps again what `bytes`, part of a mapped file, shows.
+    ///
+    /// # Safety
+    /// As [`MmapChoice::auto`], for as long as the map lives.
+    pub(crate) unsafe fn new(bytes: &Buffer) -> Result<Self> {
+        let place = bytes.file_range().zip(bytes.file_identity());
+        let (place, identity) = place.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
+        })?;
+        let io = |error| Error::io(place.path, error);
+        let file = File::open(place.path).map_err(io)?;
+        if FileIdentity::new(&file.metadata().map_err(io)?) != *identity {
+            let reason = "the file changed, or another one took its place, since it was mapped";
+            return Err(Error::new(ErrorKind::Io, reason).with_path(place.path));
+        }
+        let mut options = memmap2::MmapOptions::new();
+        // Without a reservation a file that is longer than the memory can be mapped.
+        options.offset(place.range.start).len(bytes.len()).no_reserve_swap();
+        // SAFETY: the caller promises that the file is neither truncated nor written.
+        let map = unsafe { options.map_copy(&file) }.map_err(io)?;
+        Ok(Self(map.into()))
+    }
+
+    /// The first of the bytes, to be read and written by whoever owns the map.
+    pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
+        self.0.as_mut_ptr().cast()
     }
 }
 

@@ -204,7 +204,7 @@ impl Container {
     fn in_the_form_of(&self, handle: &Handle, with: &Initializer) -> Result<Initializer> {
         match self.initializers.get(handle) {
             Some(old) if (old.dtype(), old.dims()) != (with.dtype(), with.dims()) => {
-                Ok(Tensor::new(old.dtype(), old.dims(), with.to_buffer()?)?.into())
+                with.retyped(old.dtype(), old.dims())
             }
             _ => Ok(with.clone()),
         }
@@ -282,13 +282,13 @@ struct Sharer {
 }
 
 /// Where the bytes lie in memory, when they lie there in one piece.
-fn addresses(initializer: &Initializer) -> Option<Range<usize>> {
-    let bytes = initializer.as_buffer().filter(|bytes| !bytes.is_empty())?;
-    let start = bytes.as_ptr().addr();
-    Some(start..start.saturating_add(bytes.len()))
+fn addresses(initializer: &Initializer) -> Option<Range<u64>> {
+    let start = initializer.address()?;
+    let range = start..start.saturating_add(initializer.byte_len());
+    Some(range).filter(|range| !range.is_empty())
 }
 
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 

@@ -67,7 +67,7 @@ struct Used<'c> {
     handle: &'c Handle,
     initializer: &'c Initializer,
     len: u64,
-    /// The address of its bytes, when they lie in one piece of shared memory.
+    /// The address of its bytes, when they lie in one piece of memory.
     address: Option<u64>,
 }
 
@@ -168,9 +168,8 @@ fn used(container: &Container) -> Result<Vec<Used<'_>>> {
 
 impl<'c> Used<'c> {
     fn new(handle: &'c Handle, initializer: &'c Initializer) -> Self {
-        let address = initializer.as_buffer().filter(|bytes| !bytes.is_empty());
-        let address = address.and_then(|bytes| u64::try_from(bytes.as_ptr().addr()).ok());
-        Self { handle, initializer, len: initializer.byte_len(), address }
+        let (len, address) = (initializer.byte_len(), initializer.address());
+        Self { handle, initializer, len, address }
     }
 }
 

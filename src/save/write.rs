@@ -188,9 +188,14 @@ impl Writer<'_, '_> {
 
     /// Copies an initializer whose bytes do not lie in one piece, a chunk at a time.
     fn read(&mut self, initializer: &Initializer, skip: u64, from: u64, to: u64) -> Result<()> {
+        let room = usize::try_from(to - from).map_or(GATHER, |len| len.min(GATHER));
+        let mut chunk = vec![0; room];
+        if to - from < DIRECT {
+            initializer.read_at(skip, &mut chunk)?;
+            return self.gather(&chunk, from);
+        }
         self.flush()?;
         let (mut skip, mut at) = (skip, from);
-        let mut chunk = vec![0; GATHER];
         while at < to {
             let len = usize::try_from(to - at).map_or(GATHER, |left| left.min(GATHER));
             let chunk = chunk.get_mut(..len).unwrap_or_default();

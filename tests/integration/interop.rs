@@ -16,7 +16,7 @@ fn setting(name: &str) -> String {
 }
 
 /// Runs one driver; what it prints belongs to this test's output.
-fn run_driver(name: &str) {
+pub fn run_driver(name: &str) {
     run_driver_with(name, &[]);
 }
 

@@ -28,6 +28,10 @@ mod save_targets;
 mod shape_operands;
 mod support;
 mod tensors;
+#[cfg(feature = "tch")]
+mod torch;
 mod traversal;
 mod wire_cases;
 mod wire_properties;
+#[cfg(not(feature = "tch"))]
+mod without_torch;

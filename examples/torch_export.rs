@@ -1,0 +1,146 @@
+//! PyTorch weights in ONNX files: one tensor, and a module whose structure Python exported.
+//!
+//! The first model adds a tensor to its input. The second, `tests/data/torch/structure.onnx`, came out of
+//! `torch.onnx.export` without its weights; they are the variables of a module here. Both are saved,
+//! loaded again and compared.
+//!
+//! ```sh
+//! eval "$(scripts/setup-libtorch.sh)"
+//! cargo run --features tch --example torch_export
+//! ```
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use onnx_container::proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+};
+use onnx_container::{
+    Container, FillOptions, Initializer, LoadOptions, MmapChoice, WeightFiles, torch,
+};
+use tch::nn::{self, Module, ModuleT};
+use tch::{Device, Kind, Tensor};
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// `y = x + weight`, where `weight` lies elsewhere.
+fn add() -> ModelProto {
+    let mut graph = GraphProto::new("demo_torch");
+    graph.input.push(ValueInfoProto::tensor("x", TensorProto::FLOAT, [4, 8]));
+    graph.output.push(ValueInfoProto::tensor("y", TensorProto::FLOAT, [4, 8]));
+    graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
+    graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import.push(OperatorSetIdProto::new("", 18));
+    model
+}
+
+fn one_tensor(folder: &Path) -> Result<()> {
+    let weight = Tensor::ones([4, 8], (Kind::Float, Device::Cpu));
+    let mut container = Container::new(add());
+    container.insert("#weight", &weight)?;
+
+    let path = folder.join("demo_torch.onnx");
+    let saved = container.save(&path, true)?;
+    for file in &saved.files {
+        println!("{}: {} bytes", file.name, file.bytes);
+    }
+
+    let loaded = Container::load(&path, MmapChoice::never())?;
+    same("#weight", &loaded, &weight)
+}
+
+/// The module of `scripts/make_torch_models.py`. Its output layer is the embedding.
+struct Tagger {
+    embed: nn::Embedding,
+    mix: nn::Linear,
+    fc1: nn::Linear,
+    bn: nn::BatchNorm,
+    fc2: nn::Linear,
+    norm: nn::LayerNorm,
+}
+
+impl Tagger {
+    fn new(root: &nn::Path<'_>) -> Self {
+        let no_bias = nn::LinearConfig { bias: false, ..Default::default() };
+        Self {
+            embed: nn::embedding(root / "embed", 24, 80, Default::default()),
+            mix: nn::linear(root / "mix", 80, 80, no_bias),
+            fc1: nn::linear(root / "fc1", 80, 16, Default::default()),
+            bn: nn::batch_norm1d(root / "bn", 16, Default::default()),
+            fc2: nn::linear(root / "fc2", 16, 80, Default::default()),
+            norm: nn::layer_norm(root / "norm", vec![80], Default::default()),
+        }
+    }
+
+    fn scores(&self, words: &Tensor) -> Tensor {
+        let mixed = self.mix.forward(&self.embed.forward(words));
+        let hidden = self.bn.forward_t(&self.fc1.forward(&mixed).relu(), false);
+        self.norm.forward(&self.fc2.forward(&hidden)).matmul(&self.embed.ws.tr())
+    }
+}
+
+/// The module's variables under the names that the exporter gave them.
+fn weights(store: &nn::VarStore, tagger: &Tagger) -> Result<Vec<(String, Initializer)>> {
+    let mut weights = torch::variables(store)?;
+    for (name, weight) in &mut weights {
+        // The exporter computed the transpose in advance, and its name is gone with it.
+        if name == "mix.weight" {
+            *name = "val_1".to_owned();
+            *weight = Initializer::try_from(tagger.mix.ws.tr())?;
+        }
+    }
+    Ok(weights)
+}
+
+fn module(folder: &Path) -> Result<()> {
+    tch::manual_seed(20);
+    let store = nn::VarStore::new(Device::Cpu);
+    let tagger = Tagger::new(&store.root());
+    tch::no_grad(|| store.variables().into_values().for_each(|mut v| drop(v.uniform_(0.1, 1.0))));
+
+    let structure = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/structure.onnx");
+    let mut container = Container::load(structure, LoadOptions::new().weights(false))?;
+    // Tied weights are one tensor in the graph, called by the later of its two names. `strict`:
+    // a variable that the graph does not have is an error.
+    let options = FillOptions::new().rename("embed.weight", "head.weight").strict(true);
+    let filled = container.fill(weights(&store, &tagger)?, options)?;
+    println!("{} variables, {} bytes", filled.filled, filled.bytes);
+
+    let path = folder.join("tagger.onnx");
+    container.save(&path, WeightFiles::One)?;
+    let loaded = Container::load(&path, MmapChoice::never())?;
+    same("#head.weight", &loaded, &tagger.embed.ws)?;
+    same("#val_1", &loaded, &tagger.mix.ws.tr())?;
+    same("#fc1.weight", &loaded, &tagger.fc1.ws)?;
+
+    // What a reader of the files has to compute.
+    let scores = tagger.scores(&Tensor::from_slice(&[3_i64, 1, 4, 1, 5]));
+    let scores = Initializer::try_from(&scores)?;
+    std::fs::write(folder.join("scores.f32"), &*scores.to_buffer()?)?;
+    println!("{}: scores {:?}", path.display(), scores.dims());
+    Ok(())
+}
+
+/// Holds what was loaded behind `handle` to the tensor that was saved.
+fn same(handle: &str, loaded: &Container, saved: &Tensor) -> Result<()> {
+    let weight = loaded.get(handle).ok_or("no such handle")?.to_tch()?;
+    println!("loaded {handle}: {:?} {:?}", weight.kind(), weight.size());
+    if weight == *saved { Ok(()) } else { Err(format!("{handle} differs").into()) }
+}
+
+fn main() -> Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let folder = std::env::args_os().nth(1).map(PathBuf::from);
+    let folder = folder.as_deref().unwrap_or(temporary.path());
+    one_tensor(folder)?;
+    module(folder)
+}
+
+#[test]
+fn runs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    one_tensor(folder.path())?;
+    module(folder.path())
+}

@@ -1,0 +1,134 @@
+//! Initializers as PyTorch tensors: by copy, or over a private map of the file that they lie in.
+
+#![allow(unsafe_code)] // `map_tch` asks its caller for a promise
+
+use tch::{Device, Kind, Tensor};
+
+use super::libtorch::{over_map, row_major};
+use super::{TYPES, refused};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::initializer::Initializer;
+use crate::mmap::PrivateMap;
+
+/// What is read at a time from an initializer without a buffer, in bytes.
+const CHUNK: usize = 1 << 20;
+
+impl Initializer {
+    /// The initializer as a PyTorch tensor on the CPU with memory of its own: a copy, also of an
+    /// initializer that is a PyTorch tensor.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::Initializer;
+    ///
+    /// let weights = Initializer::from(array![[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let tensor = weights.to_tch()?;
+    /// assert_eq!(tensor.size(), [2, 2]);
+    /// assert_eq!(tensor.double_value(&[1, 0]), 3.0);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for the types that tch has no kind for: strings, unsigned integers of
+    /// 16 bits and more, `FLOAT8E8M0`, and all that are narrower than a byte
+    /// ([`to_tch_bytes`](Self::to_tch_bytes) gives these as bytes); also for a `BOOL` byte that is
+    /// neither 0 nor 1, which libtorch could not read. [`ErrorKind::Shape`] when the dimensions
+    /// overflow in libtorch.
+    pub fn to_tch(&self) -> Result<Tensor> {
+        let (_, kind) = kind_of(self.dtype())?;
+        row_major(self.dims())?;
+        self.check_bools()?;
+        let bytes = self.to_tch_bytes()?;
+        if self.byte_len() == 0 {
+            return Tensor::f_empty(self.dims(), (kind, Device::Cpu)).map_err(refused);
+        }
+        let typed = bytes.f_view_dtype(kind).map_err(refused)?;
+        typed.f_view(self.dims()).map_err(refused)
+    }
+
+    /// The packed little-endian bytes as a `Uint8` tensor of one dimension: a copy, for every type
+    /// but strings.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for strings.
+    pub fn to_tch_bytes(&self) -> Result<Tensor> {
+        let len = i64::try_from(self.byte_len());
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit a tensor"))?;
+        if let Some(bytes) = self.as_buffer() {
+            return bytes_to_tch(&bytes);
+        }
+        let whole = Tensor::f_empty([len], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
+        let mut chunk = vec![0; CHUNK];
+        for start in (0..len).step_by(CHUNK) {
+            let left = usize::try_from(len - start).unwrap_or(CHUNK);
+            let part = chunk.get_mut(..left.min(CHUNK)).unwrap_or_default();
+            self.read_at(u64::try_from(start).unwrap_or_default(), part)?;
+            let size = i64::try_from(part.len()).unwrap_or_default();
+            let part = bytes_to_tch(part)?;
+            let place = whole.f_narrow(0, start, size);
+            place.and_then(|mut place| place.f_copy_(&part)).map_err(refused)?;
+        }
+        Ok(whole)
+    }
+
+    /// The initializer as a PyTorch tensor over a private map of the file range that it lies in:
+    /// nothing is read before it is touched, and a page that is written to is copied first. Writes
+    /// reach neither the file nor the container nor another tensor of the same range. The map lives as
+    /// long as the tensor and its views, whatever becomes of the container.
+    ///
+    /// # Safety
+    /// For as long as the tensor, or any tensor that shares its storage, lives, no process may truncate
+    /// the file (a later access would raise `SIGBUS`) or write to it (elements would change that were
+    /// not written to here). Replacing it by renaming another file over it is fine.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the initializer does not lie in a mapped file (because it was
+    /// read or inserted), or not at an address that fits its type: [`to_tch`](Self::to_tch) copies
+    /// such ones. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be opened or
+    /// mapped again, or is another one by now. The errors of [`to_tch`](Self::to_tch).
+    pub unsafe fn map_tch(&self) -> Result<Tensor> {
+        let (number, kind) = kind_of(self.dtype())?;
+        row_major(self.dims())?;
+        self.check_bools()?;
+        if self.byte_len() == 0 {
+            return self.to_tch();
+        }
+        let bytes = self.as_buffer().filter(|bytes| bytes.file_range().is_some());
+        let bytes = bytes.ok_or_else(|| {
+            let reason = "it does not lie in a mapped file: copy it by `to_tch`";
+            Error::new(ErrorKind::Unsupported, reason)
+        })?;
+        // SAFETY: the caller makes this promise for as long as a tensor on the map lives.
+        let map = unsafe { PrivateMap::new(&bytes) }?;
+        if map.as_ptr().addr() % kind.elt_size_in_bytes() != 0 {
+            let reason = format!(
+                "{} elements at an odd place of the file: copy it by `to_tch`",
+                self.dtype()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        over_map(map, self.dims(), number)
+    }
+
+    /// libtorch reads any byte of a bool as 0 or 1 without looking.
+    fn check_bools(&self) -> Result<()> {
+        match self.dtype() {
+            DataType::Bool => self.to_tensor()?.as_slice::<bool>().map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn kind_of(dtype: DataType) -> Result<(i32, Kind)> {
+    let found = TYPES.iter().find(|(_, onnx, _)| *onnx == dtype);
+    found.and_then(|(number, _, kind)| Some((*number, (*kind)?))).ok_or_else(|| {
+        let reason = format!("tch has no kind for {dtype}: take its bytes by `to_tch_bytes`");
+        Error::new(ErrorKind::DataType, reason)
+    })
+}
+
+/// A copy of `bytes`: tch does not hold the dimensions to the length, so both come from here.
+fn bytes_to_tch(bytes: &[u8]) -> Result<Tensor> {
+    Tensor::f_from_slice(bytes).map_err(refused)
+}

@@ -1,0 +1,297 @@
+//! What tch has no call for: a tensor's memory read in place, its type whatever it is, and a tensor
+//! over memory that it keeps alive.
+//!
+//! All of it goes through libtorch's stable C functions, whose handle is the `at::Tensor *` that tch
+//! wraps. They return an error where tch would panic. What may become an initializer, and which ONNX
+//! type it has, is decided by the parent.
+
+#![allow(unsafe_code)] // calls of C, and memory that libtorch owns
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+
+use tch::Tensor;
+use torch_sys::C_tensor;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mmap::PrivateMap;
+
+/// 0, or a failure that `torch_exception_get_what_without_backtrace` explains on the same thread.
+type Status = i32;
+
+type Deleter = extern "C" fn(data: *mut c_void, context: *mut c_void);
+
+// torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h of libtorch 2.13.
+unsafe extern "C" {
+    fn aoti_torch_get_dtype(tensor: *const C_tensor, dtype: *mut i32) -> Status;
+    fn aoti_torch_get_layout(tensor: *const C_tensor, layout: *mut i32) -> Status;
+    fn aoti_torch_get_device_type(tensor: *const C_tensor, device: *mut i32) -> Status;
+    fn aoti_torch_get_storage_size(tensor: *const C_tensor, bytes: *mut i64) -> Status;
+    fn aoti_torch_get_storage_offset(tensor: *const C_tensor, elements: *mut i64) -> Status;
+    fn torch_get_const_data_ptr(tensor: *const C_tensor, data: *mut *const c_void) -> Status;
+    fn aoti_torch_dtype_element_size(dtype: i32) -> usize;
+    safe fn aoti_torch_device_type_cpu() -> i32;
+    safe fn aoti_torch_layout_strided() -> i32;
+    fn torch_exception_get_what_without_backtrace() -> *const c_char;
+    fn torch_from_blob(
+        data: *mut c_void,
+        ndim: i64,
+        sizes: *const i64,
+        strides: *const i64,
+        storage_offset: i64,
+        dtype: i32,
+        device_type: i32,
+        device_index: i32,
+        tensor: *mut *mut C_tensor,
+        layout: i32,
+        opaque_metadata: *const u8,
+        opaque_metadata_size: i64,
+        deleter: Deleter,
+        deleter_context: *mut c_void,
+    ) -> Status;
+}
+
+// script.cpp
+unsafe extern "C" {
+    fn onnx_container_script_tensors(
+        path: *const c_char,
+        context: *mut c_void,
+        each: extern "C" fn(context: *mut c_void, name: *const c_char, tensor: *mut C_tensor),
+        failed: extern "C" fn(context: *mut c_void, what: *const c_char),
+    );
+}
+
+fn check(status: Status) -> Result<()> {
+    if status == 0 {
+        return Ok(());
+    }
+    // SAFETY: the call takes nothing; what it returns is null or a C string that is valid until the
+    // next exception of this thread, and is copied before that.
+    let text = unsafe {
+        let what = torch_exception_get_what_without_backtrace();
+        if what.is_null() { None } else { Some(CStr::from_ptr(what).to_string_lossy()) }
+    };
+    let text = text.unwrap_or_default();
+    Err(failure(&text))
+}
+
+/// An error of libtorch by its first line: what follows is a C++ stack trace.
+pub(super) fn failure(text: &str) -> Error {
+    let line = text.lines().next().unwrap_or_default();
+    Error::new(ErrorKind::Unsupported, format!("libtorch: {line}"))
+}
+
+/// Asks for a number of the defined `tensor`.
+fn ask<T: Default>(
+    tensor: &Tensor,
+    question: unsafe extern "C" fn(*const C_tensor, *mut T) -> Status,
+) -> Result<T> {
+    let mut answer = T::default();
+    // SAFETY: the handle is valid while the tensor is borrowed, and every question only writes its
+    // answer to the place given for it.
+    check(unsafe { question(tensor.as_ptr(), &raw mut answer) })?;
+    Ok(answer)
+}
+
+/// The number of the element type in `c10::ScalarType`, also of those that tch has no name for.
+pub(super) fn scalar_type(tensor: &Tensor) -> Result<i32> {
+    ask(tensor, aoti_torch_get_dtype)
+}
+
+/// Whether the elements lie in one memory by strides; false for sparse tensors and opaque ones.
+pub(super) fn is_strided(tensor: &Tensor) -> Result<bool> {
+    Ok(ask(tensor, aoti_torch_get_layout)? == aoti_torch_layout_strided())
+}
+
+pub(super) fn is_on_cpu(tensor: &Tensor) -> Result<bool> {
+    Ok(ask(tensor, aoti_torch_get_device_type)? == aoti_torch_device_type_cpu())
+}
+
+/// The first bytes of a CPU tensor's memory, read by copy.
+///
+/// Neither address nor length of the memory is kept: safe code can resize the storage through
+/// another handle, which moves it. Both are asked for at every read.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// A handle that is nobody else's, on storage that others may share.
+    tensor: Tensor,
+    /// In bytes.
+    len: usize,
+}
+
+// SAFETY: a shared `Memory` only calls functions that read the tensor and its storage and change
+// neither; libtorch allows these at once on several threads. The handle itself never leaves
+// `Memory`, so nobody changes it. Others may hold the storage: to change that on one thread while
+// another reads it is a race between any two calls of tch, which this one neither adds to nor hides.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// The first `len` bytes of `tensor`, counted from its first element.
+    pub(super) fn new(tensor: &Tensor, len: u64) -> Result<Self> {
+        if !is_on_cpu(tensor)? {
+            return Err(failure("the tensor is not on the CPU"));
+        }
+        let tensor = tensor.f_detach().map_err(|error| failure(&error.to_string()))?;
+        let len = usize::try_from(len);
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let memory = Self { tensor, len };
+        memory.start()?;
+        Ok(memory)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the bytes are now; the pointer is not null, and good for `len` bytes for as long as
+    /// nobody resizes the storage. `None` when there are none.
+    fn start(&self) -> Result<Option<*const u8>> {
+        if self.len == 0 {
+            return Ok(None);
+        }
+        let data: *const c_void = {
+            let mut data = std::ptr::null();
+            // SAFETY: the handle is valid, and the call only writes the pointer.
+            check(unsafe { torch_get_const_data_ptr(self.tensor.as_ptr(), &raw mut data) })?;
+            data
+        };
+        let room = self.room()?;
+        if data.is_null() || u64::try_from(self.len).ok() > room {
+            let reason = "the tensor's storage became shorter than the tensor";
+            return Err(Error::new(ErrorKind::OutOfBounds, reason));
+        }
+        Ok(Some(data.cast()))
+    }
+
+    /// The bytes of the storage from the tensor's first element on.
+    fn room(&self) -> Result<Option<u64>> {
+        let storage = ask(&self.tensor, aoti_torch_get_storage_size)?;
+        let offset = ask(&self.tensor, aoti_torch_get_storage_offset)?;
+        // SAFETY: the type is one that libtorch itself named, so it has a size.
+        let width = unsafe { aoti_torch_dtype_element_size(scalar_type(&self.tensor)?) };
+        let before = i64::try_from(width).ok().and_then(|width| offset.checked_mul(width));
+        let room = before.and_then(|before| storage.checked_sub(before));
+        Ok(room.and_then(|room| u64::try_from(room).ok()))
+    }
+
+    /// The address of the first byte, when there are bytes.
+    pub(super) fn address(&self) -> Option<u64> {
+        let start = self.start().ok().flatten()?;
+        u64::try_from(start.addr()).ok()
+    }
+
+    /// Copies the bytes from `offset` on to `out`; `false` when there are not that many.
+    pub(super) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<bool> {
+        let end = offset.checked_add(out.len());
+        if end.is_none_or(|end| end > self.len) {
+            return Ok(false);
+        }
+        if let Some(start) = self.start()?.filter(|_| !out.is_empty()) {
+            // SAFETY: `offset + out.len()` is at most `len`, and `start` is good for that many
+            // bytes. `out` is exclusive, so it is no memory of the tensor's. No reference to the
+            // tensor's memory is made: a write to it through another handle tears these bytes.
+            unsafe { std::ptr::copy(start.add(offset), out.as_mut_ptr(), out.len()) };
+        }
+        Ok(true)
+    }
+}
+
+/// A tensor over the bytes of `map`, which lives as long as the tensor's storage.
+///
+/// The dimensions are those of exactly the bytes in `map`, and the map is aligned for the type.
+pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Result<Tensor> {
+    let strides = row_major(dims)?;
+    let data = map.as_ptr();
+    // On a failure libtorch has run the deleter in some cases and in others not: the count tells.
+    let map = Arc::new(map);
+    let context = Arc::into_raw(map.clone());
+    let mut tensor = std::ptr::null_mut();
+    let ndim = i64::try_from(dims.len());
+    // SAFETY: `sizes` and `strides` have `ndim` entries and do not overflow, which libtorch would
+    // answer by ending the process. The memory is writable, private, and owned by `context`, which
+    // the deleter drops once. A CPU device has no index, which is -1.
+    let status = unsafe {
+        torch_from_blob(
+            data,
+            ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?,
+            dims.as_ptr(),
+            strides.as_ptr(),
+            0,
+            scalar_type,
+            aoti_torch_device_type_cpu(),
+            -1,
+            &raw mut tensor,
+            aoti_torch_layout_strided(),
+            std::ptr::null(),
+            0,
+            drop_map,
+            context.cast_mut().cast(),
+        )
+    };
+    if let Err(error) = check(status) {
+        if Arc::strong_count(&map) > 1 {
+            // SAFETY: the deleter did not run, so the count that `into_raw` gave away is still ours.
+            drop(unsafe { Arc::from_raw(context) });
+        }
+        return Err(error);
+    }
+    // SAFETY: a success made a new tensor, whose one owner this is.
+    Ok(unsafe { Tensor::from_ptr(tensor) })
+}
+
+/// Runs when the last tensor on the map is dropped, on whatever thread that is.
+extern "C" fn drop_map(_data: *mut c_void, context: *mut c_void) {
+    // SAFETY: `context` came from `Arc::into_raw` in `over_map`, and libtorch calls this once.
+    drop(unsafe { Arc::from_raw(context.cast_const().cast::<PrivateMap>()) });
+}
+
+/// The strides of `dims` in row-major order, in elements. Their bytes fit 63 bits for every type.
+pub(super) fn row_major(dims: &[i64]) -> Result<Vec<i64>> {
+    const WIDEST: i64 = 16;
+    let mut strides = vec![1; dims.len()];
+    let mut stride = 1_i64;
+    for (dim, place) in dims.iter().zip(&mut strides).rev() {
+        *place = stride;
+        let next = stride.checked_mul((*dim).max(1)).filter(|_| *dim >= 0);
+        stride = next.filter(|next| next.checked_mul(WIDEST).is_some()).ok_or_else(|| {
+            Error::new(ErrorKind::Shape, format!("shape {dims:?} is too large for libtorch"))
+        })?;
+    }
+    Ok(strides)
+}
+
+/// What the C++ side has to tell of a TorchScript file.
+#[derive(Default)]
+struct Script {
+    tensors: Vec<(String, Tensor)>,
+    failure: Option<String>,
+}
+
+/// The parameters and then the buffers of the TorchScript module in the file `path`.
+pub(super) fn script_tensors(path: &CStr) -> Result<Vec<(String, Tensor)>> {
+    let mut script = Script::default();
+    // SAFETY: the path is a C string, and the context is the `Script` that both callbacks ask for,
+    // borrowed by nobody else until the call is over.
+    unsafe {
+        let context = (&raw mut script).cast();
+        onnx_container_script_tensors(path.as_ptr(), context, add_tensor, note_failure);
+    }
+    match script.failure {
+        Some(what) => Err(failure(&what)),
+        None => Ok(script.tensors),
+    }
+}
+
+extern "C" fn add_tensor(context: *mut c_void, name: *const c_char, tensor: *mut C_tensor) {
+    // SAFETY: `script_tensors` passes a `Script` that it does not touch meanwhile; the name is a C
+    // string for this call, and the tensor is new and given away.
+    let (script, name, tensor) =
+        unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(name), Tensor::from_ptr(tensor)) };
+    script.tensors.push((name.to_string_lossy().into_owned(), tensor));
+}
+
+extern "C" fn note_failure(context: *mut c_void, what: *const c_char) {
+    // SAFETY: as in `add_tensor`.
+    let (script, what) = unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(what)) };
+    script.failure = Some(what.to_string_lossy().into_owned());
+}

@@ -70,6 +70,12 @@ fn operands_that_readers_need_stay_inline() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn arrays_go_out_and_in() {
+    run_driver("arrays.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn memory_is_bounded() {
     run_driver("memory.py");
 }

@@ -20,6 +20,7 @@ mod interop;
 mod large_messages;
 mod properties;
 mod real_models;
+mod replace;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;

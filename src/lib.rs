@@ -61,6 +61,7 @@
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
 //! | [`external_data`] | the entries of an external tensor, and the way to its file |
+//! | `safetensors` | safetensors files and their shards: loaded, attached by name, exported |
 //!
 //! # Who owns the bytes
 //!
@@ -82,12 +83,15 @@
 //!
 //! # Features
 //!
+//! - `safetensors` (on by default): the module `safetensors`, `Container::attach_safetensors`,
+//!   `Container::export_safetensors` and `WeightFiles::Safetensors`, with the crates `safetensors`,
+//!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.
 //! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
 //!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to
 //!   fill a model that Python exported. Everything it adds is `Initializer::Torch`, the module `torch`,
 //!   and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
 //!
-//! Safetensors and an interpreter are planned as features of their own.
+//! An interpreter is planned as a feature of its own.
 //!
 //! # Platforms
 //!

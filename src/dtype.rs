@@ -135,6 +135,87 @@ impl DataType {
     }
 }
 
+/// Names of element types in another format; a type that is not listed has none there.
+macro_rules! names_elsewhere {
+    ($doc_to:literal, $to:ident, $doc_from:literal, $from:ident: $($variant:ident = $name:literal;)*) => {
+        impl DataType {
+            #[doc = $doc_to]
+            pub const fn $to(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some($name),)*
+                    _ => None,
+                }
+            }
+
+            #[doc = $doc_from]
+            pub fn $from(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+names_elsewhere! {
+    "The name in the header of a safetensors file, such as `F8_E4M3`; `None` for strings, \
+     `COMPLEX128` and the integers narrower than a byte.",
+    safetensors_name,
+    "The type that safetensors calls `name`.",
+    from_safetensors_name:
+    Float = "F32";
+    Uint8 = "U8";
+    Int8 = "I8";
+    Uint16 = "U16";
+    Int16 = "I16";
+    Int32 = "I32";
+    Int64 = "I64";
+    Bool = "BOOL";
+    Float16 = "F16";
+    Double = "F64";
+    Uint32 = "U32";
+    Uint64 = "U64";
+    Complex64 = "C64";
+    Bfloat16 = "BF16";
+    Float8E4M3Fn = "F8_E4M3";
+    Float8E4M3Fnuz = "F8_E4M3FNUZ";
+    Float8E5M2 = "F8_E5M2";
+    Float8E5M2Fnuz = "F8_E5M2FNUZ";
+    Float8E8M0 = "F8_E8M0";
+    Float4E2M1 = "F4";
+    Float6E2M3 = "F6_E2M3";
+    Float6E3M2 = "F6_E3M2";
+}
+
+names_elsewhere! {
+    "The name of the `torch.dtype`, such as `float8_e4m3fn`; `None` for strings and for all types \
+     narrower than a byte, of which torch has none with one element an item.",
+    torch_name,
+    "The type that torch calls `name` (without `torch.`).",
+    from_torch_name:
+    Float = "float32";
+    Uint8 = "uint8";
+    Int8 = "int8";
+    Uint16 = "uint16";
+    Int16 = "int16";
+    Int32 = "int32";
+    Int64 = "int64";
+    Bool = "bool";
+    Float16 = "float16";
+    Double = "float64";
+    Uint32 = "uint32";
+    Uint64 = "uint64";
+    Complex64 = "complex64";
+    Complex128 = "complex128";
+    Bfloat16 = "bfloat16";
+    Float8E4M3Fn = "float8_e4m3fn";
+    Float8E4M3Fnuz = "float8_e4m3fnuz";
+    Float8E5M2 = "float8_e5m2";
+    Float8E5M2Fnuz = "float8_e5m2fnuz";
+    Float8E8M0 = "float8_e8m0fnu";
+}
+
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -226,6 +307,32 @@ mod tests {
             let error = DataType::try_from(number).unwrap_err();
             assert!(error.to_string().contains(&number.to_string()));
         }
+    }
+
+    #[test]
+    fn names_elsewhere_go_both_ways() {
+        for dtype in DataType::ALL {
+            if let Some(name) = dtype.safetensors_name() {
+                assert_eq!(DataType::from_safetensors_name(name), Some(*dtype));
+            }
+            if let Some(name) = dtype.torch_name() {
+                assert_eq!(DataType::from_torch_name(name), Some(*dtype));
+            }
+        }
+        let without = |name: fn(DataType) -> Option<&'static str>| -> Vec<DataType> {
+            DataType::ALL.iter().copied().filter(|dtype| name(*dtype).is_none()).collect()
+        };
+        use DataType::*;
+        assert_eq!(
+            without(DataType::safetensors_name),
+            [Undefined, String, Complex128, Uint4, Int4, Uint2, Int2]
+        );
+        assert_eq!(
+            without(DataType::torch_name),
+            [Undefined, String, Uint4, Int4, Float4E2M1, Uint2, Int2, Float6E2M3, Float6E3M2]
+        );
+        assert_eq!(DataType::from_safetensors_name("f32"), None);
+        assert_eq!(DataType::from_torch_name("torch.float32"), None);
     }
 
     #[test]

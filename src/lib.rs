@@ -54,6 +54,7 @@
 //! | [`SaveOptions`], [`WeightFiles`], [`Saved`] | how a save writes, to which files, and what it wrote |
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
+//! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
@@ -113,6 +114,8 @@ mod dtype;
 mod error;
 pub mod external_data;
 mod externalize;
+mod fill;
+mod find;
 mod initializer;
 mod load;
 mod mmap;
@@ -130,6 +133,7 @@ pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
+pub use fill::{FillOptions, Filled};
 pub use initializer::{ArrayInitializer, Initializer, ProtoInitializer};
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;

@@ -20,6 +20,8 @@ const FLOORS: &[&str] = &[
     "initializer",
     "container",
     "externalize",
+    "find",
+    "fill",
     "load",
     "save",
     "check",

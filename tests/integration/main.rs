@@ -11,6 +11,7 @@
 )]
 
 mod descriptor;
+mod fill;
 mod floors;
 mod format_page;
 mod hostile_files;

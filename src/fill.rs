@@ -1,0 +1,455 @@
+//! [`Container::fill`]: weights by name into a model that has only their places.
+//!
+//! A pipeline exports the structure of a model in one place and has the weights in another: a
+//! checkpoint, a module in memory. What joins them is names, and names are where it goes wrong: a
+//! prefix, a transposed matrix, a tensor that was forgotten. So every name is accounted for, and a
+//! tensor is taken only when type and dimensions are the declared ones.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::container::{Container, Handle, HandleNames};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, ExternalData, is_external, is_handle};
+use crate::find::Names;
+use crate::initializer::Initializer;
+use crate::proto::TensorProto;
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place, Site};
+
+/// How [`Container::fill`] matches the names of weights with those of tensors.
+///
+/// ```
+/// use onnx_container::FillOptions;
+///
+/// // What the checkpoint calls `model.encoder.w` is `encoder.w` in the graph.
+/// let options = FillOptions::new().strip_prefix("model.").rename("lm_head", "head.weight");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct FillOptions {
+    renames: BTreeMap<String, String>,
+    prefixes: Vec<(String, String)>,
+    ignored: HashSet<String>,
+    partial: bool,
+    strict: bool,
+}
+
+impl FillOptions {
+    /// The defaults: equal names, every tensor has to be filled, weights may be left over.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The weights called `from` are the tensor `to`. Goes before every prefix rule.
+    #[must_use]
+    pub fn rename(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        self.renames.insert(from.into(), to.into());
+        self
+    }
+
+    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
+    /// several rules the one with the longest `from` counts, and only that one.
+    #[must_use]
+    pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        self.prefixes.push((from.into(), to.into()));
+        self
+    }
+
+    /// As [`replace_prefix`](Self::replace_prefix) with nothing in its place.
+    #[must_use]
+    pub fn strip_prefix(self, prefix: impl Into<String>) -> Self {
+        self.replace_prefix(prefix, "")
+    }
+
+    /// Passes over the weights called `name`, also when the model has a tensor of that name.
+    #[must_use]
+    pub fn ignore(mut self, name: impl Into<String>) -> Self {
+        self.ignored.insert(name.into());
+        self
+    }
+
+    /// Whether tensors may stay without weights, to be filled from elsewhere. Default false.
+    #[must_use]
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
+    /// Whether weights that no tensor asks for are an error. Default false: they are listed in
+    /// [`Filled::unused`].
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// The tensor's name for weights called `name`, and whether the caller said just this name.
+    fn tensor_name<'a>(&'a self, name: &'a str) -> (std::borrow::Cow<'a, str>, bool) {
+        if let Some(to) = self.renames.get(name) {
+            return (to.into(), true);
+        }
+        let matching = self.prefixes.iter().filter(|(from, _)| name.starts_with(from.as_str()));
+        match matching.max_by_key(|(from, _)| from.len()) {
+            Some((from, to)) => (name.replacen(from, to, 1).into(), false),
+            None => (name.into(), false),
+        }
+    }
+}
+
+/// What [`Container::fill`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Filled {
+    /// The number of weights that were taken; each may stand for several tied tensors.
+    pub filled: usize,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// Weights that no tensor asks for, in the order in which they came.
+    pub unused: Vec<String>,
+    /// External tensors that still have no weights, in graph order; see [`FillOptions::partial`].
+    pub missing: Vec<String>,
+}
+
+impl Container {
+    /// Puts weights behind the external tensors of their names.
+    ///
+    /// A weight's name is looked up among the tensors by scope and name (`then_branch/w`), by name
+    /// alone, then among the handles. Tensors of one handle, or of one range of a file that was not
+    /// loaded, are filled together. An initializer that is inline is replaced inline. Weights that
+    /// were there are replaced.
+    ///
+    /// `UINT8` weights of the right length stand for the packed bytes of types that a weights format
+    /// may not know: narrower than a byte, 8-bit floats, complex numbers.
+    ///
+    /// ```
+    /// use ndarray::Array2;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, FillOptions};
+    ///
+    /// let mut graph = GraphProto::new("structure");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [4, 8], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    ///
+    /// let weights = [("model.w".to_owned(), Array2::<f32>::ones((4, 8)).into())];
+    /// let filled = container.fill(weights, FillOptions::new().strip_prefix("model."))?;
+    /// assert_eq!((filled.filled, filled.bytes), (1, 128));
+    /// container.check()?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// One error for all of: external tensors without weights ([`ErrorKind::MissingHandle`]),
+    /// another dtype ([`ErrorKind::DataType`]), other dims, transposed ones included
+    /// ([`ErrorKind::Shape`]), names that mean several tensors or that a rename has wrong
+    /// ([`ErrorKind::InvalidArgument`]), and with [`FillOptions::strict`] weights left over. The
+    /// container is then unchanged.
+    pub fn fill(
+        &mut self,
+        weights: impl IntoIterator<Item = (String, Initializer)>,
+        options: impl Into<FillOptions>,
+    ) -> Result<Filled> {
+        let options = options.into();
+        let slots = Slots::of(self)?;
+        let mut filling = Filling::new(&options, slots);
+        for (name, initializer) in weights {
+            filling.take(name, initializer);
+        }
+        let (report, slots) = filling.finish()?;
+        self.put(slots)?;
+        Ok(report)
+    }
+
+    /// Puts what the slots were given into the model and behind its handles.
+    fn put(&mut self, slots: Slots) -> Result<()> {
+        let mut names = HandleNames::with(self.initializers.keys());
+        names.avoid(&self.model)?;
+        let Slots { mut slots, by_tensor, .. } = slots;
+        let mut by_tensor = by_tensor.into_iter();
+        let Self { model, initializers, .. } = self;
+        traversal::tensors_mut(model, |place, tensor| {
+            let slot = by_tensor.next().flatten().and_then(|i| slots.get_mut(i));
+            if let Some(slot) = slot
+                && let Some(given) = &slot.given
+            {
+                if slot.inline {
+                    external_data::clear_payload(tensor);
+                    tensor.raw_data = given.as_buffer();
+                } else {
+                    let handle = slot.handle.get_or_insert_with(|| names.name(place, tensor));
+                    external_data::set_handle(tensor, handle.as_str());
+                    initializers.insert(handle.clone(), given.clone());
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A place for one weight: a handle, a range of a file, or one tensor.
+#[derive(Debug)]
+struct Slot {
+    /// The first tensor that asks for it, for messages.
+    tensor: String,
+    dtype: DataType,
+    dims: Vec<i64>,
+    inline: bool,
+    /// Whether there is an initializer already, or the tensor is inline.
+    full: bool,
+    handle: Option<Handle>,
+    given: Option<Initializer>,
+    /// The weight's name.
+    given_as: String,
+}
+
+/// What makes tensors share a slot.
+#[derive(PartialEq, Eq, Hash)]
+enum Shared {
+    Handle(String),
+    Range { location: String, offset: u64, length: u64, dtype: DataType, dims: Vec<i64> },
+}
+
+/// The slots of a model.
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    names: Names<usize>,
+    shared: HashMap<Shared, usize>,
+    /// For every tensor in graph order.
+    by_tensor: Vec<Option<usize>>,
+}
+
+impl Slots {
+    fn of(container: &Container) -> Result<Self> {
+        let mut slots = Self::default();
+        let mut errors = Vec::new();
+        traversal::tensors(&container.model, |place, tensor| {
+            let slot = slots.slot(container, place, tensor).unwrap_or_else(|error| {
+                errors.push(error.with_tensor(place.qualified_name(tensor)));
+                None
+            });
+            if let Some(slot) = slot {
+                slots.names.add(place, tensor, slot);
+            }
+            slots.by_tensor.push(slot);
+            Ok(())
+        })?;
+        Error::join(errors).map_or(Ok(slots), Err)
+    }
+
+    /// The slot of `tensor`; `None` for inline tensors that are no initializers.
+    fn slot(
+        &mut self,
+        container: &Container,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<Option<usize>> {
+        if !is_external(tensor) {
+            let replaced = place.site == Site::Initializer && external_data::layout(tensor).is_ok();
+            return replaced.then(|| self.add(place, tensor, None, true)).transpose();
+        }
+        // What its entries say matters only as far as it ties tensors.
+        let shared = ExternalData::parse(tensor).ok().and_then(|entry| shared(entry, tensor));
+        if let Some(slot) = shared.as_ref().and_then(|shared| self.shared.get(shared)) {
+            return Ok(Some(*slot));
+        }
+        let handle = match &shared {
+            Some(Shared::Handle(handle)) => handle.parse::<Handle>().ok(),
+            _ => None,
+        };
+        let full = handle.as_ref().is_some_and(|h| container.initializers.contains_key(h));
+        if let Some(handle) = &handle {
+            self.names.add_handle(handle.name(), self.slots.len());
+        }
+        if let Some(shared) = shared {
+            self.shared.insert(shared, self.slots.len());
+        }
+        self.add(place, tensor, handle, full).map(Some)
+    }
+
+    fn add(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        handle: Option<Handle>,
+        full: bool,
+    ) -> Result<usize> {
+        let (dtype, _) = external_data::layout(tensor)?;
+        self.slots.push(Slot {
+            tensor: place.qualified_name(tensor),
+            dtype,
+            dims: tensor.dims.clone(),
+            inline: !is_external(tensor),
+            full,
+            handle,
+            given: None,
+            given_as: String::new(),
+        });
+        Ok(self.slots.len() - 1)
+    }
+}
+
+/// Tensors of one handle share its initializer. Tensors of one range of a file are tied, but a
+/// location alone says nothing: a structure-only model may have the same one everywhere.
+fn shared(entry: ExternalData, tensor: &TensorProto) -> Option<Shared> {
+    if is_handle(&entry.location) {
+        return Some(Shared::Handle(entry.location));
+    }
+    let ExternalData { location, offset, length: Some(length), .. } = entry else { return None };
+    let dtype = DataType::try_from(tensor.data_type?).ok()?;
+    Some(Shared::Range { location, offset, length, dtype, dims: tensor.dims.clone() })
+}
+
+impl Slot {
+    /// `initializer` as this slot declares it.
+    fn fit(&self, initializer: Initializer) -> Result<Initializer> {
+        let fitting = self.as_declared(initializer)?;
+        // What stays inline needs its bytes in one piece.
+        if self.inline { Ok(fitting.to_tensor()?.into()) } else { Ok(fitting) }
+    }
+
+    fn as_declared(&self, initializer: Initializer) -> Result<Initializer> {
+        let (dtype, dims) = (initializer.dtype(), initializer.dims());
+        if dtype == DataType::Uint8 && may_be_bytes(self.dtype) {
+            let wanted = self.dtype.byte_len(&self.dims)?;
+            if initializer.byte_len() == wanted {
+                let tensor =
+                    Tensor::new(self.dtype, self.dims.as_slice(), initializer.to_buffer()?)?;
+                return Ok(tensor.into());
+            }
+        }
+        if dtype != self.dtype {
+            let reason = format!("the weights are {dtype}, the model declares {}", self.dtype);
+            return Err(Error::new(ErrorKind::DataType, reason));
+        }
+        if dims != self.dims {
+            let mut reason =
+                format!("the weights are {dims:?}, the model declares {:?}", self.dims);
+            if dims.len() > 1 && dims.iter().rev().eq(&self.dims) {
+                reason += ": the exporter stored them transposed; transpose the weights first";
+            }
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        Ok(initializer)
+    }
+}
+
+/// Whether weights of this type may come as plain bytes, because their format has no name for it.
+fn may_be_bytes(dtype: DataType) -> bool {
+    use DataType::{
+        Complex64, Complex128, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz, Float8E8M0,
+    };
+    dtype.bit_width().is_some_and(|bits| bits < 8)
+        || matches!(dtype, Complex64 | Complex128 | Float8E8M0)
+        || matches!(dtype, Float8E4M3Fn | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz)
+}
+
+/// Whether both read the same; an initializer that cannot be read equals none.
+fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
+    const CHUNK: usize = 1 << 20;
+    if (one.dtype(), one.dims()) != (other.dtype(), other.dims()) {
+        return false;
+    }
+    let (mut left, mut right) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let len = one.byte_len();
+    (0..len).step_by(CHUNK).all(|at| {
+        let n = usize::try_from(len - at).map_or(CHUNK, |left| left.min(CHUNK));
+        match (left.get_mut(..n), right.get_mut(..n)) {
+            (Some(left), Some(right)) => {
+                one.read_at(at, left).is_ok() && other.read_at(at, right).is_ok() && left == right
+            }
+            _ => false,
+        }
+    })
+}
+
+/// A fill under way.
+struct Filling<'o> {
+    options: &'o FillOptions,
+    slots: Slots,
+    report: Filled,
+    /// Renames that no weights have answered.
+    renames: HashSet<&'o str>,
+    errors: Vec<Error>,
+}
+
+impl<'o> Filling<'o> {
+    fn new(options: &'o FillOptions, slots: Slots) -> Self {
+        let renames = options.renames.keys().map(String::as_str).collect();
+        Self { options, slots, report: Filled::default(), renames, errors: Vec::new() }
+    }
+
+    /// Puts one weight into its slot, or notes why not.
+    fn take(&mut self, name: String, initializer: Initializer) {
+        let (wanted, named) = self.options.tensor_name(&name);
+        self.renames.remove(name.as_str());
+        if self.options.ignored.contains(&name) {
+            return;
+        }
+        match self.slots.names.find(&wanted) {
+            Ok(Some(slot)) => self.give(slot, name, initializer),
+            Ok(None) if named => {
+                let reason = format!("renamed to `{wanted}`, which the model does not have");
+                self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
+            }
+            Ok(None) => self.report.unused.push(name),
+            Err(error) => self.wrong(&name, error),
+        }
+    }
+
+    fn give(&mut self, slot: usize, name: String, initializer: Initializer) {
+        let Some(slot) = self.slots.slots.get_mut(slot) else { return };
+        if let Some(given) = &slot.given {
+            // A checkpoint may list tied weights under both names.
+            if same_bytes(given, &initializer) {
+                return;
+            }
+            let reason = format!("`{}` has the weights `{}` already", slot.tensor, slot.given_as);
+            return self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        match slot.fit(initializer) {
+            Ok(initializer) => {
+                self.report.filled += 1;
+                self.report.bytes = self.report.bytes.saturating_add(initializer.byte_len());
+                slot.given = Some(initializer);
+                slot.given_as = name;
+            }
+            Err(error) => {
+                // Not also reported as missing.
+                slot.full = true;
+                let tensor = slot.tensor.clone();
+                self.errors.push(error.because(&format!("weights `{name}`")).with_tensor(tensor));
+            }
+        }
+    }
+
+    fn wrong(&mut self, name: &str, error: Error) {
+        self.errors.push(error.because(&format!("weights `{name}`")));
+    }
+
+    fn finish(mut self) -> Result<(Filled, Slots)> {
+        let missing = self.slots.slots.iter().filter(|slot| !slot.full && slot.given.is_none());
+        self.report.missing = missing.map(|slot| slot.tensor.clone()).collect();
+        if !self.options.partial {
+            self.errors.extend(self.report.missing.iter().map(|tensor| {
+                let reason = "no weights of this name were given";
+                Error::new(ErrorKind::MissingHandle, reason).with_tensor(tensor.as_str())
+            }));
+        }
+        let mut renames: Vec<_> = self.renames.drain().collect();
+        renames.sort_unstable();
+        self.errors.extend(renames.into_iter().map(|name| {
+            let reason = format!("there are no weights `{name}` to rename");
+            Error::new(ErrorKind::InvalidArgument, reason)
+        }));
+        if self.options.strict {
+            self.errors.extend(self.report.unused.iter().map(|name| {
+                let reason = format!("weights `{name}`: the model has no tensor of this name");
+                Error::new(ErrorKind::InvalidArgument, reason)
+            }));
+        }
+        match Error::join(self.errors) {
+            Some(error) => Err(error),
+            None => Ok((self.report, self.slots)),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Weights by name into a model that has only their places.
+
+use ndarray::{Array2, ArrayD, array};
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
+};
+use onnx_container::{
+    Buffer, Container, DataType, ErrorKind, FillOptions, Filled, Initializer, Tensor,
+};
+
+/// An external FLOAT tensor.
+fn place(name: &str, dims: &[i64], location: &str) -> TensorProto {
+    TensorProto::external(name, TensorProto::FLOAT, dims, location)
+}
+
+/// As [`place`], at a range of a file that is not here.
+fn range(name: &str, dims: &[i64], offset: u64, length: u64) -> TensorProto {
+    let mut tensor = place(name, dims, "gone.data");
+    for (key, value) in [("offset", offset), ("length", length)] {
+        tensor.external_data.push(StringStringEntryProto::new(key, value.to_string()));
+    }
+    tensor
+}
+
+fn container(tensors: impl IntoIterator<Item = TensorProto>) -> Container {
+    let mut graph = GraphProto::new("structure");
+    graph.initializer = tensors.into_iter().collect();
+    Container::new(ModelProto::new(graph))
+}
+
+fn weights<const N: usize>(named: [(&str, Initializer); N]) -> Vec<(String, Initializer)> {
+    named.into_iter().map(|(name, initializer)| (name.to_owned(), initializer)).collect()
+}
+
+fn ones(rows: usize, columns: usize) -> Initializer {
+    Array2::<f32>::ones((rows, columns)).into()
+}
+
+fn constant(value: f32) -> Initializer {
+    array![[value, value]].into()
+}
+
+/// The first elements of the tensors, as an embedded model has them.
+fn firsts(container: &Container) -> Vec<f32> {
+    let model = container.embed().unwrap();
+    let tensors = &model.graph.as_ref().unwrap().initializer;
+    tensors.iter().map(|t| Tensor::try_from(t).unwrap().as_slice::<f32>().unwrap()[0]).collect()
+}
+
+fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn names_find_their_tensors() {
+    let named = |name| place(name, &[1, 2], &format!("#{name}"));
+    let cases: Vec<(&str, FillOptions, Vec<TensorProto>)> = vec![
+        ("a.w", FillOptions::new(), vec![named("a.w")]),
+        ("a.w", FillOptions::new(), vec![place("a.w", &[1, 2], "gone.data")]),
+        ("a.w", FillOptions::new(), vec![place("a.w", &[1, 2], "")]),
+        ("h", FillOptions::new(), vec![place("a.w", &[1, 2], "#h")]),
+        ("#h", FillOptions::new(), vec![place("a.w", &[1, 2], "#h")]),
+        ("model.a.w", FillOptions::new().strip_prefix("model."), vec![named("a.w")]),
+        ("model.a.w", FillOptions::new().replace_prefix("model.", "m/"), vec![named("m/a.w")]),
+        (
+            "model.a.w",
+            FillOptions::new().strip_prefix("model.").replace_prefix("model.a.", "b."),
+            vec![named("b.w")],
+        ),
+        (
+            "model.a.w",
+            FillOptions::new().strip_prefix("model.").rename("model.a.w", "W"),
+            vec![named("W")],
+        ),
+        // Only the beginning is a prefix, and only once.
+        ("m.m.w", FillOptions::new().strip_prefix("m."), vec![named("m.w")]),
+    ];
+    for (name, options, tensors) in cases {
+        let mut container = container(tensors);
+        let filled = container.fill(weights([(name, constant(3.0))]), options).unwrap();
+        assert_eq!((filled.filled, filled.bytes), (1, 8), "{name}");
+        container.check().unwrap();
+        assert_eq!(firsts(&container), [3.0], "{name}");
+    }
+}
+
+#[test]
+fn tensors_of_other_graphs_are_filled_by_scope() {
+    let branch = |name: &str| {
+        let mut graph = GraphProto::new(name);
+        graph.initializer.push(place("w", &[1, 2], &format!("#{name}")));
+        graph
+    };
+    let mut graph = GraphProto::new("main");
+    let mut node = NodeProto::new("If", ["c"], ["y"]);
+    node.attribute.push(AttributeProto::graph("then_branch", branch("t")));
+    node.attribute.push(AttributeProto::graph("else_branch", branch("e")));
+    graph.node.push(node);
+    let mut container = Container::new(ModelProto::new(graph));
+
+    let error = container.fill(weights([("w", constant(1.0))]), FillOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("weights `w`: `w` is the name of 2 tensors"), "{error}");
+    let both = weights([("y.then_branch/w", constant(1.0)), ("e", constant(2.0))]);
+    assert_eq!(container.fill(both, FillOptions::new()).unwrap().filled, 2);
+    assert_eq!(
+        container.get("#e").unwrap().to_tensor().unwrap().as_slice::<f32>().unwrap()[0],
+        2.0
+    );
+}
+
+#[test]
+fn tied_tensors_are_filled_together() {
+    let tied: Vec<Vec<TensorProto>> = vec![
+        vec![place("a", &[1, 2], "#w"), place("b", &[1, 2], "#w")],
+        vec![range("a", &[1, 2], 64, 8), range("b", &[1, 2], 64, 8)],
+    ];
+    for tensors in tied {
+        for name in ["a", "b"] {
+            let mut container = container(tensors.clone());
+            let filled = container.fill(weights([(name, constant(5.0))]), FillOptions::new());
+            assert_eq!(filled.unwrap().filled, 1);
+            assert_eq!(container.len(), 1);
+            assert_eq!(firsts(&container), [5.0, 5.0]);
+        }
+        // A checkpoint may have both names, but not two values.
+        let mut container = container(tensors);
+        let error = container
+            .fill(weights([("a", constant(1.0)), ("b", constant(2.0))]), FillOptions::new())
+            .unwrap_err();
+        assert!(error.to_string().contains("`a` has the weights `a` already"), "{error}");
+        let both = weights([("a", constant(1.0)), ("b", constant(1.0))]);
+        container.fill(both, FillOptions::new()).unwrap();
+        assert_eq!(firsts(&container), [1.0, 1.0]);
+    }
+    // A location without a length ties nothing.
+    let mut apart = container([place("a", &[1, 2], "gone"), place("b", &[1, 2], "gone")]);
+    let both = weights([("a", constant(1.0)), ("b", constant(2.0))]);
+    apart.fill(both, FillOptions::new()).unwrap();
+    assert_eq!(firsts(&apart), [1.0, 2.0]);
+}
+
+#[test]
+fn inline_initializers_stay_inline() {
+    let raw: Vec<u8> = [7.0_f32, 7.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let inline = TensorProto::new("w", TensorProto::FLOAT, [1, 2]).with_raw_data(raw);
+    let mut container = container([inline]);
+    let nothing = container.fill([], FillOptions::new()).unwrap();
+    assert_eq!(nothing, Filled::default(), "what is inline is not missing");
+    container.fill(weights([("w", constant(8.0))]), FillOptions::new()).unwrap();
+    assert!(container.is_empty());
+    assert_eq!(firsts(&container), [8.0]);
+}
+
+#[test]
+fn bytes_stand_for_types_that_have_no_name() {
+    let bytes = |bytes: &[u8]| {
+        Initializer::from(ArrayD::from_shape_vec(vec![bytes.len()], bytes.to_vec()).unwrap())
+    };
+    let cases: &[(DataType, &[i64], &[u8], bool)] = &[
+        (DataType::Int4, &[3], &[0x21, 0x03], true),
+        (DataType::Uint2, &[2, 2], &[0xe4], true),
+        (DataType::Float6E2M3, &[4], &[1, 2, 3], true),
+        (DataType::Float8E5M2, &[1, 2], &[1, 2], true),
+        (DataType::Complex128, &[1], &[0; 16], true),
+        (DataType::Int4, &[3], &[0x21], false),
+        (DataType::Int8, &[2], &[1, 2], false),
+        (DataType::Float, &[1], &[0; 4], false),
+    ];
+    for (dtype, dims, data, fits) in cases {
+        let tensor = TensorProto::external("w", dtype.number(), *dims, "#w");
+        let mut container = container([tensor]);
+        let result = container.fill(weights([("w", bytes(data))]), FillOptions::new());
+        assert_eq!(result.is_ok(), *fits, "{dtype} {dims:?}: {result:?}");
+        if *fits {
+            let tensor = Tensor::new(*dtype, *dims, Buffer::from(*data)).unwrap();
+            assert_eq!(container.get("#w").unwrap().to_tensor().unwrap(), tensor);
+        }
+    }
+}
+
+#[test]
+fn every_fault_is_reported_and_nothing_changed() {
+    let model = || {
+        container([
+            place("missing", &[1, 2], "#missing"),
+            place("transposed", &[3, 2], "#transposed"),
+            place("shape", &[3, 2], "#shape"),
+            place("dtype", &[1, 2], "#dtype"),
+            place("good", &[1, 2], "#good"),
+        ])
+    };
+    let given = || {
+        weights([
+            ("transposed", ones(2, 3)),
+            ("shape", ones(6, 1)),
+            ("dtype", array![[1_i32, 2]].into()),
+            ("good", constant(1.0)),
+            ("left.over", constant(1.0)),
+            ("renamed", constant(1.0)),
+        ])
+    };
+    let options = FillOptions::new().strict(true).rename("renamed", "nowhere").rename("x", "good");
+    let mut container = model();
+    let error = container.fill(given(), options).unwrap_err();
+    let found: Vec<_> = error.related().iter().map(|e| (e.kind(), e.to_string())).collect();
+    let expected = [
+        (
+            ErrorKind::Shape,
+            "tensor `transposed`: weights `transposed`: the weights are [2, 3], the model declares \
+             [3, 2]: the exporter stored them transposed; transpose the weights first",
+        ),
+        (
+            ErrorKind::Shape,
+            "tensor `shape`: weights `shape`: the weights are [6, 1], the model declares [3, 2]",
+        ),
+        (
+            ErrorKind::DataType,
+            "tensor `dtype`: weights `dtype`: the weights are INT32, the model declares FLOAT",
+        ),
+        (
+            ErrorKind::InvalidArgument,
+            "weights `renamed`: renamed to `nowhere`, which the model does not have",
+        ),
+        (ErrorKind::MissingHandle, "tensor `missing`: no weights of this name were given"),
+        (ErrorKind::InvalidArgument, "there are no weights `x` to rename"),
+        (ErrorKind::InvalidArgument, "weights `left.over`: the model has no tensor of this name"),
+    ];
+    let expected = expected.map(|(kind, text)| (kind, text.to_owned()));
+    assert_eq!(found, expected);
+    assert!(container.is_empty());
+    assert_eq!(container.model(), model().model());
+}
+
+#[test]
+fn what_is_missing_or_left_over_is_listed() {
+    let mut container = container([place("a", &[1, 2], "#a"), range("b", &[1, 2], 0, 8)]);
+    let given = || weights([("z", constant(1.0)), ("a", constant(1.0)), ("skip", constant(1.0))]);
+    let options = FillOptions::new().partial(true).ignore("skip");
+    let filled = container.fill(given(), options).unwrap();
+    assert_eq!((filled.filled, filled.bytes), (1, 8));
+    assert_eq!(filled.unused, strings(&["z"]));
+    assert_eq!(filled.missing, strings(&["b"]));
+    // The rest from elsewhere; what is there counts as given.
+    container.fill(weights([("b", constant(2.0))]), FillOptions::new().strict(true)).unwrap();
+    assert_eq!(firsts(&container), [1.0, 2.0]);
+    // And again, with other weights.
+    container.fill(weights([("a", constant(4.0))]), FillOptions::new()).unwrap();
+    assert_eq!(firsts(&container), [4.0, 2.0]);
+}

@@ -91,12 +91,14 @@ CASES = {
     "unpack: raw UINT2": ("UINT2", "raw_data", integers(0, 256, np.uint8)),
     "unpack: raw FLOAT6E2M3": ("FLOAT6E2M3", "raw_data", integers(0, 256, np.uint8)),
 }
-NARROW = {"INT4": (2, 1), "UINT2": (4, 1), "FLOAT6E2M3": (4, 3)}  # so many elements in so many bytes
+# So many elements in so many bytes, and their bits: those above them are the sign's with us only.
+NARROW = {"INT4": (2, 1, 15), "UINT2": (4, 1, 3), "FLOAT6E2M3": (4, 3, 63)}
+WHOLE = (1, 1, 255)
 
 
 def make(type_name, field, numbers, count):
     """A tensor of `count` elements."""
-    elements, units = NARROW.get(type_name, (1, 1))
+    elements, units, _ = NARROW.get(type_name, WHOLE)
     values = numbers(np.random.default_rng(1), count // elements * units)
     proto = TensorProto(data_type=TensorProto.DataType.Value(type_name), dims=[count])
     if field == "raw_data":
@@ -122,9 +124,8 @@ def measure(name, options, binary, folder):
     path, out = f"{folder}/tensor.pb", f"{folder}/out"
     pathlib.Path(path).write_bytes(make(type_name, field, numbers, options.elements))
     mine, peer = [binary, path, what], [sys.executable, "-c", PEER, path, what]
-    ours, theirs = bytes_of(mine, out), bytes_of(peer, out)
-    if type_name in ("UINT2", "FLOAT6E2M3"):
-        theirs &= 3 if type_name == "UINT2" else 63
+    mask = NARROW.get(type_name, WHOLE)[2]
+    ours, theirs = (bytes_of(side, out) & np.uint8(mask) for side in (mine, peer))
     assert np.array_equal(ours, theirs), f"{name}: the elements differ"
     rounds = [(run(mine), run(peer)) for _ in range(options.rounds)]
     rows = [[statistics.median(column) * 1e3 for column in zip(*side)] for side in zip(*rows_of(rounds))]

@@ -250,7 +250,7 @@ impl Tensor {
             let reason = format!("{} elements are not narrow signed integers", self.dtype);
             return Err(Error::new(ErrorKind::DataType, reason));
         }
-        Ok(narrow_width(self.dtype)?.sign_extend(&self.unpack()?))
+        Ok(narrow_width(self.dtype)?.sign_extend(self.unpack()?))
     }
 
     /// Whether the bits after the last element are zero, as the spec wants them. Always so for

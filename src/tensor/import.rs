@@ -280,9 +280,9 @@ impl Entries<'_> {
         T: Varint + Display,
         E: Element + Pod,
     {
-        let count = packed.len();
-        self.check_count(count)?;
-        let (bytes, fit) = filled(count, |slots| packed.decode_into(slots, &element))?;
+        let entries = packed.counted();
+        self.check_count(entries.len())?;
+        let (bytes, fit) = filled(entries.len(), |slots| entries.decode(slots, &element))?;
         if fit {
             return Ok(bytes);
         }

@@ -10,7 +10,7 @@ use super::packed;
 use super::rare::{Empty, Rare};
 use super::reader::{Reader, Wire};
 use super::text::Str;
-use super::varints;
+use super::varints::Counted;
 use super::writer::{Sizes, Writer, push_varint, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::Result;
@@ -184,8 +184,9 @@ macro_rules! varint {
             }
 
             fn read_all(bytes: &[u8]) -> Option<Vec<Self>> {
-                let mut numbers = vec![0; packed::count::<Self>(bytes)];
-                varints::decode(bytes, &mut numbers, |bits| ($from(bits), true))?;
+                let counted = Counted::new(bytes);
+                let mut numbers = vec![0; counted.len];
+                counted.decode(&mut numbers, |bits| ($from(bits), true))?;
                 Some(numbers)
             }
         }

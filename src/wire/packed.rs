@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use super::field::{Field, Label, Number, Varint};
 use super::rare::Empty;
 use super::reader::{Reader, Wire};
-use super::varints;
+use super::varints::{self, Counted};
 use super::writer::{Sizes, Writer, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -114,19 +114,36 @@ impl<T: Number> Packed<T> {
 }
 
 impl<T: Varint> Packed<T> {
-    /// Writes `element` of each number to `slots`, which are as many as [`len`](Self::len) says.
-    /// The second value of `element` is whether the number fits; the answer is whether all did.
+    /// The numbers counted, to be written to as many places.
+    pub(crate) fn counted(&self) -> CountedNumbers<'_, T> {
+        CountedNumbers { varints: Counted::new(self.wire.bytes()), packed: self }
+    }
+}
+
+/// Numbers that are counted and not yet read.
+pub(crate) struct CountedNumbers<'a, T> {
+    varints: Counted<'a>,
+    packed: &'a Packed<T>,
+}
+
+impl<T: Varint> CountedNumbers<'_, T> {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.varints.len
+    }
+
+    /// Writes `element` of each number to `slots`, which are [`len`](Self::len). The second value
+    /// of `element` is whether the number fits; the answer is whether all did.
     ///
     /// # Errors
-    /// Those of [`values`](Self::values).
-    pub(crate) fn decode_into<E: Send>(
-        &self,
+    /// Those of [`Packed::values`].
+    pub(crate) fn decode<E: Send>(
+        self,
         slots: &mut [E],
         element: impl Fn(T) -> (E, bool) + Sync,
     ) -> Result<bool> {
-        let bytes = self.wire.bytes();
-        let done = varints::decode(bytes, slots, |bits| element(T::of_bits(bits)));
-        done.ok_or_else(|| misread::<T>(bytes))
+        let done = self.varints.decode(slots, |bits| element(T::of_bits(bits)));
+        done.ok_or_else(|| misread::<T>(self.packed.wire.bytes()))
     }
 }
 

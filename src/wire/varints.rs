@@ -6,7 +6,7 @@
 //! varint ends, and the parts are shared by all cores. What the numbers are for, and what is said
 //! of malformed ones, is left to [`Packed`](super::Packed).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::spread;
 
@@ -34,17 +34,6 @@ fn continued(block: &[u8; BLOCK]) -> u64 {
 
 /// How many varints end in `bytes`.
 pub(super) fn count(bytes: &[u8]) -> usize {
-    if bytes.len() < LONG {
-        return count_part(bytes);
-    }
-    let total = AtomicUsize::new(0);
-    spread::share(bytes.chunks(PART), |part| {
-        total.fetch_add(count_part(part), Ordering::Relaxed);
-    });
-    total.into_inner()
-}
-
-fn count_part(bytes: &[u8]) -> usize {
     // Sums of single bytes are many in one vector; 255 of them do not overflow.
     let ends = |bytes: &[u8]| bytes.iter().map(|byte| 1 - (byte >> 7)).sum::<u8>();
     bytes.chunks(255).map(|bytes| usize::from(ends(bytes))).sum()
@@ -108,33 +97,50 @@ fn parts(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Writes `element` of each varint in `bytes` to `slots`, by all cores when there are many. The
-/// second value of `element` is whether the number fits, and the answer is whether all did; `None`
-/// when the varints are not as many as the slots, or one is malformed.
-pub(super) fn decode<E: Send>(
-    bytes: &[u8],
-    slots: &mut [E],
-    element: impl Fn(u64) -> (E, bool) + Sync,
-) -> Option<bool> {
-    if bytes.len() < LONG || spread::cores() == 1 {
-        return Decoder::new(bytes, element).run(slots);
-    }
-    let (sound, fits) = (AtomicBool::new(true), AtomicBool::new(true));
-    spread::share(jobs(bytes, slots)?.into_iter(), |(part, slots)| {
-        let done = Decoder::new(part, &element).run(slots);
-        sound.fetch_and(done.is_some(), Ordering::Relaxed);
-        fits.fetch_and(done.unwrap_or_default(), Ordering::Relaxed);
-    });
-    sound.into_inner().then_some(fits.into_inner())
+/// A payload whose varints are counted, in parts for several threads when it is long.
+pub(crate) struct Counted<'a> {
+    parts: Vec<(&'a [u8], usize)>,
+    pub(crate) len: usize,
 }
 
-/// The parts of `bytes`, each with its slots.
-fn jobs<'a, E>(bytes: &'a [u8], mut slots: &'a mut [E]) -> Option<Vec<(&'a [u8], &'a mut [E])>> {
-    let mut counted: Vec<_> = parts(bytes).map(|part| (part, 0)).collect();
-    spread::share(counted.iter_mut(), |(part, count)| *count = count_part(part));
-    let job = |(part, count)| Some((part, slots.split_off_mut(..count)?));
-    let jobs = counted.into_iter().map(job).collect::<Option<_>>()?;
-    slots.is_empty().then_some(jobs)
+impl<'a> Counted<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        let mut parts: Vec<_> = if bytes.len() < LONG || spread::cores() == 1 {
+            vec![(bytes, count(bytes))]
+        } else {
+            parts(bytes).map(|part| (part, 0)).collect()
+        };
+        if parts.len() > 1 {
+            spread::share(parts.iter_mut(), |(part, len)| *len = count(part));
+        }
+        let len = parts.iter().map(|(_, len)| len).sum();
+        Self { parts, len }
+    }
+
+    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the
+    /// number fits, and the answer is whether all did; `None` when the varints are not as many as
+    /// the slots, or one is malformed.
+    pub(super) fn decode<E: Send>(
+        self,
+        mut slots: &mut [E],
+        element: impl Fn(u64) -> (E, bool) + Sync,
+    ) -> Option<bool> {
+        if slots.len() != self.len {
+            return None;
+        }
+        if let [(bytes, _)] = *self.parts {
+            return Decoder::new(bytes, element).run(slots);
+        }
+        let job = |(part, len)| Some((part, slots.split_off_mut(..len)?));
+        let jobs: Vec<_> = self.parts.into_iter().map(job).collect::<Option<_>>()?;
+        let (sound, fits) = (AtomicBool::new(true), AtomicBool::new(true));
+        spread::share(jobs.into_iter(), |(part, slots)| {
+            let done = Decoder::new(part, &element).run(slots);
+            sound.fetch_and(done.is_some(), Ordering::Relaxed);
+            fits.fetch_and(done.unwrap_or_default(), Ordering::Relaxed);
+        });
+        sound.into_inner().then_some(fits.into_inner())
+    }
 }
 
 /// Reads the varints of a part in one thread.
@@ -155,7 +161,7 @@ impl<'a, F> Decoder<'a, F> {
         Self { bytes, element, start: 0, at: 0, last: 0, fits: true }
     }
 
-    /// Fills the slots, as [`decode`] says.
+    /// Fills the slots, as [`Counted::decode`] says.
     fn run<E>(mut self, mut slots: &mut [E]) -> Option<bool>
     where
         F: Fn(u64) -> (E, bool),
@@ -308,7 +314,7 @@ mod tests {
 
     fn decoded(bytes: &[u8], len: usize) -> Option<Vec<u64>> {
         let mut slots = vec![0; len];
-        decode(bytes, &mut slots, |number| (number, true)).map(|_| slots)
+        Counted::new(bytes).decode(&mut slots, |number| (number, true)).map(|_| slots)
     }
 
     /// Numbers whose varints have `lens` bytes, one after the other and again.
@@ -398,9 +404,9 @@ mod tests {
             let mut bytes = vec![1; len];
             let mut slots = vec![0; len];
             let element = |number| (number, number < 2);
-            assert_eq!(decode(&bytes, &mut slots, element), Some(true));
+            assert_eq!(Counted::new(&bytes).decode(&mut slots, element), Some(true));
             bytes[at] = 2;
-            assert_eq!(decode(&bytes, &mut slots, element), Some(false));
+            assert_eq!(Counted::new(&bytes).decode(&mut slots, element), Some(false));
         }
     }
 

@@ -18,6 +18,7 @@ mod hostile_files;
 mod imports;
 mod interop;
 mod large_messages;
+mod large_tensors;
 mod properties;
 mod real_models;
 mod save_and_load;

@@ -52,6 +52,12 @@ fn models_of_other_writers_are_read() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn every_tensor_at_hand_is_imported_as_onnx_reads_it() {
+    run_driver_with("imports.py", &["--dump", &setting("ONNX_CONTAINER_DUMP_TENSORS")]);
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

@@ -26,6 +26,7 @@ mod save_targets;
 mod shape_operands;
 mod support;
 mod tensors;
+mod tensors_page;
 mod traversal;
 mod wire_cases;
 mod wire_properties;

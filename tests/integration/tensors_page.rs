@@ -172,8 +172,10 @@ fn view_errors() -> Vec<Error> {
 }
 
 #[test]
-#[cfg(target_endian = "little")]
 fn the_page_prints_every_error() {
+    if cfg!(target_endian = "big") {
+        return eprintln!("SKIPPED: this host has its own reason not to lend elements");
+    }
     let printed: BTreeSet<Vec<String>> = rows(&page(), "kind").into_iter().collect();
     let mut given: BTreeSet<Vec<String>> = import_errors()
         .iter()

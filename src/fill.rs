@@ -147,11 +147,25 @@ impl Container {
         weights: impl IntoIterator<Item = (String, Initializer)>,
         options: impl Into<FillOptions>,
     ) -> Result<Filled> {
+        self.fill_with_spares(weights, [], options)
+    }
+
+    /// As [`fill`](Self::fill), with weights that nobody has to ask for: other names of some that
+    /// are among `weights`.
+    pub(crate) fn fill_with_spares(
+        &mut self,
+        weights: impl IntoIterator<Item = (String, Initializer)>,
+        spares: impl IntoIterator<Item = (String, Initializer)>,
+        options: impl Into<FillOptions>,
+    ) -> Result<Filled> {
         let options = options.into();
         let slots = Slots::of(self)?;
         let mut filling = Filling::new(&options, slots);
         for (name, initializer) in weights {
-            filling.take(name, initializer);
+            filling.take(name, initializer, false);
+        }
+        for (name, initializer) in spares {
+            filling.take(name, initializer, true);
         }
         let (report, slots) = filling.finish()?;
         self.put(slots)?;
@@ -346,6 +360,10 @@ fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     if (one.dtype(), one.dims()) != (other.dtype(), other.dims()) {
         return false;
     }
+    let address = |initializer: &Initializer| initializer.as_buffer().map(|b| b.as_ptr().addr());
+    if address(one).is_some_and(|one| Some(one) == address(other)) {
+        return true;
+    }
     let (mut left, mut right) = (vec![0; CHUNK], vec![0; CHUNK]);
     let len = one.byte_len();
     (0..len).step_by(CHUNK).all(|at| {
@@ -376,7 +394,7 @@ impl<'o> Filling<'o> {
     }
 
     /// Puts one weight into its slot, or notes why not.
-    fn take(&mut self, name: String, initializer: Initializer) {
+    fn take(&mut self, name: String, initializer: Initializer, spare: bool) {
         let (wanted, named) = self.options.tensor_name(&name);
         self.renames.remove(name.as_str());
         if self.options.ignored.contains(&name) {
@@ -388,6 +406,7 @@ impl<'o> Filling<'o> {
                 let reason = format!("renamed to `{wanted}`, which the model does not have");
                 self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
             }
+            Ok(None) if spare => {}
             Ok(None) => self.report.unused.push(name),
             Err(error) => self.wrong(&name, error),
         }
@@ -395,22 +414,21 @@ impl<'o> Filling<'o> {
 
     fn give(&mut self, slot: usize, name: String, initializer: Initializer) {
         let Some(slot) = self.slots.slots.get_mut(slot) else { return };
-        if let Some(given) = &slot.given {
+        match (slot.fit(initializer), &slot.given) {
             // A checkpoint may list tied weights under both names.
-            if same_bytes(given, &initializer) {
-                return;
+            (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
+            (_, Some(_)) => {
+                let (tensor, given) = (&slot.tensor, &slot.given_as);
+                let reason = format!("`{tensor}` has the weights `{given}` already");
+                self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
             }
-            let reason = format!("`{}` has the weights `{}` already", slot.tensor, slot.given_as);
-            return self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
-        }
-        match slot.fit(initializer) {
-            Ok(initializer) => {
+            (Ok(initializer), None) => {
                 self.report.filled += 1;
                 self.report.bytes = self.report.bytes.saturating_add(initializer.byte_len());
                 slot.given = Some(initializer);
                 slot.given_as = name;
             }
-            Err(error) => {
+            (Err(error), None) => {
                 // Not also reported as missing.
                 slot.full = true;
                 let tensor = slot.tensor.clone();

@@ -128,6 +128,10 @@ mod mmap;
 mod operands;
 mod placement;
 pub mod proto;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+#[cfg(feature = "safetensors")]
+mod safetensors_header;
 mod save;
 mod tensor;
 pub mod traversal;

@@ -204,11 +204,16 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
 
 /// The bytes of the model file `path`, which must be a regular file.
 pub(crate) fn open_model(path: &Path, mmap: MmapChoice) -> Result<Buffer> {
+    open_file(path, "a model file", mmap)
+}
+
+/// The bytes of the file `path`, which must be a regular file; `what` it should be is for messages.
+pub(crate) fn open_file(path: &Path, what: &str, mmap: MmapChoice) -> Result<Buffer> {
     // Looked at before it is opened: opening a FIFO would wait for its writer.
     let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     if !meta.is_file() {
-        let reason =
-            if meta.is_dir() { "a directory, not a model file" } else { "not a regular file" };
+        let directory = || format!("a directory, not {what}");
+        let reason = if meta.is_dir() { directory() } else { "not a regular file".to_owned() };
         return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
     }
     let file = File::open(path).map_err(|e| Error::io(path, e))?;

@@ -80,7 +80,7 @@ impl MmapChoice {
 /// copied first, so the file never changes.
 #[cfg(feature = "tch")]
 #[derive(Debug)]
-pub(crate) struct PrivateMap(memmap2::MmapMut);
+pub(crate) struct PrivateMap(memmap2::MmapRaw);
 
 #[cfg(feature = "tch")]
 impl PrivateMap {
@@ -104,12 +104,12 @@ impl PrivateMap {
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();
         // SAFETY: the caller promises that the file is neither truncated nor written.
         let map = unsafe { options.map_copy(&file) }.map_err(io)?;
-        Ok(Self(map))
+        Ok(Self(map.into()))
     }
 
     /// The first of the bytes, to be read and written by whoever owns the map.
     pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
-        self.0.as_ptr().cast_mut().cast()
+        self.0.as_mut_ptr().cast()
     }
 }
 

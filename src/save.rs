@@ -7,28 +7,31 @@ mod neighbours;
 mod options;
 mod plan;
 mod publish;
+mod target;
 mod write;
 
 use std::collections::HashSet;
-use std::fs::Metadata;
-use std::path::{Path, PathBuf, is_separator};
+use std::path::{Path, PathBuf};
 
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
+#[cfg(feature = "safetensors")]
+pub(crate) use plan::Exports;
 pub(crate) use plan::{default_data_name, weight_prefix};
 pub(crate) use publish::staging_prefix;
+pub use target::SavedFile;
+pub(crate) use target::Target;
+pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, fold_case, is_external};
-use crate::load::directory_of;
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::neighbours::Needed;
 use crate::save::plan::{Plan, PlannedFile};
-use crate::save::publish::Staging;
-use crate::save::write::{Meter, Metered, write_file};
+use crate::save::write::Metered;
 use crate::traversal;
 use crate::wire::Message;
 
@@ -48,16 +51,6 @@ pub struct Saved {
     pub unused: Vec<Handle>,
     /// Files that the model which was replaced needed and the new one does not. They are left.
     pub left_behind: Vec<PathBuf>,
-}
-
-/// A file of a saved model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SavedFile {
-    /// Its name, in the model's directory.
-    pub name: String,
-    /// Its length in bytes.
-    pub bytes: u64,
 }
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
@@ -109,7 +102,7 @@ impl Container {
         let options = options.into();
         let job = Job::new(self, path.as_ref(), &options)?;
         job.check_target()?;
-        job.check_space()?;
+        job.target.check_space(job.saved.bytes)?;
         job.write()?;
         Ok(job.saved)
     }
@@ -224,156 +217,76 @@ fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
 /// One save: what goes where, known before anything is done.
 struct Job<'c> {
     options: &'c SaveOptions,
-    directory: PathBuf,
-    model_name: String,
+    target: Target,
     plan: Plan<'c>,
     saved: Saved,
 }
 
 impl<'c> Job<'c> {
     fn new(container: &'c Container, path: &Path, options: &'c SaveOptions) -> Result<Self> {
-        let (directory, model_name) = target(path)?;
+        let target = Target::new(path)?;
         container.check()?;
-        let plan = Plan::new(container, &model_name, options)?;
+        let plan = Plan::new(container, &target.name, options)?;
         let model = container.model_as_written(&plan, options)?;
-        let mut files: Vec<_> = plan
-            .files
-            .iter()
-            .map(|file| SavedFile { name: file.name.clone(), bytes: file.len })
-            .collect();
-        files.push(SavedFile { name: model_name.clone(), bytes: model.encoded_len() });
+        let mut files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
+        files.push(SavedFile::new(target.name.as_str(), model.encoded_len()));
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         let unused = plan.unused.clone();
-        let free_bytes = free_bytes(&directory);
+        let free_bytes = target.free_bytes();
         let saved = Saved { model, files, bytes, free_bytes, unused, left_behind: Vec::new() };
-        let mut job = Self { options, directory, model_name, plan, saved };
+        let mut job = Self { options, target, plan, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory.join(&self.model_name)
+    fn check_target(&self) -> Result<()> {
+        #[cfg(feature = "safetensors")]
+        self.check_foreign()?;
+        self.target.check(&self.saved.files, self.options.overwrite)
     }
 
-    /// Refuses targets that are not files, that may not be replaced, or that others need.
-    fn check_target(&self) -> Result<()> {
-        // Once each: another save may move them away and back meanwhile.
-        let there = |file: &SavedFile| {
-            let meta = self.directory.join(&file.name).symlink_metadata().ok()?;
-            Some((file.name.clone(), meta))
-        };
-        let replaced: Vec<_> = self.saved.files.iter().filter_map(there).collect();
-        if replaced.is_empty() {
+    /// Refuses to replace a safetensors file of the default name that the model did not refer to: it
+    /// is the checkpoint that the model was exported from.
+    #[cfg(feature = "safetensors")]
+    fn check_foreign(&self) -> Result<()> {
+        let weights = self.plan.files.first().map(|file| &file.name);
+        let by_default = self.options.weight_files == WeightFiles::Safetensors
+            && self.options.data_name.is_none();
+        let Some(name) = weights.filter(|_| by_default) else { return Ok(()) };
+        let path = self.target.directory.join(name);
+        if path.symlink_metadata().is_err() || locations(&self.target.path()).contains(name) {
             return Ok(());
         }
-        let needed = Needed::by_others(&self.directory, &self.model_name);
-        let errors = replaced.iter().filter_map(|(name, meta)| {
-            let (kind, reason) = self.reason_to_keep(name, meta, &needed)?;
-            Some(Error::new(kind, reason).with_path(self.directory.join(name)))
-        });
-        Error::join(errors.collect()).map_or(Ok(()), Err)
-    }
-
-    /// Why the file `name`, which exists, may not be replaced.
-    fn reason_to_keep(
-        &self,
-        name: &str,
-        meta: &Metadata,
-        needed: &Needed,
-    ) -> Option<(ErrorKind, String)> {
-        if !meta.is_file() && !meta.is_symlink() {
-            let what = if meta.is_dir() { "a directory" } else { "not a regular file" };
-            return Some((ErrorKind::UnsafePath, format!("{what}: not replaced")));
-        }
-        if meta.is_symlink() && leads_to_a_device(&self.directory.join(name)) {
-            let reason = "a link to something that is not a regular file: not replaced";
-            return Some((ErrorKind::UnsafePath, reason.into()));
-        }
-        if !self.options.overwrite {
-            return Some((ErrorKind::AlreadyExists, "exists already".into()));
-        }
-        if name != self.model_name && name.to_lowercase().ends_with(".onnx") {
-            let reason = "another model: it is not replaced by weights";
-            return Some((ErrorKind::AlreadyExists, reason.into()));
-        }
-        let user = needed.by(name)?;
-        let reason = format!("`{}` refers to this file: it is not replaced", user.display());
-        Some((ErrorKind::AlreadyExists, reason))
-    }
-
-    fn check_space(&self) -> Result<()> {
-        match self.saved.free_bytes {
-            Some(free) if free < self.saved.bytes => {
-                let reason = format!("needs {}, {} free", human(self.saved.bytes), human(free));
-                Err(Error::new(ErrorKind::NoSpace, reason).with_path(&self.directory))
-            }
-            _ => Ok(()),
-        }
+        let reason = "is there, and the model did not refer to it: it is not replaced unless it is \
+                      named as the data file";
+        Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
     }
 
     /// Files of the model that is being replaced which neither the new one nor any other needs.
     fn left_behind(&self) -> Vec<PathBuf> {
         let kept: HashSet<_> = self.saved.files.iter().map(|file| fold_case(&file.name)).collect();
-        let old = locations(&self.path());
+        let old = locations(&self.target.path());
         let left = old.into_iter().filter(|location| !kept.contains(&fold_case(location)));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
-        let left: Vec<_> = left.filter(|name| self.directory.join(name).is_file()).collect();
+        let directory = &self.target.directory;
+        let left: Vec<_> = left.filter(|name| directory.join(name).is_file()).collect();
         if left.is_empty() {
             return Vec::new();
         }
-        let needed = Needed::by_others(&self.directory, &self.model_name);
+        let needed = Needed::by_others(directory, &self.target.name);
         let left = left.into_iter().filter(|location| needed.by(location).is_none());
-        left.map(|location| self.directory.join(location)).collect()
+        left.map(|location| directory.join(location)).collect()
     }
 
     fn write(&self) -> Result<()> {
         let meter = Meter::new(self.options, self.saved.bytes);
-        let mut staging = Staging::new(&self.directory, &self.model_name, self.options.sync)?;
-        for plan in &self.plan.files {
-            staging.file(&plan.name, |file, path| write_file(plan, file, path, &meter))?;
-        }
-        staging.file(&self.model_name, |file, path| {
+        let mut staging = self.target.stage(&self.plan.files, self.options, &meter)?;
+        staging.file(&self.target.name, |file, path| {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
         staging.publish()
     }
-}
-
-/// Whether the link at `path` stands for a device, a pipe or a process's own stream, such as
-/// `/dev/stdout`: a save would take the link away from everybody.
-fn leads_to_a_device(path: &Path) -> bool {
-    let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
-    stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
-}
-
-/// The free space of a directory's file system, in bytes, where it says.
-#[cfg(unix)]
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(directory).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
-}
-
-/// The directory and file name of a model to be saved at `path`.
-fn target(path: &Path) -> Result<(PathBuf, String)> {
-    let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
-    let name = path.file_name().ok_or_else(|| invalid("names no file"))?;
-    if path.as_os_str().as_encoded_bytes().last().is_some_and(|b| is_separator(char::from(*b))) {
-        return Err(invalid("names a directory"));
-    }
-    let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
-    let directory = directory_of(path);
-    let missing = |e| Error::io(&directory, e).because("the folder to save to");
-    let meta = std::fs::metadata(&directory).map_err(missing)?;
-    if !meta.is_dir() {
-        return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));
-    }
-    Ok((directory, name.to_owned()))
 }
 
 /// A length in bytes as people say it: `140 GB`, in powers of 1000.

@@ -22,6 +22,10 @@ pub enum Command {
     Split(WriteArgs),
     /// Write the model as one self-contained file
     Embed(WriteArgs),
+    /// Fill a model with the weights of safetensors files, by name, and write it
+    ImportSafetensors(ImportArgs),
+    /// Write the large tensors of a model to safetensors files
+    ExportSafetensors(ExportArgs),
     /// List everything that is wrong with a model and its weights files
     Check(CheckArgs),
     /// Show what is in a model, without reading its weights
@@ -33,7 +37,6 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// What the three commands that write take; each leaves aside what its layout has no use for.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// The model to read
@@ -42,10 +45,71 @@ pub struct WriteArgs {
     /// The model to write, which may be IN itself; a model that is there is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// Move inline tensors of N bytes or more out (pack, split); K, M and G are powers of 1024
+    #[command(flatten)]
+    pub write: WriteOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The model, with weights or without; those that are not in WEIGHTS are taken from its files
+    pub model: PathBuf,
+    /// The weights: a .safetensors file, or the .safetensors.index.json of several
+    pub weights: PathBuf,
+    /// The model to write, which may be MODEL itself; a model that is there is replaced
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// The weights called A are the tensor B; may be given several times
+    #[arg(long, value_name = "A=B", value_parser = pair)]
+    pub rename: Vec<(String, String)>,
+    /// Leave this out where the name of weights begins with it; may be given several times
+    #[arg(long, value_name = "PREFIX")]
+    pub strip_prefix: Vec<String>,
+    /// Put B where the name of weights begins with A; may be given several times
+    #[arg(long, value_name = "A=B", value_parser = pair)]
+    pub replace_prefix: Vec<(String, String)>,
+    /// Fail when there are weights that no tensor asks for
+    #[arg(long)]
+    pub strict: bool,
+    #[command(flatten)]
+    pub write: WriteOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The model
+    pub model: PathBuf,
+    /// The file to write, whose name ends in .safetensors; what is there is replaced
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// Write shards of at most N bytes of tensors, and an index; KB, MB and GB are powers of 1000
+    #[arg(long, value_name = "N", value_parser = shard_size)]
+    pub max_shard_size: Option<u64>,
+    /// Export also inline tensors of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Alignment of every tensor in the file of pack
+    /// Export also what readers want inline: shape operands, sparse indices, function bodies
+    #[arg(long)]
+    pub all_tensors: bool,
+    /// Fail when a file would be replaced
+    #[arg(long)]
+    pub no_clobber: bool,
+    /// Do not wait until everything is on the disk
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+/// What the commands that write a model take; each leaves aside what its layout has no use for.
+#[derive(Debug, Args)]
+pub struct WriteOptions {
+    /// Move inline tensors of N bytes or more out (not embed); K, M and G are powers of 1024
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
+    pub min_bytes: u64,
+    /// Alignment of every tensor in a packed file
     #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
     pub align: Alignment,
     /// Alignment of tensors over 1 MiB, where it is the greater one
@@ -54,13 +118,16 @@ pub struct WriteArgs {
     /// Move also what readers want inline: shape operands, sparse indices, function bodies
     #[arg(long)]
     pub all_tensors: bool,
-    /// Name of the weights file of pack, beside OUT [default: <OUT>.data]
+    /// Name of a packed file, beside OUT [default: <OUT>.data; <OUT's stem>.safetensors]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
+    /// Make the packed file a safetensors file too, which its own readers read (pack, import)
+    #[arg(long)]
+    pub safetensors: bool,
     /// Print the plan and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Load the result back, compare every tensor bit for bit with IN, and check it
+    /// Load the result back, compare every tensor bit for bit with what was read, and check it
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
     /// Fail when a file would be replaced
@@ -144,6 +211,27 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "more bytes than a file can hold".to_owned())
 }
 
+/// A size as Hugging Face writes it, `5GB`, or as [`size`] takes it.
+fn shard_size(text: &str) -> Result<u64, String> {
+    let units = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
+    let upper = text.to_ascii_uppercase();
+    let unit = units.into_iter().find_map(|(unit, scale)| Some((upper.strip_suffix(unit)?, scale)));
+    let bytes = match unit {
+        Some((digits, scale)) if digits.ends_with(|c: char| c.is_ascii_digit()) => {
+            size(digits)?.checked_mul(scale).ok_or("more bytes than a file can hold")?
+        }
+        _ => size(text)?,
+    };
+    if bytes == 0 { Err("a shard holds at least one byte".to_owned()) } else { Ok(bytes) }
+}
+
+/// Two names: `A=B`, of which B may be empty.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
+    let (from, to) = pair.ok_or("not two names such as A=B")?;
+    Ok((from.to_owned(), to.to_owned()))
+}
+
 fn alignment(text: &str) -> Result<Alignment, String> {
     Alignment::new(size(text)?).map_err(|e| e.to_string())
 }
@@ -164,6 +252,13 @@ mod tests {
         let cases = [("0", 0), ("1024", 1024), ("16K", 16 << 10), ("2m", 2 << 20), ("1G", 1 << 30)];
         for (text, bytes) in cases {
             assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        let cases = [("5GB", 5_000_000_000), ("1kb", 1_000), ("7MB", 7_000_000), ("2G", 2 << 30)];
+        for (text, bytes) in cases {
+            assert_eq!(shard_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["0", "0GB", "GB", "1KGB", "1.5GB", "99999999999GB", "5 GB"] {
+            assert!(shard_size(text).is_err(), "{text}");
         }
         for text in ["", "K", "-1", "+1", "1.5M", "1T", "1 K", "1KB", "17179869184G", "٣"] {
             assert!(size(text).is_err(), "{text}");

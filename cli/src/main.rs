@@ -6,6 +6,7 @@
 mod args;
 mod check;
 mod completions;
+mod export;
 mod failure;
 mod files;
 mod findings;
@@ -44,6 +45,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Pack(args) => write::pack(&args, out),
         Command::Split(args) => write::split(&args, out),
         Command::Embed(args) => write::embed(&args, out),
+        Command::ImportSafetensors(args) => write::import(&args, out),
+        Command::ExportSafetensors(args) => export::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Files(args) => files::run(&args, out),

@@ -118,6 +118,11 @@ pub fn human(bytes: u64) -> String {
     if whole < 10 { format!("{whole}.{tenth} {unit}") } else { format!("{whole} {unit}") }
 }
 
+/// `path` without a `./` before it.
+pub fn tidy(path: &Path) -> &Path {
+    path.strip_prefix(".").unwrap_or(path)
+}
+
 /// `1 tensor`, `2 tensors`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

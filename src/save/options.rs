@@ -15,6 +15,11 @@ pub enum WeightFiles {
     One,
     /// One file for each large initializer, `<model stem>-<handle>.weight`.
     PerTensor,
+    /// One safetensors file, `<model stem>.safetensors`, that its own readers read too: the model
+    /// refers into it by location and offset. The largest aligned tensors come first in it, so
+    /// that alignment costs little padding.
+    #[cfg(feature = "safetensors")]
+    Safetensors,
     /// None: the weights go into the model file, of any size.
     Embedded,
 }

@@ -4,6 +4,13 @@
 //! one container give the same files. A byte range that several tensors share is placed once, also
 //! when one of them shows only a part of it.
 
+#[cfg(feature = "safetensors")]
+mod safetensors;
+
+#[cfg(feature = "safetensors")]
+pub(crate) use safetensors::Exports;
+
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
@@ -25,6 +32,7 @@ pub(crate) struct Plan<'c> {
 }
 
 /// One weights file to be written.
+#[derive(Debug)]
 pub(crate) struct PlannedFile<'c> {
     pub(crate) name: String,
     /// In bytes.
@@ -34,9 +42,17 @@ pub(crate) struct PlannedFile<'c> {
 }
 
 /// One initializer's bytes in a file.
+#[derive(Debug)]
 pub(crate) struct Piece<'c> {
     pub(crate) offset: u64,
-    pub(crate) initializer: &'c Initializer,
+    /// Owned where it is no tensor of the model: the header of a file.
+    pub(crate) initializer: Cow<'c, Initializer>,
+}
+
+impl<'c> Piece<'c> {
+    pub(crate) fn new(offset: u64, initializer: &'c Initializer) -> Self {
+        Self { offset, initializer: Cow::Borrowed(initializer) }
+    }
 }
 
 /// A byte range of the file with this index.
@@ -71,6 +87,11 @@ impl<'c> Plan<'c> {
             WeightFiles::Embedded => {}
             WeightFiles::One => plan.one_file(&used, data_name(model_name, options)?, options)?,
             WeightFiles::PerTensor => plan.file_per_tensor(&used, model_name, options),
+            #[cfg(feature = "safetensors")]
+            WeightFiles::Safetensors => {
+                let name = data_name(model_name, options)?;
+                plan.safetensors_file(container, &used, name, options)?;
+            }
         }
         Ok(plan)
     }
@@ -87,7 +108,7 @@ impl<'c> Plan<'c> {
             } else {
                 cursor.place(tensor.len, options.alignment_of(tensor.len))?
             };
-            file.pieces.push(Piece { offset, initializer: tensor.initializer });
+            file.pieces.push(Piece::new(offset, tensor.initializer));
             let range = offset..offset.saturating_add(tensor.len);
             self.places.insert(tensor.handle, Placed { file: 0, range });
         }
@@ -106,7 +127,7 @@ impl<'c> Plan<'c> {
         for (_, tensor) in placed {
             let place = Placed { file: self.files.len(), range: 0..tensor.len };
             self.places.insert(tensor.handle, place);
-            let pieces = vec![Piece { offset: 0, initializer: tensor.initializer }];
+            let pieces = vec![Piece::new(0, tensor.initializer)];
             self.files.push(PlannedFile {
                 name: names.name(tensor.handle),
                 len: tensor.len,
@@ -208,7 +229,11 @@ fn flatten(hosts: &mut HashMap<usize, Guest>) {
 
 /// The name of the packed file, seen to be a plain file name other than the model's.
 fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
-    let name = options.data_name.clone().unwrap_or_else(|| default_data_name(model_name));
+    let name = options.data_name.clone().unwrap_or_else(|| match options.weight_files {
+        #[cfg(feature = "safetensors")]
+        WeightFiles::Safetensors => safetensors::default_name(model_name),
+        _ => default_data_name(model_name),
+    });
     let reason = if name.contains(['/', '\\']) {
         "the data file lies beside the model: its name has no directory"
     } else if fold_case(&name) == fold_case(model_name) {
@@ -226,7 +251,11 @@ fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
 
 /// `<model file>.data`, cleaned where a model may be called so and a location not: `#m`, `C:m`.
 pub(crate) fn default_data_name(model_name: &str) -> String {
-    let name = without_dot_dot(&with_suffix(model_name, ".data"));
+    location_name(model_name, ".data")
+}
+
+fn location_name(base: &str, suffix: &str) -> String {
+    let name = without_dot_dot(&with_suffix(base, suffix));
     let plain = !is_handle(&name) && !name.contains('\\') && check_location(&name).is_ok();
     if plain { name } else { clean(&name) }
 }

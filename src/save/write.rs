@@ -156,7 +156,7 @@ impl Writer<'_, '_> {
                     self.gather(&bytes, from)
                 }
             }
-            None => self.read(piece.initializer, skip, from, to),
+            None => self.read(&piece.initializer, skip, from, to),
         }
     }
 

@@ -16,6 +16,7 @@ const FLOORS: &[&str] = &[
     "tensor",
     "traversal",
     "external_data",
+    "safetensors_header",
     "operands",
     "initializer",
     "container",
@@ -24,6 +25,7 @@ const FLOORS: &[&str] = &[
     "fill",
     "load",
     "save",
+    "safetensors",
     "check",
 ];
 

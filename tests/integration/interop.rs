@@ -52,6 +52,12 @@ fn models_of_other_writers_are_read() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn the_official_library_and_safetensors_files() {
+    run_driver("safetensors_peers.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

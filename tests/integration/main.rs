@@ -20,6 +20,8 @@ mod interop;
 mod large_messages;
 mod properties;
 mod real_models;
+#[cfg(feature = "safetensors")]
+mod safetensors;
 mod save_and_load;
 mod save_targets;
 mod shape_operands;

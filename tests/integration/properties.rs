@@ -21,7 +21,13 @@ fn tensor() -> impl Strategy<Value = Tensor> {
 }
 
 fn options() -> impl Strategy<Value = SaveOptions> {
-    let files = [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded];
+    let files = [
+        WeightFiles::One,
+        WeightFiles::PerTensor,
+        WeightFiles::Embedded,
+        #[cfg(feature = "safetensors")]
+        WeightFiles::Safetensors,
+    ];
     (prop::sample::select(files.to_vec()), 0..17_u32, 0..17_u32).prop_map(
         |(files, small, large)| {
             let alignment = |shift| Alignment::new(1_u64 << shift).unwrap();

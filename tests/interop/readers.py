@@ -22,6 +22,7 @@ LAYOUTS = {
     "pack": [["pack"]],
     "pack everything": [["pack", "--min-bytes", "0"]],
     "pack verified": [["pack", "--verify", "--no-mmap", "--data-name", "weights.bin"]],
+    "pack as safetensors": [["pack", "--safetensors", "--verify"]],
     "split": [["split"]],
     "split everything": [["split", "--min-bytes", "0"]],
     "embed": [["embed"]],

@@ -8,11 +8,12 @@ use onnx_container::{Container, Externalized, Result, Saved, traversal};
 use serde::Serialize;
 
 use super::Job;
+use super::import::Imported;
 use super::verify::Verified;
-use crate::output::{Output, count, human, lossy};
+use crate::output::{Output, count, human, lossy, tidy};
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
-const SHORT: usize = 5;
+pub const SHORT: usize = 5;
 
 /// What was read.
 #[derive(Debug, Serialize)]
@@ -49,6 +50,9 @@ pub struct Report<'a> {
     output: &'a Path,
     dry_run: bool,
     read: Read,
+    /// What came from other weights than the model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imported: Option<Imported>,
     moved: Moved,
     kept: Vec<Kept>,
     /// Beside one another, the model last.
@@ -94,16 +98,18 @@ impl<'a> Report<'a> {
         moved: Externalized,
         saved: &Saved,
         verified: Option<Verified>,
+        imported: Option<Imported>,
     ) -> Self {
-        let folder = job.args.output.parent().unwrap_or(Path::new(""));
+        let folder = job.output.parent().unwrap_or(Path::new(""));
         let written = saved.files.iter();
         Self {
             command: job.command,
-            input: &job.args.input,
-            output: &job.args.output,
+            input: job.input,
+            output: job.output,
             dry_run: job.args.dry_run,
             moved: Moved::of(job, &read, &moved),
             read,
+            imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
             files: written
                 .map(|file| Written { path: folder.join(&file.name), bytes: file.bytes })
@@ -145,6 +151,9 @@ impl<'a> Report<'a> {
         out.line(format_args!(
             "read      {input}: {tensors}, {external} external ({bytes}, {how})"
         ))?;
+        if let Some(imported) = &self.imported {
+            imported.print(out)?;
+        }
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
         let tense = if self.dry_run { "moves" } else { "moved" };
@@ -206,7 +215,7 @@ impl<'a> Report<'a> {
 }
 
 /// Prints at most `most` of `lines`, and how many more there are.
-fn short(
+pub fn short(
     lines: impl ExactSizeIterator<Item = String>,
     most: usize,
     out: &mut Output,
@@ -216,11 +225,6 @@ fn short(
         out.line(line)?;
     }
     if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
-}
-
-/// `path` without a `./` before it.
-fn tidy(path: &Path) -> PathBuf {
-    path.strip_prefix(".").unwrap_or(path).to_path_buf()
 }
 
 impl Moved {

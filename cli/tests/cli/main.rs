@@ -11,6 +11,7 @@ mod check;
 mod exported;
 mod files;
 mod inspect;
+mod safetensors;
 mod support;
 mod usage;
 mod write;

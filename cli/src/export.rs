@@ -1,0 +1,113 @@
+//! `export-safetensors MODEL OUT`: the large tensors of a model as safetensors files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onnx_container::safetensors::{ExportOptions, Exported};
+use onnx_container::{Container, ExternalizeOptions, SaveOptions};
+use serde::Serialize;
+
+use crate::args::ExportArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, count, human, lossy, tidy};
+use crate::{mapping, progress};
+
+/// Exports, and says what was written.
+pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut container = Container::load(&args.model, mapping::choice(&args.map))?;
+    let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
+    container.externalize(moving.all_tensors(args.all_tensors))?;
+    let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
+    let bar = progress::bar("writing", lens.fold(0, u64::saturating_add));
+    let save = SaveOptions::new().sync(!args.no_sync).overwrite(!args.no_clobber);
+    let options = ExportOptions::from(progress::shown(save, &bar));
+    let options = match args.max_shard_size {
+        Some(bytes) => options.max_shard_bytes(bytes),
+        None => options,
+    };
+    let exported = container.export_safetensors(&args.output, options);
+    bar.finish_and_clear();
+    let report = Report::new(args, exported?);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What was written.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    input: &'a Path,
+    /// The index comes last.
+    files: Vec<Written>,
+    bytes: u64,
+    tensors: usize,
+    /// Tensors whose type readers do not have: stored as bytes.
+    as_bytes: Vec<String>,
+    /// Tensors that share the entry of another.
+    tied: Vec<Tied>,
+    left_behind: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Written {
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Tied {
+    tensor: String,
+    entry: String,
+}
+
+impl<'a> Report<'a> {
+    fn new(args: &'a ExportArgs, exported: Exported) -> Self {
+        let folder = args.output.parent().unwrap_or(Path::new(""));
+        let files = exported.files.into_iter();
+        let tied = exported.tied.into_iter();
+        let left = exported.left_behind.iter();
+        Self {
+            command: "export-safetensors",
+            input: &args.model,
+            files: files
+                .map(|file| Written { path: folder.join(&file.name), bytes: file.bytes })
+                .collect(),
+            bytes: exported.bytes,
+            tensors: exported.tensors,
+            as_bytes: exported.as_bytes,
+            tied: tied.map(|(tensor, entry)| Tied { tensor, entry }).collect(),
+            left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let (tensors, files) = (count(self.tensors, "tensor"), count(self.files.len(), "file"));
+        let bytes = human(self.bytes);
+        out.line(format_args!("wrote     {tensors} to {files} ({bytes})"))?;
+        for file in &self.files {
+            out.line(format_args!("{:>12}  {}", file.bytes, file.path.display()))?;
+        }
+        if !self.tied.is_empty() {
+            let tied = count(self.tied.len(), "tensor");
+            out.line(format_args!("tied      {tied} to entries of other names"))?;
+        }
+        if !self.as_bytes.is_empty() {
+            let entries = count(self.as_bytes.len(), "tensor");
+            out.line(format_args!("as bytes  {entries} of types that readers do not know"))?;
+        }
+        if !self.left_behind.is_empty() {
+            let files = count(self.left_behind.len(), "file");
+            out.line(format_args!("left      {files} of an earlier export"))?;
+            for path in &self.left_behind {
+                out.line(format_args!("{:>14}{path}", ""))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! `import-safetensors MODEL WEIGHTS OUT`: a model filled with other weights, by name.
+//!
+//! The model's structure is read first, then filled; what is left without weights is looked for in
+//! the model's own files. So a model without weights will do, and one with weights gets some of them
+//! replaced. Nothing is written when a tensor has no weights anywhere.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, Error, FillOptions, Filled, LoadOptions};
+use serde::Serialize;
+
+use super::report::{SHORT, short};
+use super::{Job, packed};
+use crate::args::ImportArgs;
+use crate::failure::{Failure, Outcome, print_error};
+use crate::mapping;
+use crate::output::{Output, count, human, lossy};
+
+/// `import-safetensors MODEL WEIGHTS OUT`.
+pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let map = mapping::choice(&args.write.map);
+    let options = LoadOptions::new().mmap(map).weights(false);
+    let mut container = Container::load(&args.model, options)?;
+    let filled = container.attach_safetensors(&args.weights, map, fill_options(args))?;
+    let own = own_weights(&mut container, args, &filled);
+    let mut imported = Imported::new(&args.weights, filled);
+    if let Err(error) = own {
+        print_error(&error);
+        return imported.refuse(args, out);
+    }
+    imported.missing.clear();
+    let (layout, command) = (packed(&args.write), "import-safetensors");
+    let job = Job::new(command, &args.model, &args.output, &args.write, layout);
+    job.write(container, Some(imported), out)
+}
+
+fn fill_options(args: &ImportArgs) -> FillOptions {
+    let options = FillOptions::new().partial(true).strict(args.strict);
+    let options = args.rename.iter().fold(options, |options, (a, b)| options.rename(a, b));
+    let options = args.strip_prefix.iter().fold(options, FillOptions::strip_prefix);
+    args.replace_prefix.iter().fold(options, |options, (a, b)| options.replace_prefix(a, b))
+}
+
+/// Takes what the import left open from the files that the model itself names.
+fn own_weights(container: &mut Container, args: &ImportArgs, filled: &Filled) -> Result<(), Error> {
+    if filled.missing.is_empty() {
+        return Ok(());
+    }
+    let directory = match args.model.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    container.attach(directory, mapping::choice(&args.write.map))
+}
+
+/// What came from other weights than the model's.
+#[derive(Debug, Serialize)]
+pub struct Imported {
+    #[serde(serialize_with = "lossy")]
+    weights: PathBuf,
+    filled: usize,
+    filled_bytes: u64,
+    /// Tensors without weights, in WEIGHTS or in the model's own files.
+    missing: Vec<String>,
+    /// Weights that no tensor asks for.
+    left_over: Vec<String>,
+}
+
+impl Imported {
+    fn new(weights: &Path, filled: Filled) -> Self {
+        Self {
+            weights: weights.to_path_buf(),
+            filled: filled.filled,
+            filled_bytes: filled.bytes,
+            missing: filled.missing,
+            left_over: filled.unused,
+        }
+    }
+
+    /// Says what is missing; nothing was written.
+    fn refuse(&self, args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+        if args.write.json {
+            out.json(&Refused { command: "import-safetensors", imported: self })?;
+        } else {
+            self.print(out)?;
+        }
+        Ok(Outcome::Findings)
+    }
+
+    /// Prints the lines of a report.
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        let (tensors, bytes) = (count(self.filled, "tensor"), human(self.filled_bytes));
+        out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
+        if !self.left_over.is_empty() {
+            let weights = count(self.left_over.len(), "weight");
+            out.line(format_args!("left over {weights} that no tensor asks for"))?;
+            short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), SHORT, out)?;
+        }
+        if !self.missing.is_empty() {
+            let tensors = count(self.missing.len(), "tensor");
+            out.line(format_args!("missing   {tensors} without weights; nothing was written"))?;
+            let names = self.missing.iter().map(|name| format!("{:>14}{name}", ""));
+            short(names, usize::MAX, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The report of an import that did not write.
+#[derive(Serialize)]
+struct Refused<'a> {
+    command: &'static str,
+    imported: &'a Imported,
+}

@@ -1,0 +1,163 @@
+//! `pack --safetensors`, `import-safetensors` and `export-safetensors`.
+
+use std::fs;
+
+use onnx_container::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
+use onnx_container::{MmapChoice, safetensors};
+
+use crate::support::{Folder, floats, tensors};
+
+/// The names and bytes of a safetensors file or index in the folder.
+fn entries(folder: &Folder, name: &str) -> Vec<(String, Vec<u8>)> {
+    let weights = safetensors::load(folder.path(name), MmapChoice::never()).unwrap();
+    let entry = |(name, tensor): (&str, &onnx_container::Tensor)| {
+        (name.to_owned(), tensor.as_bytes().unwrap().to_vec())
+    };
+    weights.iter().map(entry).collect()
+}
+
+fn names(folder: &Folder, name: &str) -> Vec<String> {
+    entries(folder, name).into_iter().map(|(name, _)| name).collect()
+}
+
+/// A model that declares these float tensors and has none of their data.
+fn structure(tensors: &[(&str, i64)]) -> ModelProto {
+    let mut graph = GraphProto::new("main");
+    for (name, len) in tensors {
+        let tensor = TensorProto::external(*name, TensorProto::FLOAT, [*len], "gone.bin");
+        graph.initializer.push(tensor);
+    }
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    model
+}
+
+#[test]
+fn pack_writes_a_safetensors_file() {
+    let folder = Folder::with_model();
+    let before = tensors(&folder.path("m.onnx"));
+    for flags in [&[][..], &["--verify"], &["--verify", "--no-mmap"], &["--align", "4K"]] {
+        let args = [&["pack", "m.onnx", "p.onnx", "--safetensors"], flags].concat();
+        folder.run(&args).done().says(&["moved     4 tensors", "p.safetensors", "p.onnx"]);
+        assert_eq!(folder.names(), ["m.onnx", "p.onnx", "p.safetensors"]);
+        assert_eq!(tensors(&folder.path("p.onnx")), before, "{args:?}");
+        assert_eq!(names(&folder, "p.safetensors"), ["c", "typed", "w", "z.then_branch/inner"]);
+        folder.run(&["check", "p.onnx"]).done().says(&["no errors"]);
+    }
+    let args = ["pack", "p.onnx", "q.onnx", "--safetensors", "--data-name", "q.bin", "--dry-run"];
+    folder.run(&args).done().says(&["q.bin", "nothing was written"]);
+    // A file of that name that the model does not have is a checkpoint of somebody's.
+    fs::write(folder.path("m.safetensors"), "").unwrap();
+    let run = folder.run(&["pack", "m.onnx", "m.onnx", "--safetensors"]);
+    run.failed(&["m.safetensors", "did not refer to it"]);
+}
+
+#[test]
+fn exports_are_imported_again() {
+    let folder = Folder::with_model();
+    let before = tensors(&folder.path("m.onnx"));
+    let run = folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
+    run.says(&["wrote     4 tensors to 1 file", "w.safetensors"]);
+    folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    fs::remove_file(folder.path("p.onnx.data")).unwrap();
+
+    let run = folder.run(&["import-safetensors", "p.onnx", "w.safetensors", "i.onnx", "--verify"]);
+    run.done().says(&[
+        "filled    4 tensors (9.6 kB) from w.safetensors",
+        "bit for bit",
+        "i.onnx.data",
+    ]);
+    assert_eq!(tensors(&folder.path("i.onnx")), before);
+
+    let args =
+        ["export-safetensors", "m.onnx", "s.safetensors", "--max-shard-size", "4KB", "--json"];
+    let report = folder.run(&args).done().json();
+    assert_eq!((&report["tensors"], report["files"].as_array().unwrap().len()), (&4.into(), 4));
+    let index = "s.safetensors.index.json";
+    assert_eq!(names(&folder, index), names(&folder, "w.safetensors"));
+    let args =
+        ["import-safetensors", "p.onnx", index, "j.onnx", "--safetensors", "--json", "--strict"];
+    let report = folder.run(&args).done().json();
+    assert_eq!(report["imported"]["filled"], 4);
+    assert_eq!(report["imported"]["missing"].as_array().unwrap().len(), 0);
+    assert_eq!(tensors(&folder.path("j.onnx")), before);
+    assert_eq!(entries(&folder, "j.safetensors"), entries(&folder, "w.safetensors"));
+}
+
+#[test]
+fn names_are_mapped() {
+    let folder = Folder::with_model();
+    folder.run(&["export-safetensors", "m.onnx", "w.safetensors", "--min-bytes", "1"]).done();
+    type Declared = &'static [(&'static str, i64)];
+    let cases: &[(Declared, &[&str], i32, &str)] = &[
+        (&[("w", 1000)], &[], 0, "left over"),
+        (&[("w", 1000)], &["--strict"], 1, ""),
+        (&[("v", 1000)], &["--rename", "w=v"], 0, "filled    1 tensor "),
+        (&[("eight", 1000)], &["--strip-prefix", "w"], 1, ""),
+        (
+            &[("e.w", 1000), ("e.small", 4)],
+            &["--replace-prefix", "w=e.w", "--replace-prefix", "s=e.s"],
+            0,
+            "filled    2 tensors",
+        ),
+        (&[("w", 1000), ("x", 3), ("y", 3)], &[], 1, "missing   2 tensors"),
+        (&[("w", 999)], &[], 1, ""),
+    ];
+    for (declared, flags, code, text) in cases {
+        folder.save("s.onnx", &structure(declared));
+        let args = [&["import-safetensors", "s.onnx", "w.safetensors", "o.onnx"], *flags].concat();
+        let run = folder.run(&args);
+        assert_eq!(run.code(), *code, "{args:?}: {run:?}");
+        assert_eq!(folder.path("o.onnx").exists(), *code == 0, "{args:?}");
+        run.says(&[text]);
+        let _ = fs::remove_file(folder.path("o.onnx"));
+    }
+    folder.save("s.onnx", &structure(&[("w", 1000), ("x", 3)]));
+    let args = ["import-safetensors", "s.onnx", "w.safetensors", "o.onnx", "--json"];
+    let run = folder.run(&args).failed(&["gone.bin"]);
+    assert_eq!(run.json()["imported"]["missing"], serde_json::json!(["x"]));
+    for wrong in ["=b", "a", ""] {
+        let args = ["import-safetensors", "s.onnx", "w.safetensors", "o.onnx", "--rename", wrong];
+        assert_eq!(folder.run(&args).code(), 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_is_not_imported_stays() {
+    let folder = Folder::packed();
+    let mut other = GraphProto::new("main");
+    other.initializer.push(floats("w", 1000));
+    if let Some(raw) = &mut other.initializer[0].raw_data {
+        *raw = vec![7; 4000].into();
+    }
+    folder.save("other.onnx", &ModelProto::new(other));
+    folder.run(&["export-safetensors", "other.onnx", "w.safetensors"]).done();
+    let before = tensors(&folder.path("p.onnx"));
+    let run = folder.run(&["import-safetensors", "p.onnx", "w.safetensors", "p.onnx"]).done();
+    run.says(&["filled    1 tensor (4.0 kB)"]);
+    for ((name, what, bytes), (old_name, old_what, old)) in
+        tensors(&folder.path("p.onnx")).into_iter().zip(before)
+    {
+        assert_eq!((&name, what), (&old_name, old_what));
+        assert_eq!(bytes == old, name != "w", "{name}");
+    }
+}
+
+#[test]
+fn targets_of_exports_are_safe() {
+    let folder = Folder::packed();
+    let before = folder.contents();
+    let export = |output: &str, flags: &[&str]| {
+        folder.run(&[&["export-safetensors", "p.onnx", output], flags].concat())
+    };
+    export("p.onnx", &[]).failed(&["does not end in `.safetensors`"]);
+    export("gone/w.safetensors", &[]).failed(&["gone"]);
+    for size in ["0", "x", "5TB", "-1"] {
+        assert_eq!(export("w.safetensors", &["--max-shard-size", size]).code(), 2, "{size}");
+    }
+    assert_eq!(folder.contents(), before);
+    export("w.safetensors", &[]).done();
+    export("w.safetensors", &["--no-clobber"]).failed(&["exists already"]);
+    let run = export("w.safetensors", &["--max-shard-size", "1"]).done();
+    run.says(&["left      1 file of an earlier export", "w.safetensors"]);
+}

@@ -1,0 +1,282 @@
+//! safetensors files: read, attached to a model by name, and written.
+//!
+//! The [format](https://github.com/huggingface/safetensors#format) of Hugging Face is a header that
+//! names tensors, and their bytes. Large models come in several such files, shards, with an index
+//! that says which tensor is in which. [`load`] opens either, over one map or buffer for each file;
+//! [`Container::attach_safetensors`] fills the places of a model by name; and
+//! [`Container::export_safetensors`] writes them. A file that is at once a model's external data is
+//! [`WeightFiles::Safetensors`](crate::WeightFiles::Safetensors).
+//!
+//! Types: a safetensors type has one ONNX type. The other way, types that readers do not know become
+//! `U8` entries of their packed bytes, and get type and shape back from the model that they fill.
+//! `docs/safetensors.md` has the table.
+
+mod export;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use export::{ExportOptions, Exported};
+
+use crate::buffer::Buffer;
+use crate::container::Container;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{Directory, not_the_file};
+use crate::fill::{FillOptions, Filled};
+use crate::initializer::Initializer;
+use crate::load::{directory_of, open_file};
+use crate::mmap::MmapChoice;
+use crate::safetensors_header::{FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
+use crate::tensor::Tensor;
+
+/// The tensors of a safetensors file, or of all shards of an index, by name.
+///
+/// The bytes are slices of the files: nothing is copied, and a tensor that is taken out keeps its
+/// file alive.
+#[derive(Debug, Clone, Default)]
+pub struct Weights {
+    tensors: BTreeMap<String, Tensor>,
+    tied: BTreeMap<String, String>,
+    metadata: BTreeMap<String, String>,
+    files: Vec<PathBuf>,
+}
+
+/// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
+///
+/// Shards are opened beneath the directory of their index and nowhere else.
+///
+/// ```
+/// use ndarray::array;
+/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+/// use onnx_container::{Container, MmapChoice, safetensors};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+/// let mut container = Container::new(ModelProto::new(graph));
+/// container.insert("#w", array![1_u8, 2])?;
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let path = folder.path().join("w.safetensors");
+/// container.export_safetensors(&path, safetensors::ExportOptions::new())?;
+/// let weights = safetensors::load(&path, MmapChoice::never())?;
+/// assert_eq!(weights.get("w").unwrap().as_slice::<u8>()?, [1, 2]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Decode`] when a header is not one, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
+/// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for all
+/// shards that are missing, damaged, or do not hold what the index says
+/// ([`ErrorKind::InvalidModel`]).
+pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
+    let path = path.as_ref();
+    let bytes = open_file(path, "a safetensors file", mmap)?;
+    let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
+    let weights = if is_index {
+        let directory = Directory::open(directory_of(path)).map_err(|e| e.with_path(path))?;
+        Weights::of_shards(&bytes, &directory, mmap)
+    } else {
+        load_bytes(bytes)
+    };
+    let mut weights = weights.map_err(|error| error.with_path(path))?;
+    weights.files.insert(0, path.to_path_buf());
+    Ok(weights)
+}
+
+/// The tensors of a safetensors file in memory, as slices of `bytes`.
+///
+/// # Errors
+/// As [`load`] for one file.
+pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
+    let bytes = bytes.into();
+    if let Some(what) = not_the_file(&bytes) {
+        return Err(Error::new(ErrorKind::Decode, what));
+    }
+    let (header, start) = Header::read(&bytes)?;
+    let Header { metadata, entries } = header;
+    let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
+    let is_padding = |name: &str, dtype| {
+        dtype == DataType::Uint8 && padding.is_some_and(|prefix| name.starts_with(prefix))
+    };
+    let mut weights = Weights::default();
+    for entry in entries {
+        if !is_padding(&entry.name, entry.dtype) {
+            let range =
+                usize::try_from(entry.range.start).ok().zip(usize::try_from(entry.range.end).ok());
+            let data = range.and_then(|(from, to)| {
+                bytes.slice(start.checked_add(from)?..start.checked_add(to)?)
+            });
+            // The header was held against the length of the file.
+            let tensor = Tensor::new(entry.dtype, entry.dims, data.unwrap_or_default());
+            let tensor = tensor.map_err(|e| e.with_tensor(&entry.name))?;
+            weights.tensors.insert(entry.name, tensor);
+        }
+    }
+    weights.note(metadata);
+    Ok(weights)
+}
+
+/// The index of a sharded model.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Unique<String>,
+}
+
+impl Weights {
+    /// The tensor called `name`, which may be one that is tied to an entry.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(name).or_else(|| self.tensors.get(self.tied.get(name)?))
+    }
+
+    /// The entries, sorted by name. Padding is not among them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Tensors without an entry of their own, and the entry whose bytes they share: what
+    /// `safetensors.torch.save_model` and an export leave in the metadata.
+    pub fn tied(&self) -> &BTreeMap<String, String> {
+        &self.tied
+    }
+
+    /// The `__metadata__` as it stands in the file; of shards, what the first of them says counts.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The files that were opened, the one that was asked for first.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// The tensors that have no entry of their own.
+    fn spares(&self) -> impl Iterator<Item = (String, Initializer)> {
+        self.tied.iter().filter_map(|(name, entry)| {
+            Some((name.clone(), self.tensors.get(entry)?.clone().into()))
+        })
+    }
+
+    /// Takes in the metadata of a file, once its tensors are known.
+    fn note(&mut self, metadata: BTreeMap<String, String>) {
+        for (key, value) in metadata {
+            let is_tied = key != FORMAT && key != PADDING && !self.tensors.contains_key(&key);
+            if is_tied && self.tensors.contains_key(&value) {
+                self.tied.insert(key.clone(), value.clone());
+            }
+            self.metadata.entry(key).or_insert(value);
+        }
+    }
+
+    /// The tensors of all shards of an index.
+    fn of_shards(index: &[u8], directory: &Directory, mmap: MmapChoice) -> Result<Self> {
+        if index.len() > MAX_HEADER {
+            let reason = format!("an index of {} bytes is too long", index.len());
+            return Err(Error::new(ErrorKind::Decode, reason));
+        }
+        let index: Index = serde_json::from_slice(index).map_err(|e| json_error(&e))?;
+        let places = index.weight_map.0;
+        let shards: BTreeSet<_> = places.values().map(String::as_str).collect();
+        let (mut all, mut errors) = (Self::default(), Vec::new());
+        for shard in shards {
+            let path = directory.join(shard);
+            let opened = directory.open_file(shard).and_then(|file| mmap.open(&file, &path));
+            match opened.and_then(load_bytes) {
+                Ok(weights) => {
+                    let wrong = misplaced(&places, shard, &weights);
+                    errors.extend(wrong.into_iter().map(|error| error.with_path(&path)));
+                    all.tensors.extend(weights.tensors);
+                    all.tied.extend(weights.tied);
+                    weights.metadata.into_iter().for_each(|(key, value)| {
+                        all.metadata.entry(key).or_insert(value);
+                    });
+                    all.files.push(path);
+                }
+                Err(error) => errors.push(error.with_path(path)),
+            }
+        }
+        Error::join(errors).map_or(Ok(all), Err)
+    }
+}
+
+/// Where the index and a shard disagree.
+fn misplaced(places: &BTreeMap<String, String>, shard: &str, weights: &Weights) -> Vec<Error> {
+    let wrong =
+        |name: &str, reason: String| Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
+    let lacking = places.iter().filter(|(name, place)| {
+        *place == shard && !weights.tensors.contains_key(*name) && !weights.tied.contains_key(*name)
+    });
+    let lacking = lacking.map(|(name, _)| {
+        wrong(name, "the index says that it is in this shard, where it is not".to_owned())
+    });
+    let extra = weights.tensors.keys().filter_map(|name| match places.get(name) {
+        Some(place) if place == shard => None,
+        Some(place) => Some(wrong(name, format!("is in this shard, the index says in `{place}`"))),
+        None => Some(wrong(name, "is in this shard, and not in the index".to_owned())),
+    });
+    lacking.chain(extra).collect()
+}
+
+impl IntoIterator for Weights {
+    type Item = (String, Initializer);
+    type IntoIter = std::collections::btree_map::IntoIter<String, Initializer>;
+
+    /// All tensors by name, tied ones too: what [`Container::fill`] takes.
+    fn into_iter(self) -> Self::IntoIter {
+        let tied = self
+            .tied
+            .iter()
+            .filter_map(|(name, entry)| Some((name.clone(), self.tensors.get(entry)?.clone())));
+        let mut all: BTreeMap<_, Initializer> = tied.map(|(n, t)| (n, t.into())).collect();
+        all.extend(self.tensors.into_iter().map(|(name, tensor)| (name, tensor.into())));
+        all.into_iter()
+    }
+}
+
+impl Container {
+    /// Fills the places of this model with the tensors of a safetensors file, or of the shards of an
+    /// index, by name: [`load`] and [`fill`](Self::fill).
+    ///
+    /// The tensors are slices of the files; with [`MmapChoice::auto`] nothing is read before it is
+    /// used. A tensor that the file ties to another is filled with the same bytes, and is not counted
+    /// as unused when the model has just one of the two.
+    ///
+    /// ```no_run
+    /// use onnx_container::{Container, FillOptions, LoadOptions, MmapChoice};
+    ///
+    /// let mut container = Container::load("structure.onnx", LoadOptions::new().weights(false))?;
+    /// let options = FillOptions::new().strip_prefix("model.");
+    /// container.attach_safetensors("model.safetensors.index.json", MmapChoice::never(), options)?;
+    /// container.save("model.onnx", true)?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`load`] and of [`fill`](Self::fill): type and shape have to be the declared ones, and
+    /// a transposed matrix is refused. The container is then unchanged.
+    pub fn attach_safetensors(
+        &mut self,
+        path: impl AsRef<Path>,
+        mmap: MmapChoice,
+        options: impl Into<FillOptions>,
+    ) -> Result<Filled> {
+        let path = path.as_ref();
+        let weights = load(path, mmap)?;
+        let spares: Vec<_> = weights.spares().collect();
+        let weights = weights.tensors.into_iter().map(|(name, tensor)| (name, tensor.into()));
+        let filled = self.fill_with_spares(weights, spares, options);
+        filled.map_err(|error| error.with_path(path))
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Container::export_safetensors`]: the large initializers as safetensors files of their own.
+//!
+//! What goes into which file is planned where saves are planned, and the files are staged and renamed
+//! like those of a save: all of them are there afterwards, or what was there before.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::container::{Container, Handle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::save::{Exports, Meter, SaveOptions, SavedFile, Target};
+
+/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment, `sync`,
+/// `overwrite` and `progress` count.
+///
+/// ```
+/// use onnx_container::SaveOptions;
+/// use onnx_container::safetensors::ExportOptions;
+///
+/// let options = ExportOptions::from(SaveOptions::new().sync(false))
+///     .max_shard_bytes(5_000_000_000)
+///     .metadata("license", "apache-2.0");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ExportOptions {
+    save: SaveOptions,
+    max_shard_bytes: Option<u64>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl From<SaveOptions> for ExportOptions {
+    fn from(save: SaveOptions) -> Self {
+        Self { save, ..Self::default() }
+    }
+}
+
+impl ExportOptions {
+    /// The defaults: one file, aligned, durable, replacing what is there.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes of tensors in one file. What does not fit goes into shards,
+    /// `NAME-00001-of-00003.safetensors`, with an index `NAME.safetensors.index.json`; a longer
+    /// tensor has a shard of its own. Default: no limit.
+    #[must_use]
+    pub fn max_shard_bytes(mut self, bytes: u64) -> Self {
+        self.max_shard_bytes = Some(bytes);
+        self
+    }
+
+    /// Puts an entry into `__metadata__`. Default: `format` is `pt`, by which transformers knows that
+    /// tensors are row-major.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+}
+
+/// What [`Container::export_safetensors`] wrote.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Exported {
+    /// The files in the target's directory; the index comes last.
+    pub files: Vec<SavedFile>,
+    /// The length of all files in bytes.
+    pub bytes: u64,
+    /// The number of tensors that have an entry.
+    pub tensors: usize,
+    /// Entries that are `U8` bytes, because readers have no such type: the model that they fill knows
+    /// type and shape.
+    pub as_bytes: Vec<String>,
+    /// Tensors without an entry of their own, and the entry that has their bytes. It stands in the
+    /// metadata too.
+    pub tied: BTreeMap<String, String>,
+    /// Large initializers that no tensor of the model refers to; they were not written.
+    pub unused: Vec<Handle>,
+    /// Files of an earlier export to this name that this one did not replace. They are left.
+    pub left_behind: Vec<PathBuf>,
+}
+
+impl Container {
+    /// Writes the large initializers to `path`, a `.safetensors` file, or to shards beside it.
+    ///
+    /// Inline tensors are not written: [`externalize`](Self::externalize) moves them out first. An
+    /// entry has the name of its tensor, with the scope before it in a subgraph; a name that is taken
+    /// is numbered. Tied tensors are written once. Every tensor begins at an aligned offset in its
+    /// file. The files are staged and renamed: a failure leaves what was there.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::safetensors::ExportOptions;
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// for name in ["a", "b"] {
+    ///     graph.initializer.push(TensorProto::external(name, TensorProto::UINT8, [2], format!("#{name}")));
+    /// }
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#a", array![1_u8, 2])?;
+    /// container.insert("#b", array![3_u8, 4])?;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.safetensors");
+    /// let exported = container.export_safetensors(&path, ExportOptions::new().max_shard_bytes(2))?;
+    /// let names: Vec<_> = exported.files.iter().map(|file| file.name.as_str()).collect();
+    /// assert_eq!(names, [
+    ///     "m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors", "m.safetensors.index.json",
+    /// ]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Before anything is written: what [`check`](Self::check) finds, a name that does not end in
+    /// `.safetensors` or a container without large initializers ([`ErrorKind::InvalidArgument`]), and
+    /// the target's faults as for [`save`](Self::save). Later [`ErrorKind::Io`].
+    pub fn export_safetensors(
+        &self,
+        path: impl AsRef<Path>,
+        options: impl Into<ExportOptions>,
+    ) -> Result<Exported> {
+        let (path, options) = (path.as_ref(), options.into());
+        let mut target = Target::new(path)?;
+        let stem = stem(&target.name).map_err(|error| error.with_path(path))?.to_owned();
+        self.check()?;
+        if self.is_empty() {
+            let reason = "there are no large initializers: move tensors out of the model first";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let max = options.max_shard_bytes;
+        let plan = Exports::new(self, &stem, max, &options.metadata, &options.save)?;
+        let files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
+        if let Some(last) = files.last() {
+            target.name.clone_from(&last.name);
+        }
+        let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
+        target.check(&files, options.save.overwrite)?;
+        target.check_space(bytes)?;
+        let left_behind = left_behind(&target, &stem, &files);
+        target.stage(&plan.files, &options.save, &Meter::new(&options.save, bytes))?.publish()?;
+        let Exports { tensors, as_bytes, tied, unused, .. } = plan;
+        Ok(Exported { files, bytes, tensors, as_bytes, tied, unused, left_behind })
+    }
+}
+
+const SUFFIX: &str = ".safetensors";
+
+/// `name` without its suffix, which it has to have: no model is replaced by its weights.
+fn stem(name: &str) -> Result<&str> {
+    let stem = name.strip_suffix(SUFFIX).filter(|stem| !stem.is_empty());
+    stem.ok_or_else(|| {
+        Error::new(ErrorKind::InvalidArgument, "the name does not end in `.safetensors`")
+    })
+}
+
+/// Files of an earlier export that a reader would still find.
+fn left_behind(target: &Target, stem: &str, files: &[SavedFile]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(&target.directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut left: Vec<_> = names
+        .filter(|name| is_of_export(name, stem) && files.iter().all(|file| file.name != *name))
+        .map(|name| target.directory.join(name))
+        .collect();
+    left.sort();
+    left
+}
+
+/// Whether `name` is one that an export to `<stem>.safetensors` can have.
+fn is_of_export(name: &str, stem: &str) -> bool {
+    let Some(rest) = name.strip_prefix(stem) else { return false };
+    if rest == SUFFIX || rest.strip_prefix(SUFFIX) == Some(".index.json") {
+        return true;
+    }
+    let numbers = rest.strip_prefix('-').and_then(|rest| rest.strip_suffix(SUFFIX));
+    let numbers = numbers.and_then(|numbers| numbers.split_once("-of-"));
+    let is_number = |n: &str| n.len() >= 5 && n.bytes().all(|b| b.is_ascii_digit());
+    numbers.is_some_and(|(one, of)| is_number(one) && is_number(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_exports_are_known() {
+        let cases = [
+            ("m.safetensors", true),
+            ("m.safetensors.index.json", true),
+            ("m-00001-of-00002.safetensors", true),
+            ("m-100001-of-100002.safetensors", true),
+            ("m-1-of-2.safetensors", false),
+            ("m-00001-of-00002.bin", false),
+            ("m2.safetensors", false),
+            ("n.safetensors", false),
+            ("m.safetensors.bak", false),
+        ];
+        for (name, known) in cases {
+            assert_eq!(is_of_export(name, "m"), known, "{name}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The header of a safetensors file, read and written.
+//!
+//! Such a file is eight bytes of length, that many bytes of JSON, and the bytes of the tensors without
+//! a gap. The crate `safetensors` knows the types and the rules; this module adds what a door for
+//! strangers' files needs: names that occur once, faults with a name, and no memory that the file
+//! did not pay for. Written headers are padded with spaces, as the [format] allows, so that the data
+//! begin at an aligned offset. What the entries mean to a model is left to `safetensors`.
+//!
+//! [format]: https://github.com/huggingface/safetensors#format
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
+
+/// The longest header in bytes that the format allows.
+pub(crate) const MAX_HEADER: usize = 100_000_000;
+/// The bytes of the length that comes first.
+const LENGTH: usize = 8;
+/// The one name that is no tensor's.
+pub(crate) const METADATA: &str = "__metadata__";
+/// The metadata that says how the names of entries begin which hold nothing: they fill what aligned
+/// data leave, because the format allows no gap.
+pub(crate) const PADDING: &str = "onnx_container.padding";
+/// The metadata by which some loaders know whose layout the tensors have; see [`FORMAT_PT`].
+pub(crate) const FORMAT: &str = "format";
+/// Row-major, as PyTorch has it and ONNX too.
+pub(crate) const FORMAT_PT: &str = "pt";
+/// What is quoted of a fault in JSON, in characters: the text is a stranger's.
+const QUOTED: usize = 200;
+
+/// A tensor in a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) dtype: DataType,
+    pub(crate) dims: Vec<i64>,
+    /// Its bytes, counted from the first byte of data.
+    pub(crate) range: Range<u64>,
+}
+
+/// What a file says of its tensors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// In the order of their data, which they cover without a gap.
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Header {
+    /// The header of the `file`, and the offset of its first byte of data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`] when the bytes are not a header, [`ErrorKind::DataType`] for a type
+    /// without a counterpart in ONNX, [`ErrorKind::Shape`] and [`ErrorKind::OutOfBounds`] when types,
+    /// shapes and ranges disagree with each other or with the file.
+    pub(crate) fn read(file: &[u8]) -> Result<(Self, usize)> {
+        let json = json(file)?;
+        let parsed: Parsed = serde_json::from_slice(json).map_err(|e| json_error(&e))?;
+        let mut tensors = parsed.tensors;
+        tensors.sort_by_key(|(_, info)| info.data_offsets);
+        let entries = tensors.iter().map(|(name, info)| {
+            entry(name, info).map_err(|error| error.with_tensor(clipped(name)))
+        });
+        let entries = entries.collect::<Result<Vec<_>>>()?;
+        // The reference has the last word on holes, overlaps and elements that end inside a byte.
+        Metadata::new(None, tensors).map_err(|error| refused(&error))?;
+        let start = LENGTH + json.len();
+        check_coverage(&entries, file.len() - start)?;
+        Ok((Self { metadata: parsed.metadata, entries }, start))
+    }
+
+    /// The header as bytes, padded so that data after it begin at a multiple of `alignment`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when it is longer than the format allows.
+    pub(crate) fn to_bytes(&self, alignment: Alignment) -> Result<Vec<u8>> {
+        let json = serde_json::to_vec(self);
+        let mut json = json.map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
+        let too_large = || {
+            let reason = format!("a safetensors header cannot be longer than {MAX_HEADER} bytes");
+            Error::new(ErrorKind::TooLarge, reason)
+        };
+        let unpadded = u64::try_from(LENGTH + json.len()).ok();
+        let end = unpadded.and_then(|len| usize::try_from(alignment.align_up(len)?).ok());
+        let len = end.map(|end| end - LENGTH).filter(|len| *len <= MAX_HEADER);
+        json.resize(len.ok_or_else(too_large)?, b' ');
+        let length = u64::try_from(json.len()).map_err(|_| too_large())?;
+        Ok([&length.to_le_bytes(), json.as_slice()].concat())
+    }
+}
+
+/// The JSON of the header of `file`.
+fn json(file: &[u8]) -> Result<&[u8]> {
+    let decode = |reason: String| Error::new(ErrorKind::Decode, reason);
+    let Some((length, rest)) = file.split_first_chunk::<LENGTH>() else {
+        return Err(decode(format!("not a safetensors file: only {} bytes", file.len())));
+    };
+    let length = u64::from_le_bytes(*length);
+    let len = usize::try_from(length).ok().filter(|len| *len <= MAX_HEADER);
+    let Some(len) = len else {
+        let reason = format!("not a safetensors file: a header of {length} bytes is too long");
+        return Err(decode(reason));
+    };
+    let json = rest.get(..len).ok_or_else(|| {
+        let there = rest.len();
+        decode(format!(
+            "not a safetensors file, or cut off: a header of {len} bytes, {there} are there"
+        ))
+    })?;
+    if json.first() == Some(&b'{') {
+        return Ok(json);
+    }
+    Err(decode("not a safetensors file: the header does not begin with `{`".into()))
+}
+
+/// The tensor `name` as `info` declares it, seen to be as long as its type and shape say.
+fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
+    let dtype = DataType::from_safetensors_name(&info.dtype.to_string()).ok_or_else(|| {
+        Error::new(ErrorKind::DataType, format!("ONNX has no type like {}", info.dtype))
+    })?;
+    let dims = info.shape.iter().map(|dim| i64::try_from(*dim)).collect::<Result<Vec<_>, _>>();
+    let dims =
+        dims.map_err(|_| Error::new(ErrorKind::Shape, "a dimension does not fit 63 bits"))?;
+    let (start, end) = info.data_offsets;
+    let range = u64::try_from(start).ok().zip(u64::try_from(end).ok());
+    let Some((start, end)) = range.filter(|(start, end)| start <= end) else {
+        let reason = format!("data_offsets [{start}, {end}] end before they start");
+        return Err(Error::new(ErrorKind::OutOfBounds, reason));
+    };
+    let wanted = dtype.byte_len(&dims)?;
+    if end - start != wanted {
+        let reason = format!(
+            "{dtype} {dims:?} needs {wanted} bytes, data_offsets [{start}, {end}] are {}",
+            end - start
+        );
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok(Entry { name: name.to_owned(), dtype, dims, range: start..end })
+}
+
+/// The entries, which leave no gap, end where the file ends.
+fn check_coverage(entries: &[Entry], there: usize) -> Result<()> {
+    let wanted = entries.last().map_or(0, |last| last.range.end);
+    let there = u64::try_from(there).unwrap_or(u64::MAX);
+    if wanted == there {
+        return Ok(());
+    }
+    let how = if wanted > there { "cut off" } else { "longer than its header says" };
+    let reason = format!("the file is {how}: the tensors have {wanted} bytes, there are {there}");
+    Err(Error::new(ErrorKind::OutOfBounds, reason))
+}
+
+fn refused(error: &SafeTensorError) -> Error {
+    match error {
+        SafeTensorError::InvalidOffset(name) => {
+            let reason = "the data do not begin where the tensor before ends: the format allows \
+                          neither holes nor overlaps";
+            Error::new(ErrorKind::OutOfBounds, reason).with_tensor(clipped(name))
+        }
+        other => Error::new(ErrorKind::Shape, other.to_string()),
+    }
+}
+
+/// An error of the parser, which may quote the file at length.
+pub(crate) fn json_error(error: &serde_json::Error) -> Error {
+    Error::new(ErrorKind::Decode, format!("the JSON: {}", clipped(&error.to_string())))
+}
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// A header as it stands in JSON.
+struct Parsed {
+    metadata: BTreeMap<String, String>,
+    tensors: Vec<(String, TensorInfo)>,
+}
+
+impl<'de> Deserialize<'de> for Parsed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Parsed;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
+                let (mut names, mut tensors) = (HashSet::new(), Vec::new());
+                let mut metadata = None::<Unique<String>>;
+                while let Some(name) = map.next_key::<String>()? {
+                    if !names.insert(name.clone()) {
+                        return Err(twice(&name));
+                    }
+                    if name == METADATA {
+                        metadata = map.next_value()?;
+                    } else {
+                        let info = map.next_value::<TensorInfo>();
+                        let named =
+                            |e| A::Error::custom(format!("tensor `{}`: {e}", clipped(&name)));
+                        tensors.push((name.clone(), info.map_err(named)?));
+                    }
+                }
+                Ok(Parsed { metadata: metadata.map(|m| m.0).unwrap_or_default(), tensors })
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+fn twice<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!("`{}` occurs twice", clipped(name)))
+}
+
+/// A JSON object whose keys occur once; a plain map would keep the last of equal ones.
+pub(crate) struct Unique<V>(pub(crate) BTreeMap<String, V>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Members<V> {
+            type Value = Unique<V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, V>()? {
+                    if members.insert(name.clone(), value).is_some() {
+                        return Err(twice(&name));
+                    }
+                }
+                Ok(Unique(members))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+impl Serialize for Header {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if !self.metadata.is_empty() {
+            map.serialize_entry(METADATA, &self.metadata)?;
+        }
+        for entry in &self.entries {
+            map.serialize_entry(&entry.name, entry)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("dtype", self.dtype.safetensors_name().unwrap_or_default())?;
+        map.serialize_entry("shape", &self.dims)?;
+        map.serialize_entry("data_offsets", &[self.range.start, self.range.end])?;
+        map.end()
+    }
+}

@@ -1,0 +1,788 @@
+//! safetensors files: what is read, what is refused, what is written, and the way there and back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use onnx_container::external_data::{ExternalData, is_external};
+use onnx_container::proto::{AttributeProto, ModelProto, TensorProto};
+use onnx_container::safetensors::{ExportOptions, Weights, load, load_bytes};
+use onnx_container::{
+    Alignment, Buffer, Container, DataType, ErrorKind, ExternalizeOptions, FillOptions,
+    LoadOptions, MmapChoice, SaveOptions, Tensor, WeightFiles, check_model, traversal,
+};
+use proptest::prelude::*;
+use safetensors::SafeTensors;
+
+use crate::support::{all_bytes, both_choices, contents, floats, graph, int64s, model, node};
+
+/// A file of this header and data.
+fn file(json: &str, data: &[u8]) -> Vec<u8> {
+    let length = u64::try_from(json.len()).unwrap().to_le_bytes();
+    [&length, json.as_bytes(), data].concat()
+}
+
+#[test]
+fn files_are_read() {
+    let plain = r#"{"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},
+        "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"__metadata__":{"format":"np"}}"#;
+    let weights = load_bytes(file(plain, b"\x00\x00\x80\x3f\x01\x02")).unwrap();
+    assert_eq!(weights.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(weights.get("a").unwrap().as_bytes(), Some(&[0, 0, 0x80, 0x3f][..]));
+    assert_eq!(
+        (weights.get("a").unwrap().dims(), weights.get("b").unwrap().dims()),
+        (&[][..], &[2][..])
+    );
+    assert_eq!(weights.metadata()["format"], "np");
+
+    let cases: &[(&str, &[u8], usize)] = &[
+        ("{}", b"", 0),
+        ("{}      ", b"", 0),
+        (r#"{"__metadata__":null}"#, b"", 0),
+        (r#"{"__metadata__":{}}"#, b"", 0),
+        // Empty tensors lie anywhere between others.
+        (
+            r#"{"e":{"dtype":"F32","shape":[0,3],"data_offsets":[1,1]},
+                "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},
+                "b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#,
+            b"xy",
+            3,
+        ),
+        // A key that the format does not know, however deep.
+        (r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[[{}]]}}"#, b"x", 1),
+        // An escape and a name that looks like a path.
+        (r#"{"\u0061/../b":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}"#, b"x", 1),
+    ];
+    let deep = ["[".repeat(100_000), "]".repeat(100_000)].concat();
+    let deep = format!(r#"{{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":{deep}}}}}"#);
+    let deep = (deep.as_str(), &b"x"[..], 1);
+    for (json, data, count) in cases.iter().chain([&deep]) {
+        let weights = load_bytes(file(json, data)).unwrap_or_else(|e| panic!("{json}: {e}"));
+        assert_eq!((weights.len(), weights.is_empty()), (*count, *count == 0), "{json}");
+    }
+}
+
+#[test]
+fn hostile_headers_are_refused() {
+    let one = |info: &str| format!(r#"{{"w":{{{info}}}}}"#);
+    let two = |a: &str, b: &str| {
+        format!(
+            r#"{{"a":{{"dtype":"U8","shape":[2],"data_offsets":{a}}},"b":{{"dtype":"U8","shape":[2],"data_offsets":{b}}}}}"#
+        )
+    };
+    let deep = format!(r#"{{"w":{}"#, "[".repeat(100_000));
+    let long_name = format!(r#"{{"{}":1}}"#, "n".repeat(1 << 20));
+    let cases: Vec<(String, &[u8], ErrorKind, &str)> = vec![
+        (String::new(), b"", ErrorKind::Decode, "does not begin with `{`"),
+        (" {}".into(), b"", ErrorKind::Decode, "does not begin with `{`"),
+        ("[]".into(), b"", ErrorKind::Decode, "does not begin with `{`"),
+        ("{".into(), b"", ErrorKind::Decode, "EOF"),
+        ("{}x".into(), b"", ErrorKind::Decode, "trailing characters"),
+        ("{}\0\0".into(), b"", ErrorKind::Decode, "trailing characters"),
+        (r#"{"w":1}"#.into(), b"", ErrorKind::Decode, "tensor `w`"),
+        (r#"{"w":null}"#.into(), b"", ErrorKind::Decode, "tensor `w`"),
+        (r#"{"w":{}}"#.into(), b"", ErrorKind::Decode, "missing field"),
+        (one(r#""dtype":"F32","shape":[1]"#), b"1234", ErrorKind::Decode, "missing field"),
+        (one(r#""dtype":"F31","shape":[1],"data_offsets":[0,4]"#), b"1234", ErrorKind::Decode, "F31"),
+        (one(r#""dtype":"U8","shape":[-1],"data_offsets":[0,1]"#), b"1", ErrorKind::Decode, "-1"),
+        (one(r#""dtype":"U8","shape":[1.5],"data_offsets":[0,1]"#), b"1", ErrorKind::Decode, "1.5"),
+        (one(r#""dtype":"U8","shape":[1],"data_offsets":[-1,0]"#), b"1", ErrorKind::Decode, "-1"),
+        (one(r#""dtype":"U8","shape":[1],"data_offsets":[0]"#), b"1", ErrorKind::Decode, "length 1"),
+        (
+            one(r#""dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551616]"#),
+            b"1",
+            ErrorKind::Decode,
+            "tensor `w`",
+        ),
+        (one(r#""dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]"#), b"1", ErrorKind::Decode, "duplicate field"),
+        (one(r#""dtype":"U8","shape":[2],"data_offsets":[1,0]"#), b"1", ErrorKind::OutOfBounds, "end before they start"),
+        (one(r#""dtype":"F32","shape":[1],"data_offsets":[0,5]"#), b"12345", ErrorKind::Shape, "needs 4 bytes"),
+        (one(r#""dtype":"F4","shape":[3],"data_offsets":[0,2]"#), b"12", ErrorKind::Shape, "byte boundary"),
+        (
+            one(r#""dtype":"U8","shape":[9223372036854775807,2],"data_offsets":[0,1]"#),
+            b"1",
+            ErrorKind::Shape,
+            "2^63",
+        ),
+        (
+            one(r#""dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]"#),
+            b"1",
+            ErrorKind::Shape,
+            "63 bits",
+        ),
+        (
+            one(r#""dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]"#),
+            b"",
+            ErrorKind::Shape,
+            "2^63",
+        ),
+        (one(r#""dtype":"U8","shape":[2],"data_offsets":[0,2]"#), b"1", ErrorKind::OutOfBounds, "cut off"),
+        (one(r#""dtype":"U8","shape":[2],"data_offsets":[0,2]"#), b"123", ErrorKind::OutOfBounds, "longer than its header"),
+        ("{}".into(), b"1", ErrorKind::OutOfBounds, "longer than its header"),
+        (one(r#""dtype":"U8","shape":[1],"data_offsets":[1,2]"#), b"12", ErrorKind::OutOfBounds, "holes nor overlaps"),
+        (two("[0,2]", "[3,5]"), b"12345", ErrorKind::OutOfBounds, "tensor `b`"),
+        (two("[0,2]", "[1,3]"), b"123", ErrorKind::OutOfBounds, "tensor `b`"),
+        (two("[0,2]", "[0,2]"), b"12", ErrorKind::OutOfBounds, "holes nor overlaps"),
+        (
+            r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#.into(),
+            b"1",
+            ErrorKind::Decode,
+            "`w` occurs twice",
+        ),
+        (r#"{"__metadata__":{},"__metadata__":{}}"#.into(), b"", ErrorKind::Decode, "occurs twice"),
+        (r#"{"__metadata__":{"a":"1","a":"2"}}"#.into(), b"", ErrorKind::Decode, "`a` occurs twice"),
+        (r#"{"__metadata__":{"a":1}}"#.into(), b"", ErrorKind::Decode, "expected a string"),
+        (r#"{"__metadata__":[]}"#.into(), b"", ErrorKind::Decode, "invalid type"),
+        (deep, b"x", ErrorKind::Decode, "tensor `w`"),
+        (long_name, b"", ErrorKind::Decode, "nnn..."),
+    ];
+    for (json, data, kind, text) in cases {
+        let shown: String = json.chars().take(100).collect();
+        let error = load_bytes(file(&json, data)).map(|_| ()).expect_err(&shown);
+        assert_eq!(error.kind(), kind, "{shown}: {error}");
+        assert!(error.to_string().contains(text), "no {text:?} in {error}, for {shown}");
+        assert!(error.to_string().len() < 600, "a message of {} bytes", error.to_string().len());
+    }
+}
+
+#[test]
+fn lengths_of_headers_are_not_believed() {
+    let cases: &[(Vec<u8>, &str)] = &[
+        (vec![], "only 0 bytes"),
+        (vec![0; 7], "only 7 bytes"),
+        (vec![0; 8], "does not begin"),
+        (101_000_000_u64.to_le_bytes().to_vec(), "too long"),
+        (100_000_001_u64.to_le_bytes().to_vec(), "too long"),
+        (100_000_000_u64.to_le_bytes().to_vec(), "cut off"),
+        (u64::MAX.to_le_bytes().to_vec(), "too long"),
+        ([&3_u64.to_le_bytes()[..], b"{}"].concat(), "cut off"),
+        ([&2_u64.to_le_bytes()[..], b"\xff\xff"].concat(), "does not begin"),
+        ([&4_u64.to_le_bytes()[..], b"{\"\xff\""].concat(), "the JSON"),
+        (b"version https://git-lfs.github.com/spec/v1\n".to_vec(), "Git LFS"),
+    ];
+    for (bytes, text) in cases {
+        let error = load_bytes(bytes.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Decode, "{error}");
+        assert!(error.to_string().contains(text), "no {text:?} in {error}");
+    }
+}
+
+/// One tensor of every type that can be external, of an odd number of elements.
+fn every_type() -> Vec<Tensor> {
+    let dtypes = DataType::ALL.iter().copied().filter(|dtype| dtype.bit_width().is_some());
+    let tensor = |dtype: DataType| {
+        let len = usize::try_from(dtype.byte_len(&[3, 5]).unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..len).map(|i| (i % 2) as u8).collect();
+        Tensor::new(dtype, [3, 5], Buffer::from(bytes)).unwrap()
+    };
+    dtypes.map(tensor).collect()
+}
+
+/// A container with `tensors` as initializers of these names, all behind handles.
+fn container(tensors: Vec<(&str, Tensor)>) -> Container {
+    let initializers = tensors.iter().map(|(name, tensor)| {
+        TensorProto::external(*name, tensor.dtype().number(), tensor.dims(), format!("#{name}"))
+    });
+    let mut container = Container::new(model(graph(initializers.collect(), vec![])));
+    for (name, tensor) in tensors {
+        container.insert(&format!("#{name}"), tensor).unwrap();
+    }
+    container
+}
+
+fn bytes(len: i64, value: u8) -> Tensor {
+    Tensor::new(DataType::Uint8, [len], Buffer::from(vec![value; len as usize])).unwrap()
+}
+
+/// The model of `container` without weights, as a file has it that was exported without them.
+fn structure(container: &Container) -> Container {
+    let mut model = container.model().clone();
+    traversal::tensors_mut(&mut model, |_, tensor| {
+        if is_external(tensor) {
+            tensor.external_data[0].value = Some("weights.bin".into());
+        }
+        Ok(())
+    })
+    .unwrap();
+    Container::new(model)
+}
+
+#[test]
+fn every_type_goes_out_and_comes_back() {
+    let tensors = every_type();
+    assert_eq!(tensors.len(), 27, "all of onnx 1.23 but strings");
+    let names: Vec<_> = tensors.iter().map(|tensor| tensor.dtype().name()).collect();
+    let original = container(names.iter().copied().zip(tensors.clone()).collect());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    assert_eq!(exported.tensors, 27);
+    // 15 elements: also FLOAT4E2M1, whose rows do not end at a byte.
+    let mut as_bytes = exported.as_bytes.clone();
+    as_bytes.sort();
+    assert_eq!(
+        as_bytes,
+        [
+            "COMPLEX128",
+            "FLOAT4E2M1",
+            "FLOAT6E2M3",
+            "FLOAT6E3M2",
+            "FLOAT8E4M3FNUZ",
+            "FLOAT8E5M2FNUZ",
+            "INT2",
+            "INT4",
+            "UINT2",
+            "UINT4",
+        ]
+    );
+    for mmap in both_choices() {
+        let mut filled = structure(&original);
+        let report =
+            filled.attach_safetensors(&path, mmap, FillOptions::new().strict(true)).unwrap();
+        assert_eq!((report.filled, report.missing.len()), (27, 0));
+        for (name, tensor) in names.iter().zip(&tensors) {
+            let found = filled.get(&format!("#{name}")).unwrap().to_tensor().unwrap();
+            assert_eq!(found, *tensor, "{name}");
+        }
+    }
+}
+
+#[test]
+fn four_bit_floats_have_their_type_where_rows_end_at_a_byte() {
+    let tensor = Tensor::new(DataType::Float4E2M1, [3, 2], Buffer::from(vec![1, 2, 3])).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported =
+        container(vec![("w", tensor.clone())]).export_safetensors(&path, ExportOptions::new());
+    assert_eq!(exported.unwrap().as_bytes, Vec::<String>::new());
+    assert_eq!(load(&path, MmapChoice::never()).unwrap().get("w"), Some(&tensor));
+}
+
+/// Every tensor of the reference's view of `bytes`: offset in the file, length, name.
+fn reference(bytes: &[u8]) -> Vec<(usize, usize, String)> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).unwrap();
+    let start = bytes.len() - metadata.data_len();
+    let infos = metadata.offset_keys().into_iter().map(|name| {
+        let (from, to) = metadata.info(&name).unwrap().data_offsets;
+        (start + from, to - from, name)
+    });
+    infos.collect()
+}
+
+/// Holds the file to the alignment that `docs/safetensors.md` states; how many entries are padding.
+fn assert_aligned(bytes: &[u8], align: usize, large: usize) -> usize {
+    let (mut padding, mut first) = (0, true);
+    for (offset, len, name) in reference(bytes) {
+        if name.starts_with("__padding__.") {
+            padding += 1;
+            assert!(bytes[offset..offset + len].iter().all(|byte| *byte == 0), "{name}");
+        } else if len > 0 {
+            let align = if len > 1 << 20 { align.max(large) } else { align };
+            assert_eq!(offset % align, 0, "{name}: {len} bytes at {offset}");
+            first = false;
+        }
+        assert!(!(first && padding > 0), "padding before the first tensor");
+    }
+    padding
+}
+
+#[test]
+fn tensors_are_aligned_with_little_padding() {
+    let cases: &[(&[i64], usize)] = &[
+        (&[], 0),
+        (&[0], 0),
+        (&[3], 0),
+        // Sorted so that only what has an odd length needs padding after it.
+        (&[256, 512, 4096, 8192], 0),
+        (&[100, 256, 512], 0),
+        (&[100, 256, 101], 1),
+        (&[100, 101, 102, 0, 0], 2),
+        (&[256, 2 << 20, 4096, 1 << 20], 0),
+        // The odd long one needs padding, whatever comes after it.
+        (&[(1 << 20) + 1, 256, 2 << 20], 1),
+        (&[(1 << 20) + 256, (1 << 20) + 512, 256], 1),
+    ];
+    for (lens, paddings) in cases {
+        let names: Vec<_> = (0..lens.len()).map(|i| format!("t{i}")).collect();
+        let tensors = names.iter().zip(*lens).zip(1..);
+        let tensors = tensors.map(|((name, len), value)| (name.as_str(), bytes(*len, value)));
+        let original = container(tensors.collect());
+        let parts = original.to_parts(WeightFiles::Safetensors).unwrap();
+        let Some((name, file)) = parts.files.first() else {
+            assert!(lens.is_empty());
+            continue;
+        };
+        assert_eq!(name, "model.safetensors");
+        assert_eq!(assert_aligned(file, 256, 4096), *paddings, "{lens:?}");
+        let weights = load_bytes(file.clone()).unwrap();
+        assert_eq!(weights.len(), lens.len(), "padding is not shown");
+        let options = LoadOptions::new().file(name, file.clone());
+        let loaded = Container::load_bytes(parts.model, options).unwrap();
+        assert_eq!(all_bytes(&loaded), all_bytes(&original));
+    }
+}
+
+#[test]
+fn a_tensor_may_be_called_as_padding_is() {
+    let names = ["__padding__.1", "x", "__metadata__", "___padding__.2", "format"];
+    let tensors = names.iter().zip(1..).map(|(name, i)| (*name, bytes(i64::from(i) + 10, i)));
+    let original = container(tensors.collect());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    let found: Vec<_> = weights.iter().map(|(name, _)| name).collect();
+    assert_eq!(found, ["___padding__.2", "__metadata___2", "__padding__.1", "format", "x"]);
+    assert!(reference(&fs::read(&path).unwrap()).len() > 5, "there is padding");
+}
+
+/// Two tied tensors, one of another shape on the same bytes, one inside them, and a subgraph.
+fn tied() -> Container {
+    let whole = Buffer::from((0..=255).collect::<Vec<u8>>());
+    let part = whole.slice(..64).unwrap();
+    let mut inner = graph(vec![], vec![]);
+    inner.initializer.push(TensorProto::external("a", TensorProto::UINT8, [4], "#inner"));
+    let branch = node("If", &["c"], &["y"], vec![AttributeProto::graph("then_branch", inner)]);
+    let external = |name: &str, dims: &[i64], handle: &str| {
+        TensorProto::external(name, TensorProto::UINT8, dims, handle)
+    };
+    let initializers = vec![
+        external("a", &[256], "#a"),
+        external("b", &[256], "#a"),
+        external("c", &[256], "#c"),
+        external("d", &[16, 16], "#a"),
+        external("e", &[64], "#e"),
+    ];
+    let mut container = Container::new(model(graph(initializers, vec![branch])));
+    let tensor =
+        |dims: &[i64], bytes: &Buffer| Tensor::new(DataType::Uint8, dims, bytes.clone()).unwrap();
+    container.insert("#a", tensor(&[256], &whole)).unwrap();
+    container.insert("#c", tensor(&[256], &whole)).unwrap();
+    container.insert("#e", tensor(&[64], &part)).unwrap();
+    container.insert("#inner", bytes(4, 9)).unwrap();
+    container
+}
+
+#[test]
+fn tied_tensors_are_written_once_and_come_back_tied() {
+    let original = tied();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    };
+    assert_eq!(exported.tied, map(&[("b", "a"), ("c", "a")]));
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    let names: Vec<_> = weights.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "d", "e", "y.then_branch/a"]);
+    assert_eq!(weights.tied(), &exported.tied);
+    assert_eq!(weights.get("b"), weights.get("a"));
+
+    let mut filled = structure(&original);
+    filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
+    assert_eq!(all_bytes(&filled), all_bytes(&original));
+    let saved = filled.save(folder.path().join("m.onnx"), true).unwrap();
+    let offset = |name: &str| {
+        let tensors = &saved.model.graph.as_ref().unwrap().initializer;
+        let tensor = tensors.iter().find(|t| t.name.as_ref().is_some_and(|n| *n == *name));
+        ExternalData::parse(tensor.unwrap()).unwrap().offset
+    };
+    assert_eq!((offset("b"), offset("c")), (offset("a"), offset("a")));
+    // A model with one of the names alone has nothing left over.
+    let mut one = structure(&container(vec![("c", bytes(256, 0))]));
+    let options = FillOptions::new().strict(true).ignore("d").ignore("e").ignore("y.then_branch/a");
+    let error = one.attach_safetensors(&path, MmapChoice::never(), options.clone()).unwrap_err();
+    assert!(error.to_string().contains("`a`"), "{error}");
+    one.attach_safetensors(&path, MmapChoice::never(), options.rename("a", "c")).unwrap();
+}
+
+#[test]
+fn the_external_data_are_a_safetensors_file() {
+    let original = tied();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.v2.onnx");
+    let plan = original.dry_run(&path, WeightFiles::Safetensors).unwrap();
+    let saved = original.save(&path, WeightFiles::Safetensors).unwrap();
+    assert_eq!(plan.files, saved.files);
+    assert_eq!(saved.files[0].name, "m.v2.safetensors");
+    let data = fs::read(folder.path().join("m.v2.safetensors")).unwrap();
+    assert_eq!(data.len() as u64, saved.files[0].bytes);
+    assert_eq!(assert_aligned(&data, 256, 4096), 0);
+    // `d` has the bytes of `a` in another shape, `e` a part of them: they need no entry.
+    let weights = load_bytes(data).unwrap();
+    let names: Vec<_> = weights.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "y.then_branch/a"]);
+    for mmap in both_choices() {
+        let loaded = Container::load(&path, mmap).unwrap();
+        assert_eq!(all_bytes(&loaded), all_bytes(&original));
+        // Neither the header nor padding counts as bytes that nobody uses.
+        let report = check_model(&path, mmap).unwrap();
+        assert!(
+            !report.iter().any(|found| found.error.to_string().contains("used by no")),
+            "{report:?}"
+        );
+    }
+    let again = original.to_parts(WeightFiles::Safetensors).unwrap();
+    let twice = original.to_parts(WeightFiles::Safetensors).unwrap();
+    assert_eq!(again.files, twice.files, "two saves are the same bytes");
+}
+
+#[test]
+fn a_checkpoint_that_lies_there_is_not_replaced() {
+    let original = container(vec![("w", bytes(1000, 1))]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    fs::write(folder.path().join("model.safetensors"), "a checkpoint").unwrap();
+    let before = contents(folder.path());
+    let error = original.save(&path, WeightFiles::Safetensors).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(contents(folder.path()), before);
+    let named = SaveOptions::from(WeightFiles::Safetensors).data_name("model.safetensors");
+    original.save(&path, named).unwrap();
+    // Now it is the model's own.
+    original.save(&path, WeightFiles::Safetensors).unwrap();
+    Container::load(&path, MmapChoice::never()).unwrap();
+    // And an export does not take it away.
+    let export =
+        original.export_safetensors(folder.path().join("model.safetensors"), ExportOptions::new());
+    let error = export.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.to_string().contains("refers to this file"), "{error}");
+}
+
+#[test]
+fn alignment_is_an_option() {
+    let original =
+        container(vec![("a", bytes(3 << 20, 1)), ("b", bytes(100, 2)), ("c", bytes(70, 2))]);
+    for (align, large) in [(1, 1), (64, 64), (64, 65536), (4096, 64)] {
+        let options = SaveOptions::from(WeightFiles::Safetensors)
+            .alignment(Alignment::new(align).unwrap())
+            .alignment_large(Alignment::new(large).unwrap());
+        let parts = original.to_parts(options).unwrap();
+        assert_aligned(&parts.files[0].1, align as usize, large as usize);
+    }
+}
+
+fn shard(stem: &str, number: usize, of: usize) -> String {
+    format!("{stem}-{number:05}-of-{of:05}.safetensors")
+}
+
+#[test]
+fn shards_are_cut_where_the_next_tensor_does_not_fit() {
+    let lens = [10, 20, 30, 100, 5, 5];
+    let names: Vec<_> = (0..lens.len()).map(|i| format!("t{i}")).collect();
+    let tensors = names.iter().zip(lens).zip(1..);
+    let tensors = tensors.map(|((name, len), value)| (name.as_str(), bytes(len, value)));
+    let original = container(tensors.collect());
+    for (max, shards) in [(1000, 1), (170, 1), (169, 2), (60, 3), (30, 4), (1, 6)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.safetensors");
+        let options = ExportOptions::new().max_shard_bytes(max);
+        let exported = original.export_safetensors(&path, options).unwrap();
+        let mut expected: Vec<_> = (1..=shards).map(|i| shard("m", i, shards)).collect();
+        expected.push("m.safetensors.index.json".to_owned());
+        if shards == 1 {
+            expected = vec!["m.safetensors".to_owned()];
+        }
+        let files: Vec<_> = exported.files.iter().map(|file| file.name.clone()).collect();
+        assert_eq!(files, expected, "at most {max} bytes");
+        let there = contents(folder.path());
+        assert_eq!(there.keys().cloned().collect::<Vec<_>>(), {
+            let mut e = expected.clone();
+            e.sort();
+            e
+        });
+        assert_eq!(exported.bytes, there.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+        let first = folder.path().join(expected.last().unwrap());
+        let weights = load(&first, MmapChoice::never()).unwrap();
+        assert_eq!(weights.len(), 6);
+        assert_eq!(weights.files().len(), if shards == 1 { 1 } else { shards + 1 });
+        let mut filled = structure(&original);
+        filled.attach_safetensors(&first, MmapChoice::never(), FillOptions::new()).unwrap();
+        assert_eq!(all_bytes(&filled), all_bytes(&original));
+    }
+}
+
+#[test]
+fn an_index_is_in_the_form_of_hugging_face() {
+    let original = container(vec![("a", bytes(3, 1)), ("b", bytes(4, 2))]);
+    let folder = tempfile::tempdir().unwrap();
+    let options = ExportOptions::new().max_shard_bytes(4).metadata("made", "today");
+    original.export_safetensors(folder.path().join("m.safetensors"), options).unwrap();
+    let there = contents(folder.path());
+    let index = std::str::from_utf8(&there["m.safetensors.index.json"]).unwrap();
+    let expected = r#"{
+  "metadata": {
+    "total_size": 7
+  },
+  "weight_map": {
+    "a": "m-00001-of-00002.safetensors",
+    "b": "m-00002-of-00002.safetensors"
+  }
+}
+"#;
+    assert_eq!(index, expected);
+    let (_, header) = SafeTensors::read_metadata(&there[&shard("m", 1, 2)]).unwrap();
+    let metadata = header.metadata().clone().unwrap();
+    assert_eq!((metadata["format"].as_str(), metadata["made"].as_str()), ("pt", "today"));
+}
+
+/// A folder with two shards and an index that a test then spoils.
+fn sharded() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let original = container(vec![("a", bytes(3, 1)), ("b", bytes(4, 2))]);
+    let options = ExportOptions::new().max_shard_bytes(4);
+    original.export_safetensors(folder.path().join("m.safetensors"), options).unwrap();
+    folder
+}
+
+#[test]
+fn indexes_that_are_wrong_are_refused() {
+    let one = shard("m", 1, 2);
+    let map = |map: &str| format!(r#"{{"metadata":{{"total_size":7}},"weight_map":{map}}}"#);
+    let cases: Vec<(String, ErrorKind, &[&str])> = vec![
+        ("[]".into(), ErrorKind::Decode, &["the JSON"]),
+        ("{}".into(), ErrorKind::Decode, &["weight_map"]),
+        (map("[]"), ErrorKind::Decode, &["the JSON"]),
+        (map(r#"{"a":1}"#), ErrorKind::Decode, &["the JSON"]),
+        (map(&format!(r#"{{"a":"{one}","a":"{one}"}}"#)), ErrorKind::Decode, &["`a` occurs twice"]),
+        (r#"{"weight_map":{},"weight_map":{}}"#.into(), ErrorKind::Decode, &["duplicate field"]),
+        (map(r#"{"a":"../m.safetensors"}"#), ErrorKind::UnsafePath, &["`..` component"]),
+        (map(r#"{"a":"/etc/passwd"}"#), ErrorKind::UnsafePath, &["absolute path"]),
+        (map(r#"{"a":""}"#), ErrorKind::UnsafePath, &["empty"]),
+        (map(r#"{"a":"link"}"#), ErrorKind::UnsafePath, &["leads out"]),
+        (
+            map(r#"{"a":"gone-1","b":"gone-2"}"#),
+            ErrorKind::MissingFile,
+            &["2 problems", "gone-1", "gone-2"],
+        ),
+        (
+            map(&format!(r#"{{"b":"{one}"}}"#)),
+            ErrorKind::InvalidModel,
+            &["tensor `b`", "where it is not", "tensor `a`", "not in the index"],
+        ),
+        (
+            map(&format!(r#"{{"a":"{}","b":"{}"}}"#, shard("m", 2, 2), one)),
+            ErrorKind::InvalidModel,
+            &["4 problems", "the index says in `m-00002-of-00002.safetensors`"],
+        ),
+    ];
+    for (index, kind, texts) in cases {
+        let folder = sharded();
+        let path = folder.path().join("m.safetensors.index.json");
+        fs::write(&path, &index).unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).unwrap();
+        let error = load(&path, MmapChoice::never()).map(|_| ()).expect_err(&index);
+        assert_eq!(error.kind(), kind, "{index}: {error}");
+        for text in texts {
+            assert!(error.to_string().contains(text), "no {text:?} in {error}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_shard_is_named() {
+    let folder = sharded();
+    let broken = folder.path().join(shard("m", 2, 2));
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() - 1]).unwrap();
+    let error =
+        load(folder.path().join("m.safetensors.index.json"), MmapChoice::never()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::OutOfBounds, Some(broken.as_path())));
+}
+
+#[test]
+fn files_that_are_no_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = load(folder.path(), MmapChoice::never()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsafePath);
+    let error = load(folder.path().join("gone.safetensors"), MmapChoice::never()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingFile);
+}
+
+#[test]
+fn an_export_is_all_there_or_not_at_all() {
+    let original = container(vec![("a", bytes(3, 1)), ("b", bytes(4, 2))]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.safetensors");
+    let shards = || ExportOptions::new().max_shard_bytes(4);
+    original.export_safetensors(&path, shards()).unwrap();
+    let before = contents(folder.path());
+
+    let refuse: &[(&str, ErrorKind)] = &[
+        ("m.onnx", ErrorKind::InvalidArgument),
+        (".safetensors", ErrorKind::InvalidArgument),
+        ("m.safetensors.index.json", ErrorKind::InvalidArgument),
+        ("gone/m.safetensors", ErrorKind::MissingFile),
+    ];
+    for (name, kind) in refuse {
+        let error = original.export_safetensors(folder.path().join(name), shards()).unwrap_err();
+        assert_eq!(error.kind(), *kind, "{name}: {error}");
+    }
+    let keep = ExportOptions::from(SaveOptions::new().overwrite(false)).max_shard_bytes(4);
+    assert_eq!(
+        original.export_safetensors(&path, keep).unwrap_err().kind(),
+        ErrorKind::AlreadyExists
+    );
+    let cancel = SaveOptions::new().progress(|_| std::ops::ControlFlow::Break(()));
+    let cancel = ExportOptions::from(cancel).max_shard_bytes(4);
+    assert_eq!(
+        original.export_safetensors(&path, cancel).unwrap_err().kind(),
+        ErrorKind::Cancelled
+    );
+    let empty = Container::new(ModelProto::new(graph(vec![floats("w", 0, 4)], vec![])));
+    assert_eq!(
+        empty.export_safetensors(&path, shards()).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    assert_eq!(contents(folder.path()), before);
+
+    // One file instead of two: a reader would still find the old shards.
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let left: Vec<_> = exported.left_behind.iter().map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(
+        left,
+        [
+            "m-00001-of-00002.safetensors",
+            "m-00002-of-00002.safetensors",
+            "m.safetensors.index.json"
+        ]
+    );
+}
+
+#[test]
+fn attaching_checks_names_types_and_shapes() {
+    let matrix = Tensor::new(DataType::Uint8, [2, 3], Buffer::from(vec![1; 6])).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let named = |name: &'static str| container(vec![(name, matrix.clone())]);
+    named("model.w").export_safetensors(&path, ExportOptions::new()).unwrap();
+    let declared = |dtype: i32, dims: &[i64]| {
+        let tensor = TensorProto::external("w", dtype, dims, "gone.bin");
+        Container::new(model(graph(vec![tensor, int64s("s", &[1])], vec![])))
+    };
+    let strip = || FillOptions::new().strip_prefix("model.");
+    type Refusal = Option<(ErrorKind, &'static str)>;
+    let cases: Vec<(Container, FillOptions, Refusal)> = vec![
+        (declared(TensorProto::UINT8, &[2, 3]), strip(), None),
+        (declared(TensorProto::UINT8, &[2, 3]), FillOptions::new().rename("model.w", "w"), None),
+        (
+            declared(TensorProto::UINT8, &[2, 3]),
+            FillOptions::new(),
+            Some((ErrorKind::MissingHandle, "tensor `w`")),
+        ),
+        (declared(TensorProto::UINT8, &[3, 2]), strip(), Some((ErrorKind::Shape, "transpose"))),
+        (declared(TensorProto::UINT8, &[6]), strip(), Some((ErrorKind::Shape, "[2, 3]"))),
+        (declared(TensorProto::INT8, &[2, 3]), strip(), Some((ErrorKind::DataType, "INT8"))),
+        (declared(TensorProto::UINT4, &[3, 4]), strip(), None),
+    ];
+    for (mut container, options, wrong) in cases {
+        let before = container.model().clone();
+        let filled = container.attach_safetensors(&path, MmapChoice::never(), options);
+        match wrong {
+            None => assert_eq!(filled.unwrap().filled, 1),
+            Some((kind, text)) => {
+                let error = filled.unwrap_err();
+                assert_eq!((error.kind(), error.path()), (kind, Some(path.as_path())), "{error}");
+                assert!(error.to_string().contains(text), "{error}");
+                assert_eq!(*container.model(), before, "unchanged");
+            }
+        }
+    }
+}
+
+#[test]
+fn attaching_copies_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let original = container(vec![("w", bytes(5000, 1))]);
+    original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let mut filled = structure(&original);
+    filled.attach_safetensors(&path, both_choices()[0], FillOptions::new()).unwrap();
+    let buffer = filled.get("#w").unwrap().as_buffer().unwrap();
+    let range = buffer.file_range().expect("lies in the mapped file");
+    assert_eq!((range.path, range.range.start % 256), (path.as_path(), 0));
+}
+
+/// A tensor of any type with a fixed width, and any bytes.
+fn any_tensor() -> impl Strategy<Value = Tensor> {
+    let dtypes: Vec<_> =
+        DataType::ALL.iter().copied().filter(|d| d.bit_width().is_some()).collect();
+    let dims = prop::collection::vec(0_i64..40, 0..4);
+    (prop::sample::select(dtypes), dims).prop_flat_map(|(dtype, dims)| {
+        let len = dtype.byte_len(&dims).unwrap() as usize;
+        (any::<u8>(), Just(dtype), Just(dims), Just(len)).prop_map(|(value, dtype, dims, len)| {
+            let bytes: Vec<u8> = (0..len).map(|i| value.wrapping_add(i as u8)).collect();
+            Tensor::new(dtype, dims, Buffer::from(bytes)).unwrap()
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_weights_come_back(
+        tensors in prop::collection::btree_map("[a-z_./\"\\\\é]{1,8}", any_tensor(), 1..12),
+        small in 0..13_u32,
+        max in 1..4000_u64,
+    ) {
+        let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone()));
+        let original = container(named.collect());
+        let folder = tempfile::tempdir().unwrap();
+        let options = SaveOptions::new().sync(false).alignment(Alignment::new(1 << small).unwrap());
+        let options = ExportOptions::from(options).max_shard_bytes(max);
+        let exported = original.export_safetensors(folder.path().join("w.safetensors"), options);
+        let exported = exported.unwrap();
+        let path = folder.path().join(&exported.files.last().unwrap().name);
+        for mmap in both_choices() {
+            let mut filled = structure(&original);
+            let options = FillOptions::new().strict(true);
+            filled.attach_safetensors(&path, mmap, options).unwrap();
+            prop_assert_eq!(all_bytes(&filled), all_bytes(&original));
+        }
+        for (name, bytes) in contents(folder.path()) {
+            if name.ends_with(".safetensors") {
+                assert_aligned(&bytes, 1 << small, 4096);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_weights_or_an_error(
+        json in "\\{.{0,80}",
+        data in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let _ = load_bytes(file(&json, &data));
+    }
+}
+
+#[test]
+fn weights_build_a_container_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    tied().export_safetensors(&path, ExportOptions::new()).unwrap();
+    let weights: Weights = load(&path, MmapChoice::never()).unwrap();
+    let mut made = Container::new(ModelProto::default());
+    for (name, initializer) in weights {
+        made.insert(&format!("#{name}"), initializer).unwrap();
+    }
+    assert_eq!(made.len(), 6, "four entries and two names that are tied");
+    assert_eq!(made.get("#c").unwrap().byte_len(), 256);
+}
+
+#[test]
+fn names_are_unique_across_graphs() {
+    let mut source = Container::new(crate::support::tensors_everywhere());
+    source.externalize(ExternalizeOptions::from(0).all_tensors(true)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = source.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    assert_eq!((exported.tensors, weights.len()), (source.len(), source.len()));
+    let missing = |name: &str| weights.get(name).is_none();
+    assert_eq!(crate::support::EVERYWHERE.iter().find(|name| missing(name)), None);
+    assert!(Path::new(&path).is_file());
+}

@@ -2,7 +2,8 @@
 """Write the models under tests/data/torch as PyTorch 2.13 writes them.
 
 structure.onnx is what `torch.onnx.export` makes of a small module, without the file that held its weights:
-the structure that a pipeline fills from elsewhere. module.pt is the same module in TorchScript. types.pt has
+the structure that a pipeline fills from elsewhere. optimized.onnx is the same, optimized as is the
+exporter's default, which transposes and renames a weight. module.pt is the same module in TorchScript. types.pt has
 a buffer of each type that PyTorch has and tch has no name for.
 
 PyTorch is no dependency of the tests, which use these files only. To write them again:
@@ -57,10 +58,10 @@ def module() -> Tagger:
     return made
 
 
-def export(made: Tagger, path: pathlib.Path) -> None:
+def export(made: Tagger, path: pathlib.Path, optimize: bool) -> None:
     """Export with the weights in a file of their own, and leave that file out."""
     torch.onnx.export(made, (torch.arange(5),), path, input_names=["words"], output_names=["scores"],
-                      dynamo=True, external_data=True, opset_version=18)
+                      dynamo=True, external_data=True, opset_version=18, optimize=optimize)
     data = path.with_name(path.name + ".data")
     data.unlink()
     model = onnx.load(path, load_external_data=False)
@@ -98,7 +99,8 @@ def main() -> None:
     folder = pathlib.Path(sys.argv[1]) if sys.argv[1:] else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     made = module()
-    export(made, folder / "structure.onnx")
+    export(made, folder / "structure.onnx", optimize=False)
+    export(made, folder / "optimized.onnx", optimize=True)
     save_script(made, folder / "module.pt")
     save_script(Types(), folder / "types.pt")
 

@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features" "--features tch")
+FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features" "--exclude onnx-container-cli --features tch")
 FUZZ_SECONDS=20
 SKIP=77 # what a section returns to say that it did not run
 
@@ -145,9 +145,15 @@ announce_shared() {
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
 }
 
+# All models at hand take minutes and are read alike whatever the features: the first set is enough.
 run_tests() {
+    local rest=()
     announce_shared
-    cargo test --workspace --lib --bins --tests --examples "$@"
+    if [[ $* == *features* ]]; then
+        printf 'the real models: with the default features only\n'
+        rest=(-- --skip real_models)
+    fi
+    cargo test --workspace --lib --bins --tests --examples "$@" "${rest[@]}"
 }
 
 run_doc_tests() { cargo test --workspace --doc "$@"; }
@@ -169,9 +175,10 @@ run_interop() {
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     announce_shared
     cargo build --release -p onnx-container-cli
-    cargo build --release --example reencode
+    cargo build --release --example reencode --example dump_tensors
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/examples/reencode \
+        ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/examples/dump_tensors \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 

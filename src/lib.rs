@@ -55,6 +55,7 @@
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`Tied`], [`Replaced`] | one tensor by its name: [`Container::tensor`], [`Container::replace`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
@@ -112,7 +113,8 @@
 //! casts that cut are denied outside tests, because every offset and length comes from a file. Every
 //! public item is documented.
 //!
-//! What the files look like is in `docs/format.md`; how the house is built, in `docs/design.md`.
+//! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
+//! `docs/tensors.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
@@ -132,6 +134,7 @@ mod mmap;
 mod operands;
 mod placement;
 pub mod proto;
+mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 #[cfg(feature = "safetensors")]
@@ -155,6 +158,7 @@ pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
+pub use replace::{Replaced, Tied};
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles};
 pub use tensor::Tensor;
 

@@ -16,9 +16,13 @@ fn every_file_is_written_as_it_was_read() {
     }
 }
 
-/// Models whose weights files are kept elsewhere, or do not exist.
-const WITHOUT_FILES: [&str; 3] =
-    ["yobx_phi4_one_file.onnx", "yobx_layernorm_weight_files.onnx", "structure.onnx"];
+/// Models of the shared data whose weights files are kept elsewhere, and structures of PyTorch modules.
+const WITHOUT_FILES: [&str; 4] = [
+    "yobx_phi4_one_file.onnx",
+    "yobx_layernorm_weight_files.onnx",
+    "structure.onnx",
+    "optimized.onnx",
+];
 /// Models whose initializers were emptied.
 const WITHOUT_WEIGHTS: [&str; 2] =
     ["dynamo_resnet18_functions.onnx", "dynamo_speech2text2_functions.onnx"];

@@ -21,15 +21,15 @@ def run(folder, model: str, feeds: dict) -> np.ndarray:
 
 
 def exported() -> None:
-    """Both models of the example."""
+    """All models of the example."""
     with common.scratch() as folder:
         subprocess.run([os.environ["ONNX_CONTAINER_TORCH_EXPORT"], folder], check=True, timeout=300)
         x = np.arange(32, dtype=np.float32).reshape(4, 8)
         np.testing.assert_array_equal(run(folder, "demo_torch.onnx", {"x": x}), x + 1)
         scores = np.fromfile(folder / "scores.f32", np.float32).reshape(len(WORDS), -1)
         assert scores.std() > 0.01, "scores that hardly differ show nothing"
-        found = run(folder, "tagger.onnx", {"words": WORDS})
-        np.testing.assert_allclose(found, scores, rtol=1e-5, atol=1e-5)
+        for model in ("tagger.onnx", "optimized.onnx"):
+            np.testing.assert_allclose(run(folder, model, {"words": WORDS}), scores, rtol=1e-5, atol=1e-5)
 
 
 if __name__ == "__main__":

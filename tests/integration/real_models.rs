@@ -3,7 +3,7 @@
 use std::fs;
 
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{Buffer, Container, ErrorKind, WeightFiles};
+use onnx_container::{Buffer, Container, ErrorKind, SaveOptions, WeightFiles};
 
 use crate::support::{all_bytes, both_choices, real_models};
 
@@ -54,10 +54,15 @@ fn every_layout_holds_the_same_tensors() {
         }
         moved.unwrap();
         let bytes = all_bytes(&container);
-        for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
-            container
-                .save(&target, onnx_container::SaveOptions::from(weight_files).sync(false))
-                .unwrap();
+        for weight_files in [
+            WeightFiles::One,
+            WeightFiles::PerTensor,
+            #[cfg(feature = "safetensors")]
+            WeightFiles::Safetensors,
+            WeightFiles::Embedded,
+        ] {
+            let options = SaveOptions::from(weight_files).data_name("w.bin").sync(false);
+            container.save(&target, options).unwrap();
             let loaded = Container::load(&target, mmap).unwrap();
             assert!(all_bytes(&loaded) == bytes, "{} {weight_files:?}", path.display());
         }

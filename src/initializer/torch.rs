@@ -228,10 +228,10 @@ fn dense(tensor: &Tensor) -> Result<Tensor> {
         return Err(Error::new(ErrorKind::Unsupported, reason));
     }
     refuse_quantized(libtorch::scalar_type(tensor)?)?;
-    let mut dense = tensor.f_detach().map_err(refused)?;
-    if !libtorch::is_on_cpu(&dense)? {
-        dense = dense.f_to(Device::Cpu).map_err(refused)?;
-    }
+    let dense = match libtorch::is_on_cpu(tensor)? {
+        true => tensor.shallow_clone(),
+        false => tensor.f_to(Device::Cpu).map_err(refused)?,
+    };
     if dense.f_internal_is_zerotensor().map_err(refused)? {
         return dense.f_zeros_like().map_err(refused);
     }

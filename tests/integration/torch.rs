@@ -163,6 +163,13 @@ fn lazy_signs() -> Vec<Case> {
     vec![
         ("conjugated", plain.conj(), DataType::Complex64, vec![2], conjugated),
         ("imaginary part of it", plain.conj().imag(), DataType::Float, vec![2], negated),
+        (
+            "one imaginary part, contiguous as it is",
+            plain.conj().imag().i(0..1),
+            DataType::Float,
+            vec![1],
+            (-3.0_f32).to_le_bytes().to_vec(),
+        ),
         ("conjugated twice", plain.conj().conj(), DataType::Complex64, vec![2], elements(&plain)),
     ]
 }
@@ -230,12 +237,16 @@ fn what_is_saved_is_loaded() {
 
 #[test]
 fn large_tensors_are_written_in_shares() {
-    let dims = [3, (20 << 20) + 7];
-    let big = tch::Tensor::arange(dims[0] * dims[1], (Kind::Int64, Device::Cpu)).reshape(dims);
-    let big = big.to_kind(Kind::Uint8);
-    let small = big.i((1, 5..70_005));
-    let expected = [elements(&big), elements(&small), elements(&small.i(..9))];
-    let weights = [&big, &small.copy(), &small.i(..9).copy()].map(initializer).to_vec();
+    let big = |len: i64| {
+        let counted = tch::Tensor::arange(len, (Kind::Int, Device::Cpu));
+        counted.remainder(251).to_kind(Kind::Uint8)
+    };
+    // The end of the first lies in a share of its own, and is short.
+    let (first, second) = (big((32 << 20) + 100), big(60 << 20).reshape([3, 20 << 20]));
+    let small = second.i((1, 5..70_005)).copy();
+    let smaller = small.i(7..16).copy();
+    let expected = [&first, &second, &small, &smaller].map(elements);
+    let weights = [&first, &second, &small, &smaller].map(initializer).to_vec();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     container(weights).save(&path, true).unwrap();
@@ -496,6 +507,27 @@ fn tensors_come_back_over_a_map_of_their_own() {
             }
         });
     });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_map_goes_with_its_last_tensor() {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = mapped(folder.path(), vec![initializer(&counted(&[100_000]))]);
+    let name = folder.path().join("m.onnx.data");
+    let maps = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.ends_with(name.to_str().unwrap())).count()
+    };
+    assert_eq!(maps(), 1, "the container's own");
+    let tensor = map(loaded.get("#w0").unwrap()).unwrap();
+    let view = tensor.i(5..9);
+    assert_eq!(maps(), 2);
+    drop((loaded, tensor));
+    assert_eq!(maps(), 1);
+    assert_eq!(elements(&view), floats(5..9));
+    drop(view);
+    assert_eq!(maps(), 0);
 }
 
 #[test]

@@ -70,7 +70,9 @@ impl TorchInitializer {
         }
         let dense = dense(tensor)?;
         let number = libtorch::scalar_type(&dense)?;
-        let mut dims = dense.size();
+        let dims = libtorch::dims(&dense);
+        let mut dims =
+            dims.map_err(|error| error.because("not one shape, as of a nested tensor"))?;
         let dtype = match number {
             FLOAT4_X2 => two_an_item(&mut dims)?,
             _ => dtype_of(number)?,

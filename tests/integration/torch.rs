@@ -292,11 +292,14 @@ fn tensors_on_one_storage_are_written_once() {
 #[test]
 fn what_cannot_be_an_initializer_is_refused() {
     let base = counted(&[4, 6]);
+    let lengths = tch::Tensor::from_slice(&[6_i64, 3, 5, 1]).reshape([4, 1]);
+    let nested = tch::Tensor::internal_nested_from_padded(&base, &lengths, false);
     let cases: Vec<(tch::Tensor, ErrorKind, &str)> = vec![
         (tch::Tensor::new(), ErrorKind::Unsupported, "undefined"),
         (base.to_sparse(None, None::<i64>, None), ErrorKind::Unsupported, "to_dense"),
         (base.to_sparse_csr(None::<i64>), ErrorKind::Unsupported, "to_dense"),
         (base.to_mkldnn(), ErrorKind::Unsupported, "to_dense"),
+        (nested, ErrorKind::Unsupported, "nested"),
         (base.quantize_per_tensor(0.1, 0, Kind::QUInt8), ErrorKind::DataType, "int_repr"),
         (base.quantize_per_tensor(0.1, 0, Kind::QInt32), ErrorKind::DataType, "int_repr"),
         (base.to_kind(Kind::ComplexHalf), ErrorKind::DataType, "view_as_real"),

@@ -315,6 +315,21 @@ fn what_cannot_be_an_initializer_is_refused() {
 }
 
 #[test]
+fn showing_an_initializer_reads_no_element() {
+    let tensor = counted(&[2]);
+    let lazy = tensor.internal_lazy_clone();
+    let weight = initializer(&lazy);
+    let shown = format!("{weight:?}");
+    assert!(
+        shown.contains("Float") && shown.contains("[2]") && shown.contains("len: 8"),
+        "{shown}"
+    );
+    // Two lazy clones still share what neither has asked to write to.
+    let both = container(vec![weight, initializer(&tensor)]);
+    assert_eq!(both.dry_run("m.onnx", true).unwrap().files[0].bytes, 8);
+}
+
+#[test]
 fn reads_stay_inside() {
     let weight = initializer(&tch::Tensor::from_slice(&[1_u8, 2, 3]));
     let mut one = [0];

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // calls of C, and memory that libtorch owns
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 use std::sync::Arc;
 
 use tch::Tensor;
@@ -125,7 +126,6 @@ pub(super) fn is_on_cpu(tensor: &Tensor) -> Result<bool> {
 ///
 /// Neither address nor length of the memory is kept: safe code can resize the storage through
 /// another handle, which moves it. Both are asked for at every read.
-#[derive(Debug)]
 pub(super) struct Memory {
     /// A handle that is nobody else's, on storage that others may share.
     tensor: Tensor,
@@ -207,6 +207,13 @@ impl Memory {
             unsafe { std::ptr::copy(start.add(offset), out.as_mut_ptr(), out.len()) };
         }
         Ok(true)
+    }
+}
+
+impl fmt::Debug for Memory {
+    /// Not that of the tensor, which reads elements, and by calls that may write.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

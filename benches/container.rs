@@ -12,6 +12,8 @@
 use std::path::PathBuf;
 
 use divan::Bencher;
+#[cfg(feature = "safetensors")]
+use onnx_container::FillOptions;
 use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
 use onnx_container::{
     Alignment, Buffer, BufferMut, Container, DataType, MmapChoice, SaveOptions, Tensor, WeightFiles,
@@ -104,6 +106,43 @@ fn load_read(bencher: Bencher, workload: &str) {
     let path = folder.path().join("m.onnx");
     container.save(&path, SaveOptions::new().sync(false)).unwrap();
     bencher.bench_local(|| Container::load(&path, MmapChoice::never()).unwrap());
+}
+
+/// A structure to fill, and a safetensors file of its weights.
+#[cfg(feature = "safetensors")]
+fn checkpoint(workload: &str) -> (Container, tempfile::TempDir, PathBuf) {
+    let (container, _) = container(workload);
+    let folder = folder();
+    let path = folder.path().join("w.safetensors");
+    container.export_safetensors(&path, SaveOptions::new().sync(false)).unwrap();
+    (Container::new(container.model().clone()), folder, path)
+}
+
+#[cfg(feature = "safetensors")]
+#[divan::bench(args = ["large", "small"], sample_count = 10)]
+fn attach_safetensors_mapped(bencher: Bencher, workload: &str) {
+    let (structure, _folder, path) = checkpoint(workload);
+    // SAFETY: nobody else touches the files of this folder.
+    #[allow(unsafe_code)]
+    let mmap = unsafe { MmapChoice::auto() };
+    bencher.with_inputs(|| structure.clone()).bench_local_values(|mut container| {
+        container.attach_safetensors(&path, mmap, FillOptions::new()).unwrap();
+        container
+    });
+}
+
+/// The reference: its header and views, which know no model.
+#[cfg(feature = "safetensors")]
+#[divan::bench(args = ["large", "small"], sample_count = 10)]
+fn limit_safetensors_crate_mapped(bencher: Bencher, workload: &str) {
+    let (_, _folder, path) = checkpoint(workload);
+    bencher.bench_local(|| {
+        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: nobody else touches the files of this folder.
+        #[allow(unsafe_code)]
+        let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+        safetensors::SafeTensors::deserialize(&map).unwrap().tensors().len()
+    });
 }
 
 #[divan::bench(args = ["small"], sample_count = 10)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time whole processes that pack one large model: this command, onnx.save and onnx_ir.save.
+"""Time whole processes that pack one large model: this command, onnx.save and onnx_ir.
 
 All read the same model with external weights and write it into one new data file. Rounds are
 interleaved, medians compared, and a Python that only imports is timed beside them.
@@ -34,11 +34,17 @@ IR_SAVE = """
 import onnx_ir as ir, sys
 ir.save(ir.load(sys.argv[1]), sys.argv[2], external_data="out.onnx.data")
 """
+IR_SAFETENSORS = """
+import onnx_ir as ir, sys
+ir.save_safetensors(ir.load(sys.argv[1]), sys.argv[2])
+"""
 RUNS = {
     "onnx-container pack --no-sync": [BINARY, "pack", "--no-sync"],
+    "the same with --safetensors": [BINARY, "pack", "--no-sync", "--safetensors"],
     "onnx-container pack": [BINARY, "pack"],
     "onnx.save": [sys.executable, "-c", ONNX_SAVE],
     "onnx_ir.save": [sys.executable, "-c", IR_SAVE],
+    "onnx_ir.save_safetensors": [sys.executable, "-c", IR_SAFETENSORS],
     "import onnx alone": [sys.executable, "-c", "import onnx"],
 }
 

@@ -14,7 +14,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
 use crate::externalize::{ExternalizeOptions, KeepReason};
-use crate::load::{decode_model, directory_of, open_model};
+use crate::load::{decode_model, directory_of};
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
@@ -65,7 +65,7 @@ pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 /// When the model file itself cannot be read or decoded.
 pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Finding>> {
     let path = path.as_ref();
-    let bytes = open_model(path, mmap)?;
+    let bytes = mmap.buffer(path)?;
     let model = decode_model(&bytes, 100).map_err(|e| e.with_path(path))?;
     let mut checker = Checker::new(path, &model)?;
     checker.model(&model, u64::try_from(bytes.len()).unwrap_or(u64::MAX));

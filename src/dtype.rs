@@ -6,6 +6,7 @@
 use std::fmt;
 
 use half::{bf16, f16};
+use microfloat::{f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0fnu};
 use num_complex::Complex;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -43,6 +44,13 @@ macro_rules! data_types {
             pub const fn bit_width(self) -> Option<u8> {
                 let bits: u8 = match self { $(Self::$variant => $bits,)* };
                 if bits == 0 { None } else { Some(bits) }
+            }
+        }
+
+        impl From<DataType> for i32 {
+            /// The number in onnx.proto.
+            fn from(dtype: DataType) -> Self {
+                dtype.number()
             }
         }
 
@@ -254,7 +262,21 @@ mod sealed {
 
 /// A Rust type whose little-endian memory is that of an ONNX element type.
 ///
+/// Every numeric type that fills its bytes has one: the numbers of the language, [`bool`],
+/// [`half::f16`] and [`half::bf16`], [`num_complex::Complex`], and of the crate `microfloat`
+/// `f8e4m3fn`, `f8e4m3fnuz`, `f8e5m2`, `f8e5m2fnuz` and `f8e8m0fnu`.
+///
 /// Sealed: the implementations promise that layout.
+///
+/// ```
+/// use microfloat::f8e4m3fn;
+/// use onnx_container::{Buffer, DataType, Tensor};
+///
+/// let tensor = Tensor::new(DataType::Float8E4M3Fn, [2], Buffer::from(vec![0x38_u8, 0x7e]))?;
+/// let values: Vec<f32> = tensor.as_slice::<f8e4m3fn>()?.iter().map(|x| x.to_f32()).collect();
+/// assert_eq!(values, [1.0, 448.0]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
 pub trait Element:
     sealed::Sealed + bytemuck::CheckedBitPattern + bytemuck::NoUninit + Send + Sync + 'static
 {
@@ -291,6 +313,11 @@ elements! {
     bool => Bool, bool;
     Complex<f32> => Complex64, f32;
     Complex<f64> => Complex128, f64;
+    f8e4m3fn => Float8E4M3Fn, f8e4m3fn;
+    f8e4m3fnuz => Float8E4M3Fnuz, f8e4m3fnuz;
+    f8e5m2 => Float8E5M2, f8e5m2;
+    f8e5m2fnuz => Float8E5M2Fnuz, f8e5m2fnuz;
+    f8e8m0fnu => Float8E8M0, f8e8m0fnu;
 }
 
 #[cfg(test)]

@@ -57,6 +57,10 @@ pub enum ErrorKind {
     MissingHandle,
     /// A file that the model needs is not there.
     MissingFile,
+    /// The model has no tensor of the name that was asked for.
+    MissingTensor,
+    /// A tensor shares its bytes with others, and it was not said which of them are meant.
+    Tied,
     /// A type is unknown, not the declared one, or not possible here.
     DataType,
     /// Dimensions are negative, overflow, or disagree with the data.

@@ -55,11 +55,13 @@
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`Tied`], [`Replaced`] | one tensor by its name: [`Container::tensor`], [`Container::replace`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
 //! | [`external_data`] | the entries of an external tensor, and the way to its file |
+//! | `safetensors` | safetensors files and their shards: loaded, attached by name, exported |
 //!
 //! # Who owns the bytes
 //!
@@ -81,12 +83,15 @@
 //!
 //! # Features
 //!
+//! - `safetensors` (on by default): the module `safetensors`, `Container::attach_safetensors`,
+//!   `Container::export_safetensors` and `WeightFiles::Safetensors`, with the crates `safetensors`,
+//!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.
 //! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
 //!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to
 //!   fill a model that Python exported. Everything it adds is `Initializer::Torch`, the module `torch`,
 //!   and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
 //!
-//! Safetensors and an interpreter are planned as features of their own.
+//! An interpreter is planned as a feature of its own.
 //!
 //! # Platforms
 //!
@@ -108,7 +113,8 @@
 //! casts that cut are denied outside tests, because every offset and length comes from a file. Every
 //! public item is documented.
 //!
-//! What the files look like is in `docs/format.md`; how the house is built, in `docs/design.md`.
+//! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
+//! `docs/tensors.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
@@ -128,6 +134,7 @@ mod mmap;
 mod operands;
 mod placement;
 pub mod proto;
+mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 #[cfg(feature = "safetensors")]
@@ -151,6 +158,7 @@ pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
+pub use replace::{Replaced, Tied};
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles};
 pub use tensor::Tensor;
 

@@ -5,7 +5,6 @@
 //! of a model are reported together.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::buffer::Buffer;
@@ -127,7 +126,7 @@ impl Container {
         if options.base_dir.is_none() {
             options.base_dir = Some(directory_of(path));
         }
-        let bytes = open_model(path, options.mmap)?;
+        let bytes = options.mmap.buffer(path)?;
         // What concerns a weights file names it already.
         Self::load_bytes(bytes, options).map_err(|error| error.with_path(path))
     }
@@ -200,24 +199,6 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     }
-}
-
-/// The bytes of the model file `path`, which must be a regular file.
-pub(crate) fn open_model(path: &Path, mmap: MmapChoice) -> Result<Buffer> {
-    open_file(path, "a model file", mmap)
-}
-
-/// The bytes of the file `path`, which must be a regular file; `what` it should be is for messages.
-pub(crate) fn open_file(path: &Path, what: &str, mmap: MmapChoice) -> Result<Buffer> {
-    // Looked at before it is opened: opening a FIFO would wait for its writer.
-    let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
-    if !meta.is_file() {
-        let directory = || format!("a directory, not {what}");
-        let reason = if meta.is_dir() { directory() } else { "not a regular file".to_owned() };
-        return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
-    }
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    mmap.open(&file, path)
 }
 
 /// Decodes a model; what is plainly something else is named.

@@ -15,9 +15,7 @@ use std::path::Path;
 use memmap2::Mmap;
 
 use crate::buffer::{Buffer, BufferMut, FileIdentity};
-#[cfg(feature = "tch")]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::placement::Alignment;
 
 /// Whether weights files are mapped or read.
@@ -55,6 +53,34 @@ impl MmapChoice {
     /// Reads files into aligned memory.
     pub const fn never() -> Self {
         Self(Choice::Never)
+    }
+
+    /// All bytes of the file at `path`, mapped or read.
+    ///
+    /// ```
+    /// use onnx_container::MmapChoice;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("w.bin");
+    /// std::fs::write(&path, [1, 2, 3]).unwrap();
+    /// assert_eq!(*MmapChoice::never().buffer(&path)?, [1, 2, 3]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::MissingFile`] and
+    /// [`ErrorKind::Io`] from the operating system.
+    pub fn buffer(self, path: impl AsRef<Path>) -> Result<Buffer> {
+        let path = path.as_ref();
+        // Looked at before it is opened: opening a FIFO would wait for its writer.
+        let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        if !meta.is_file() {
+            let reason =
+                if meta.is_dir() { "a directory, not a file" } else { "not a regular file" };
+            return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
+        }
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        self.open(&file, path)
     }
 
     /// All bytes of the open, regular `file`; `path` is for messages.

@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, not_the_file};
 use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
-use crate::load::{directory_of, open_file};
+use crate::load::directory_of;
 use crate::mmap::MmapChoice;
 use crate::safetensors_header::{FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
@@ -73,7 +73,7 @@ pub struct Weights {
 /// ([`ErrorKind::InvalidModel`]).
 pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
     let path = path.as_ref();
-    let bytes = open_file(path, "a safetensors file", mmap)?;
+    let bytes = mmap.buffer(path)?;
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
     let weights = if is_index {
         let directory = Directory::open(directory_of(path)).map_err(|e| e.with_path(path))?;

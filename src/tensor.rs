@@ -250,7 +250,7 @@ impl Tensor {
             let reason = format!("{} elements are not narrow signed integers", self.dtype);
             return Err(Error::new(ErrorKind::DataType, reason));
         }
-        Ok(narrow_width(self.dtype)?.sign_extend(&self.unpack()?))
+        Ok(narrow_width(self.dtype)?.sign_extend(self.unpack()?))
     }
 
     /// Whether the bits after the last element are zero, as the spec wants them. Always so for
@@ -355,8 +355,6 @@ fn narrow_width(dtype: DataType) -> Result<Width> {
 
 #[cfg(test)]
 mod tests {
-    use half::f16;
-
     use super::*;
 
     fn tensor(dtype: DataType, dims: &[i64], bytes: &[u8]) -> Tensor {
@@ -364,6 +362,7 @@ mod tests {
     }
 
     /// `bytes` at an odd address.
+    #[cfg(target_endian = "little")]
     fn unaligned(bytes: &[u8]) -> Buffer {
         let memory = crate::BufferMut::zeroed(bytes.len() + 1, crate::Alignment::CACHE_LINE);
         let mut memory = memory.unwrap();
@@ -419,6 +418,8 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn unaligned_elements_are_copied_not_lent() {
+        use half::f16;
+
         let bytes: Vec<u8> = [1.0_f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
         let tensor = Tensor::new(DataType::Float, [2], unaligned(&bytes)).unwrap();
         let error = tensor.as_slice::<f32>().unwrap_err();

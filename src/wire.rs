@@ -16,13 +16,14 @@ mod spread;
 mod table;
 mod text;
 mod unknown;
+mod varints;
 mod writer;
 
 use std::fmt::Debug;
 use std::io::{self, Write};
 
-pub(crate) use self::field::Number;
 pub use self::field::{Field, FieldInfo, Value};
+pub(crate) use self::field::{Number, Varint};
 pub(crate) use self::field::{one_size, plain, write_one};
 pub use self::packed::Packed;
 pub(crate) use self::rare::Empty;

@@ -1,9 +1,13 @@
 //! The command line, declared once; its help is the command's manual.
 
+mod tensors;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
+
+pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
 /// A container for large ONNX models: weights out of the model file and back in, checked.
 #[derive(Debug, Parser)]
@@ -32,6 +36,10 @@ pub enum Command {
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
+    /// Write tensors to files of their own, for numpy and others
+    Extract(ExtractArgs),
+    /// Write the model with other elements in one of its tensors
+    Replace(ReplaceArgs),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
@@ -103,33 +111,45 @@ pub struct ExportArgs {
     pub map: MapArgs,
 }
 
-/// What the commands that write a model take; each leaves aside what its layout has no use for.
+/// What the commands that move tensors take; each leaves aside what its layout has no use for.
 #[derive(Debug, Args)]
 pub struct WriteOptions {
     /// Move inline tensors of N bytes or more out (not embed); K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
+    /// Move also what readers want inline: shape operands, sparse indices, function bodies
+    #[arg(long)]
+    pub all_tensors: bool,
+    /// Load the result back, compare every tensor bit for bit with what was read, and check it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub verify: bool,
+    #[command(flatten)]
+    pub save: SaveArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+/// What every command that writes a model takes; each leaves aside what its layout has no use for.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
     /// Alignment of every tensor in a packed file
     #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
     pub align: Alignment,
     /// Alignment of tensors over 1 MiB, where it is the greater one
     #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
     pub align_large: Alignment,
-    /// Move also what readers want inline: shape operands, sparse indices, function bodies
-    #[arg(long)]
-    pub all_tensors: bool,
     /// Name of a packed file, beside OUT [default: <OUT>.data; <OUT's stem>.safetensors]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
-    /// Make the packed file a safetensors file too, which its own readers read (pack, import)
+    /// Make the packed file a safetensors file too, which its own readers read (not split, embed)
     #[arg(long)]
     pub safetensors: bool,
     /// Print the plan and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Load the result back, compare every tensor bit for bit with what was read, and check it
-    #[arg(long, conflicts_with = "dry_run")]
-    pub verify: bool,
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
@@ -139,11 +159,6 @@ pub struct WriteOptions {
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub map: MapArgs,
 }
 
 /// What every command that opens a model takes.

@@ -7,6 +7,7 @@ mod args;
 mod check;
 mod completions;
 mod export;
+mod extract;
 mod failure;
 mod files;
 mod findings;
@@ -15,6 +16,9 @@ mod mapping;
 mod needed;
 mod output;
 mod progress;
+mod replace;
+mod save;
+mod tensor_file;
 mod write;
 
 use std::process::ExitCode;
@@ -50,6 +54,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Check(args) => check::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Files(args) => files::run(&args, out),
+        Command::Extract(args) => extract::run(&args, out),
+        Command::Replace(args) => replace::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

@@ -49,16 +49,17 @@ impl NodeProto {
 }
 
 impl TensorProto {
-    /// A tensor without elements; `data_type` is a number such as [`TensorProto::FLOAT`].
-    pub fn new(name: impl Into<Str>, data_type: i32, dims: impl Into<Vec<i64>>) -> Self {
-        let (name, data_type) = (Some(name.into()), Some(data_type));
+    /// A tensor without elements; `data_type` is a [`DataType`](crate::DataType) or its number, such
+    /// as [`TensorProto::FLOAT`].
+    pub fn new(name: impl Into<Str>, data_type: impl Into<i32>, dims: impl Into<Vec<i64>>) -> Self {
+        let (name, data_type) = (Some(name.into()), Some(data_type.into()));
         Self { name, data_type, dims: dims.into(), ..Self::default() }
     }
 
     /// An external tensor: its data lie at `location`, a handle such as `#w` or a file.
     pub fn external(
         name: impl Into<Str>,
-        data_type: i32,
+        data_type: impl Into<i32>,
         dims: impl Into<Vec<i64>>,
         location: impl Into<Str>,
     ) -> Self {
@@ -167,18 +168,44 @@ impl ValueInfoProto {
     /// A tensor with these dimensions; a negative one is not known.
     pub fn tensor(
         name: impl Into<Str>,
-        elem_type: i32,
+        elem_type: impl Into<i32>,
         dims: impl IntoIterator<Item = i64>,
     ) -> Self {
-        let r#type = Some(Box::new(TypeProto::tensor(elem_type, dims)));
+        Self::tensor_with(name, elem_type, dims.into_iter().map(Dimension::from))
+    }
+
+    /// A tensor with these dimensions, some of which may be names.
+    ///
+    /// ```
+    /// use onnx_container::DataType;
+    /// use onnx_container::proto::ValueInfoProto;
+    ///
+    /// let x = ValueInfoProto::tensor_with("x", DataType::Float, ["batch".into(), 3.into()]);
+    /// # assert_ne!(x, ValueInfoProto::tensor("x", DataType::Float, [-1, 3]));
+    /// ```
+    pub fn tensor_with(
+        name: impl Into<Str>,
+        elem_type: impl Into<i32>,
+        dims: impl IntoIterator<Item = Dimension>,
+    ) -> Self {
+        let r#type = Some(Box::new(TypeProto::tensor_with(elem_type, dims)));
         Self { name: Some(name.into()), r#type, ..Self::default() }
     }
 }
 
 impl TypeProto {
     /// The type of a tensor with these dimensions; a negative one is not known.
-    pub fn tensor(elem_type: i32, dims: impl IntoIterator<Item = i64>) -> Self {
-        let (elem_type, shape) = (Some(elem_type), Some(Box::new(TensorShapeProto::new(dims))));
+    pub fn tensor(elem_type: impl Into<i32>, dims: impl IntoIterator<Item = i64>) -> Self {
+        Self::tensor_with(elem_type, dims.into_iter().map(Dimension::from))
+    }
+
+    /// The type of a tensor with these dimensions, some of which may be names.
+    pub fn tensor_with(
+        elem_type: impl Into<i32>,
+        dims: impl IntoIterator<Item = Dimension>,
+    ) -> Self {
+        let shape = TensorShapeProto { dim: dims.into_iter().collect(), ..Default::default() };
+        let (elem_type, shape) = (Some(elem_type.into()), Some(Box::new(shape)));
         let tensor = type_proto::Tensor { elem_type, shape, ..Default::default() };
         Self { value: Some(Value::TensorType(Box::new(tensor))), ..Self::default() }
     }
@@ -187,9 +214,22 @@ impl TypeProto {
 impl TensorShapeProto {
     /// A shape; a negative dimension is not known.
     pub fn new(dims: impl IntoIterator<Item = i64>) -> Self {
-        let known = |dim| Some(dim).filter(|dim| *dim >= 0).map(DimensionValue::DimValue);
-        let dim = |dim| Dimension { value: known(dim), ..Dimension::default() };
-        Self { dim: dims.into_iter().map(dim).collect(), ..Self::default() }
+        Self { dim: dims.into_iter().map(Dimension::from).collect(), ..Self::default() }
+    }
+}
+
+impl From<i64> for Dimension {
+    /// A number; a negative one is not known.
+    fn from(dim: i64) -> Self {
+        let value = Some(dim).filter(|dim| *dim >= 0).map(DimensionValue::DimValue);
+        Self { value, ..Self::default() }
+    }
+}
+
+impl From<&str> for Dimension {
+    /// A name, which stands for the same number wherever it occurs.
+    fn from(name: &str) -> Self {
+        Self { value: Some(DimensionValue::DimParam(name.into())), ..Self::default() }
     }
 }
 
@@ -204,5 +244,33 @@ impl StringStringEntryProto {
     /// An entry.
     pub fn new(key: impl Into<Str>, value: impl Into<Str>) -> Self {
         Self { key: Some(key.into()), value: Some(value.into()), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+
+    #[test]
+    fn types_are_given_as_such_or_by_number() {
+        let by_number = TensorProto::external("w", TensorProto::INT4, [3], "#w");
+        assert_eq!(TensorProto::external("w", DataType::Int4, [3], "#w"), by_number);
+        assert_eq!(TensorProto::new("w", DataType::Int4, [3]).data_type, Some(22));
+        let scalar = ValueInfoProto::tensor("x", DataType::Float, []);
+        assert_eq!(scalar, ValueInfoProto::tensor("x", TensorProto::FLOAT, []));
+    }
+
+    #[test]
+    fn dimensions_are_numbers_or_names_or_not_known() {
+        let dims = ["batch".into(), 3.into(), (-1).into()];
+        let value = ValueInfoProto::tensor_with("x", DataType::Float, dims);
+        let Some(Value::TensorType(tensor)) = value.r#type.and_then(|r#type| r#type.value) else {
+            panic!("not a tensor")
+        };
+        let dims = tensor.shape.map(|shape| shape.dim).unwrap_or_default();
+        let values: Vec<_> = dims.into_iter().map(|dim| dim.value).collect();
+        let name = DimensionValue::DimParam("batch".into());
+        assert_eq!(values, [Some(name), Some(DimensionValue::DimValue(3)), None]);
     }
 }

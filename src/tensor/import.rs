@@ -6,15 +6,17 @@
 //! dimensions ask for is compared with the bytes that are there, and nothing is allocated by the
 //! dimensions. Reading external files is left to the loader; it brings the bytes.
 
-use std::borrow::Cow;
+use std::fmt::Display;
+
+use bytemuck::Pod;
 
 use super::packed::Width;
-use super::storage::{Storage, values_to_buffer};
+use super::storage::{Storage, filled, values_to_buffer};
 use crate::buffer::Buffer;
 use crate::dtype::{DataType, Element, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
-use crate::wire::{Number, Packed, Str};
+use crate::wire::{Number, Packed, Str, Varint};
 
 /// The fields of `TensorProto` that can hold elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,10 +217,15 @@ fn typed(field: Field, dtype: DataType, proto: &TensorProto) -> Result<Storage> 
     let bytes = match field {
         Field::Float => entries.fixed(&proto.float_data),
         Field::Double => entries.fixed(&proto.double_data),
-        Field::Int64 => entries.same(&proto.int64_data),
-        Field::Uint64 if dtype == DataType::Uint64 => entries.same(&proto.uint64_data),
-        Field::Uint64 => entries.uint32(&proto.uint64_data),
-        Field::Int32 if dtype == DataType::Int32 => entries.same(&proto.int32_data),
+        Field::Int64 => entries.varints(&proto.int64_data, |entry| (entry, true)),
+        Field::Uint64 if dtype == DataType::Uint64 => {
+            entries.varints(&proto.uint64_data, |entry| (entry, true))
+        }
+        Field::Uint64 => entries
+            .varints(&proto.uint64_data, |entry| (low_half(entry), entry <= u64::from(u32::MAX))),
+        Field::Int32 if dtype == DataType::Int32 => {
+            entries.varints(&proto.int32_data, |entry| (entry, true))
+        }
         Field::Int32 => entries.narrow(&proto.int32_data),
         Field::Raw | Field::String => Err(wrong_field(field, dtype)),
     };
@@ -236,55 +243,64 @@ struct Entries<'a> {
 impl Entries<'_> {
     /// Entries of a fixed width, which lie in the message as in `raw_data`.
     fn fixed<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
-        match packed.wire_buffer() {
-            Some(bytes) => self.check_count(packed.len()).map(|()| bytes.clone()),
-            None => self.same(packed),
-        }
-    }
-
-    /// Entries as wide as elements.
-    fn same<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
-        Ok(values_to_buffer(self.values(packed)?.into_owned()))
-    }
-
-    /// The entries, when they are as many as the dimensions say.
-    fn values<T: Number>(self, packed: &Packed<T>) -> Result<Cow<'_, [T]>> {
         self.check_count(packed.len())?;
-        packed.values()
-    }
-
-    fn uint32(self, packed: &Packed<u64>) -> Result<Buffer> {
-        let entries = self.values(packed)?;
-        self.check_range(&entries, 0, u64::from(u32::MAX))?;
-        let low = entries.iter().map(|entry| {
-            let [a, b, c, d, ..] = entry.to_le_bytes();
-            [a, b, c, d]
-        });
-        Ok(Buffer::from(low.collect::<Vec<_>>().into_flattened()))
+        match packed.wire_buffer() {
+            Some(bytes) => Ok(bytes.clone()),
+            None => Ok(values_to_buffer(packed.values()?.into_owned())),
+        }
     }
 
     /// Entries of `int32_data` for every type narrower than 32 bits.
     fn narrow(self, packed: &Packed<i32>) -> Result<Buffer> {
-        let entries = &*self.values(packed)?;
-        let bytes = match (self.dtype, self.dtype.bit_width()) {
+        let byte = |entry| (-128..=255).contains(&entry);
+        match (self.dtype, self.dtype.bit_width()) {
             (DataType::Bool, _) => {
-                self.check_range(entries, -128, 255)?;
-                entries.iter().map(|entry| u8::from(*entry != 0)).collect()
+                self.varints(packed, |entry| (u8::from(entry != 0), byte(entry)))
             }
-            (_, Some(16)) => {
-                self.check_range(entries, -32_768, 65_535)?;
-                low_two_bytes(entries)
-            }
+            (_, Some(16)) => self.varints(packed, |entry| {
+                let [a, b, ..] = entry.to_le_bytes();
+                (u16::from_le_bytes([a, b]), (-32_768..=65_535).contains(&entry))
+            }),
             (_, Some(6)) => {
-                self.check_range(entries, 0, 63)?;
-                Width::Six.pack(&low_bytes(entries))
+                let codes = self.varints(packed, |entry| (low_byte(entry), entry & 63 == entry))?;
+                Ok(Buffer::from(Width::Six.pack(&codes)))
             }
-            _ => {
-                self.check_range(entries, -128, 255)?;
-                low_bytes(entries)
+            _ => self.varints(packed, |entry| (low_byte(entry), byte(entry))),
+        }
+    }
+
+    /// What `element` makes of each entry, when they are as many as the dimensions say and fit,
+    /// which is the second thing that `element` tells.
+    fn varints<T, E>(
+        self,
+        packed: &Packed<T>,
+        element: impl Fn(T) -> (E, bool) + Sync,
+    ) -> Result<Buffer>
+    where
+        T: Varint + Display,
+        E: Element + Pod,
+    {
+        let entries = packed.counted();
+        self.check_count(entries.len())?;
+        let (bytes, fit) = filled(entries.len(), |slots| entries.decode(slots, &element))?;
+        if fit {
+            return Ok(bytes);
+        }
+        Err(self.too_wide(&packed.values()?, |entry| element(entry).1))
+    }
+
+    /// The error about the first entry that would lose bits.
+    fn too_wide<T: Copy + Display>(self, entries: &[T], fits: impl Fn(T) -> bool) -> Error {
+        let Self { dtype, field, .. } = self;
+        let field = field.name();
+        let reason = match entries.iter().enumerate().find(|(_, entry)| !fits(**entry)) {
+            Some((index, entry)) => {
+                format!("entry {index} of `{field}` is {entry}, too wide for {dtype}")
             }
+            // A mapped file can change between two looks.
+            None => format!("an entry of `{field}` was too wide for {dtype}"),
         };
-        Ok(Buffer::from(bytes))
+        Error::new(ErrorKind::InvalidModel, reason)
     }
 
     /// Holds the number of entries to the dimensions. Complex elements take two entries; one entry
@@ -308,38 +324,14 @@ impl Entries<'_> {
         );
         Err(Error::new(ErrorKind::Shape, reason))
     }
-
-    /// Refuses an entry that would lose bits.
-    fn check_range<T>(self, entries: &[T], min: T, max: T) -> Result<()>
-    where
-        T: PartialOrd + Copy + std::fmt::Display,
-    {
-        // Without an early exit the pass over good entries is vectorised.
-        let fits = |entry: &T| (*entry >= min) & (*entry <= max);
-        if entries.iter().fold(true, |all, entry| all & fits(entry)) {
-            return Ok(());
-        }
-        let bad = entries.iter().enumerate().find(|(_, entry)| !fits(entry));
-        let (index, entry) = bad.map_or((0, min), |(index, entry)| (index, *entry));
-        let Self { dtype, field, .. } = self;
-        let reason =
-            format!("entry {index} of `{}` is {entry}, too wide for {dtype}", field.name());
-        Err(Error::new(ErrorKind::InvalidModel, reason))
-    }
 }
 
-fn low_bytes(entries: &[i32]) -> Vec<u8> {
-    let low = entries.iter().map(|entry| {
-        let [low, ..] = entry.to_le_bytes();
-        low
-    });
-    low.collect()
+fn low_byte(entry: i32) -> u8 {
+    let [low, ..] = entry.to_le_bytes();
+    low
 }
 
-fn low_two_bytes(entries: &[i32]) -> Vec<u8> {
-    let low = entries.iter().map(|entry| {
-        let [a, b, ..] = entry.to_le_bytes();
-        [a, b]
-    });
-    low.collect::<Vec<_>>().into_flattened()
+fn low_half(entry: u64) -> u32 {
+    let [a, b, c, d, ..] = entry.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }

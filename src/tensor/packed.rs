@@ -55,9 +55,10 @@ impl Width {
     }
 
     /// Two's-complement codes as numbers, in place of the bits above them.
-    pub(crate) fn sign_extend(self, codes: &[u8]) -> Vec<i8> {
+    pub(crate) fn sign_extend(self, codes: Vec<u8>) -> Vec<i8> {
         let shift = 8 - self.bits();
-        codes.iter().map(|code| (code << shift).cast_signed() >> shift).collect()
+        // Numbers take the memory of their codes.
+        codes.into_iter().map(|code| (code << shift).cast_signed() >> shift).collect()
     }
 
     /// `codes` packed, their bits above the width dropped and the padding zero.
@@ -164,8 +165,8 @@ mod tests {
 
     #[test]
     fn signs_are_extended() {
-        assert_eq!(Width::Four.sign_extend(&[0, 7, 8, 15]), [0, 7, -8, -1]);
-        assert_eq!(Width::Two.sign_extend(&[0, 1, 2, 3]), [0, 1, -2, -1]);
+        assert_eq!(Width::Four.sign_extend(vec![0, 7, 8, 15]), [0, 7, -8, -1]);
+        assert_eq!(Width::Two.sign_extend(vec![0, 1, 2, 3]), [0, 1, -2, -1]);
     }
 
     #[test]

@@ -6,8 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
+use bytemuck::Pod;
+
+use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::Element;
+use crate::error::Result;
+use crate::placement::Alignment;
 
 /// The elements of a tensor, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +34,26 @@ impl<T: Element> AsRef<[u8]> for Values<T> {
 /// `values` as little-endian bytes, without a copy on a little-endian host.
 pub(crate) fn values_to_buffer<T: Element>(values: Vec<T>) -> Buffer {
     little_endian::<T>(Buffer::from_owner(Values(values)))
+}
+
+/// From how many bytes on memory of its own is better than the heap's: it has huge pages.
+const MAPPED: usize = 4 << 20;
+
+/// `count` values as little-endian bytes, in memory that `fill` writes to, and what `fill` says.
+pub(crate) fn filled<T: Element + Pod, R>(
+    count: usize,
+    fill: impl FnOnce(&mut [T]) -> Result<R>,
+) -> Result<(Buffer, R)> {
+    let len = count.saturating_mul(size_of::<T>());
+    if len < MAPPED {
+        let mut values = vec![T::zeroed(); count];
+        let said = fill(&mut values)?;
+        return Ok((values_to_buffer(values), said));
+    }
+    let mut memory = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
+    // Aligned to more than any `T`, and a multiple of its size.
+    let said = fill(bytemuck::try_cast_slice_mut(&mut memory).unwrap_or_default())?;
+    Ok((little_endian::<T>(memory.freeze()), said))
 }
 
 /// The memory of `T`s as little-endian bytes: the same buffer on a little-endian host.

@@ -10,6 +10,7 @@ use super::packed;
 use super::rare::{Empty, Rare};
 use super::reader::{Reader, Wire};
 use super::text::Str;
+use super::varints::Counted;
 use super::writer::{Sizes, Writer, push_varint, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::Result;
@@ -123,10 +124,18 @@ pub trait Number: Value + Copy + Send + Sync + 'static {
     fn number_size(&self) -> usize;
     fn push_number(&self, bytes: &mut Vec<u8>);
 
+    /// The numbers that are all of `bytes`; `None` when they are malformed.
+    fn read_all(bytes: &[u8]) -> Option<Vec<Self>>;
+
     /// The numbers in `bytes`, when they lie as this machine has them.
     fn cast(_bytes: &[u8]) -> Option<&[Self]> {
         None
     }
+}
+
+/// A number that is a varint.
+pub trait Varint: Number {
+    fn of_bits(bits: u64) -> Self;
 }
 
 /// A number that is a varint, made from and into 64 bits.
@@ -172,6 +181,20 @@ macro_rules! varint {
             #[inline]
             fn push_number(&self, bytes: &mut Vec<u8>) {
                 push_varint(bytes, $into(*self));
+            }
+
+            fn read_all(bytes: &[u8]) -> Option<Vec<Self>> {
+                let counted = Counted::new(bytes);
+                let mut numbers = vec![0; counted.len];
+                counted.decode(&mut numbers, |bits| ($from(bits), true))?;
+                Some(numbers)
+            }
+        }
+
+        impl Varint for $number {
+            #[inline]
+            fn of_bits(bits: u64) -> Self {
+                $from(bits)
             }
         }
     )*};
@@ -232,6 +255,12 @@ macro_rules! fixed {
             #[inline]
             fn push_number(&self, bytes: &mut Vec<u8>) {
                 bytes.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn read_all(bytes: &[u8]) -> Option<Vec<Self>> {
+                let (numbers, rest) = bytes.as_chunks();
+                let numbers = numbers.iter().map(|number| Self::from_le_bytes(*number));
+                rest.is_empty().then(|| numbers.collect())
             }
 
             fn cast(bytes: &[u8]) -> Option<&[Self]> {

@@ -8,9 +8,10 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-use super::field::{Field, Label, Number};
+use super::field::{Field, Label, Number, Varint};
 use super::rare::Empty;
 use super::reader::{Reader, Wire};
+use super::varints::{self, Counted};
 use super::writer::{Sizes, Writer, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -76,7 +77,7 @@ impl<T: Number> Packed<T> {
     /// # Errors
     /// [`ErrorKind::Decode`] when the bytes are not such numbers.
     pub fn from_wire(wire: Buffer) -> Result<Self> {
-        validate::<T>(&wire).map_err(|at| malformed(at as u64))?;
+        validate::<T>(&wire, false).map_err(|at| malformed(at as u64))?;
         Ok(Self { wire: Chunks::One(wire), numbers: PhantomData })
     }
 
@@ -95,12 +96,7 @@ impl<T: Number> Packed<T> {
         if let Some(values) = T::cast(bytes) {
             return Ok(Cow::Borrowed(values));
         }
-        let mut values = Vec::with_capacity(self.len());
-        let mut reader = Reader::over(bytes);
-        while !reader.at_end() {
-            values.push(T::read_number(&mut reader)?);
-        }
-        Ok(Cow::Owned(values))
+        T::read_all(bytes).map(Cow::Owned).ok_or_else(|| misread::<T>(bytes))
     }
 
     /// The little-endian numbers of a field with fixed width; `None` for varints.
@@ -117,36 +113,62 @@ impl<T: Number> Packed<T> {
     }
 }
 
+impl<T: Varint> Packed<T> {
+    /// The numbers counted, to be written to as many places.
+    pub(crate) fn counted(&self) -> CountedNumbers<'_, T> {
+        CountedNumbers { varints: Counted::new(self.wire.bytes()), packed: self }
+    }
+}
+
+/// Numbers that are counted and not yet read.
+pub(crate) struct CountedNumbers<'a, T> {
+    varints: Counted<'a>,
+    packed: &'a Packed<T>,
+}
+
+impl<T: Varint> CountedNumbers<'_, T> {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.varints.len
+    }
+
+    /// Writes `element` of each number to `slots`, which are [`len`](Self::len). The second value
+    /// of `element` is whether the number fits; the answer is whether all did.
+    ///
+    /// # Errors
+    /// Those of [`Packed::values`].
+    pub(crate) fn decode<E: Send>(
+        self,
+        slots: &mut [E],
+        element: impl Fn(T) -> (E, bool) + Sync,
+    ) -> Result<bool> {
+        let done = self.varints.decode(slots, |bits| element(T::of_bits(bits)));
+        done.ok_or_else(|| misread::<T>(self.packed.wire.bytes()))
+    }
+}
+
+fn misread<T: Number>(bytes: &[u8]) -> Error {
+    malformed(validate::<T>(bytes, false).err().unwrap_or_default() as u64)
+}
+
 fn malformed(at: u64) -> Error {
     Error::new(ErrorKind::Decode, "malformed packed numbers").with_offset(at)
 }
 
 /// Where the first thing begins that is not a number.
-fn validate<T: Number>(bytes: &[u8]) -> Result<(), usize> {
+fn validate<T: Number>(bytes: &[u8], alone: bool) -> Result<(), usize> {
     match T::WIDTH {
         Some(width) if bytes.len().is_multiple_of(width) => Ok(()),
         Some(_) => Err(0),
-        None => validate_varints(bytes),
+        None => varints::validate(bytes, alone),
     }
-}
-
-fn validate_varints(bytes: &[u8]) -> Result<(), usize> {
-    let mut start = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte < 0x80 {
-            start = at + 1;
-        } else if at - start == 9 {
-            return Err(start);
-        }
-    }
-    if start == bytes.len() { Ok(()) } else { Err(start) }
 }
 
 /// How many numbers lie in `bytes`.
 pub(super) fn count<T: Number>(bytes: &[u8]) -> usize {
     match T::WIDTH {
         Some(width) => bytes.len() / width,
-        None => bytes.iter().filter(|byte| **byte < 0x80).count(),
+        None => varints::count(bytes),
     }
 }
 
@@ -174,7 +196,8 @@ impl<T: Number> Field for Packed<T> {
         let chunk = if wire == Wire::Len {
             let chunk = reader.payload()?;
             let start = reader.position() - chunk.len();
-            validate::<T>(&chunk).map_err(|at| malformed((start + at) as u64))?;
+            let valid = validate::<T>(&chunk, reader.threads() == 1);
+            valid.map_err(|at| malformed((start + at) as u64))?;
             chunk
         } else {
             let start = reader.position();

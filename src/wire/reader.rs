@@ -54,8 +54,8 @@ impl Tag {
 /// A place in an input, and the end of the message that it lies in.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
-    /// The input as what slices of it share; `None` when none are wanted.
-    source: Option<&'a Buffer>,
+    /// The input as what slices of it share.
+    source: &'a Buffer,
     /// The input up to the end of the message that is being read.
     bytes: &'a [u8],
     at: usize,
@@ -78,12 +78,7 @@ pub(super) struct Run {
 impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Buffer, options: &DecodeOptions) -> Self {
         let (levels, threads) = (options.recursion_limit, options.thread_count());
-        Self { source: Some(source), bytes: source, at: 0, record: 0, levels, threads }
-    }
-
-    /// A reader of numbers that are all of `bytes`.
-    pub(super) fn over(bytes: &'a [u8]) -> Self {
-        Self { source: None, bytes, at: 0, record: 0, levels: 0, threads: 1 }
+        Self { source, bytes: source, at: 0, record: 0, levels, threads }
     }
 
     /// The next record's tag.
@@ -194,8 +189,7 @@ impl<'a> Reader<'a> {
     /// Everything from `start` to here.
     #[inline]
     pub(super) fn slice_from(&self, start: usize) -> Result<Buffer> {
-        let slice = self.source.and_then(|source| source.slice(start..self.at));
-        slice.ok_or_else(|| error_at(start, "outside of the input"))
+        self.source.slice(start..self.at).ok_or_else(|| error_at(start, "outside of the input"))
     }
 
     /// Goes into the payload of a length-delimited record; gives what [`leave`](Self::leave) wants.
@@ -330,12 +324,12 @@ impl<'a> Reader<'a> {
     where
         'a: 'b,
     {
-        Reader { source: Some(fork), threads: 1, ..self.clone() }
+        Reader { source: fork, threads: 1, ..self.clone() }
     }
 
     /// A root of its own for the slices that a worker makes.
     pub(super) fn fork(&self) -> Buffer {
-        self.source.map(Buffer::fork).unwrap_or_default()
+        self.source.fork()
     }
 
     /// The length of the tag that was just read.

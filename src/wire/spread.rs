@@ -32,7 +32,7 @@ pub(super) fn pays(len: usize, alone: bool) -> bool {
 }
 
 /// Does `work` with each item, on every core.
-fn share<I>(items: I, work: impl Fn(I::Item) + Sync)
+pub(super) fn share<I>(items: I, work: impl Fn(I::Item) + Sync)
 where
     I: Iterator<Item: Send> + Send,
 {

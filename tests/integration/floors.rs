@@ -23,6 +23,7 @@ const FLOORS: &[&str] = &[
     "externalize",
     "find",
     "fill",
+    "replace",
     "load",
     "save",
     "safetensors",

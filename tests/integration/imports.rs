@@ -24,6 +24,11 @@ fn with_raw(dtype: DataType, dims: &[i64], bytes: &[u8]) -> TensorProto {
     with(proto(dtype, dims), |proto| proto.raw_data = Some(bytes.into()))
 }
 
+fn strings(dims: &[i64], strings: &[&str]) -> TensorProto {
+    let strings = strings.iter().map(|text| Buffer::from(text.as_bytes())).collect();
+    with(proto(DataType::String, dims), |proto| *proto.string_data = strings)
+}
+
 fn floats(proto: TensorProto, entries: &[f32]) -> TensorProto {
     with(proto, |proto| *proto.float_data = Packed::from(entries.to_vec()))
 }
@@ -107,6 +112,12 @@ fn faults_are_named() {
         (int32(Uint8, &[1 << 40], &[1]), ErrorKind::Shape, "there are 1"),
         (int32(Int4, &[3], &[1, 2, 3]), ErrorKind::Shape, "needs 2 entries"),
         (int32(Int2, &[5], &[1]), ErrorKind::Shape, "needs 2 entries"),
+        (strings(&[2], &["a"]), ErrorKind::Shape, "needs 2 strings, there are 1"),
+        (strings(&[], &["a", "b"]), ErrorKind::Shape, "needs 1 strings, there are 2"),
+        (strings(&[-1], &["a"]), ErrorKind::Shape, "negative"),
+        (int32(Uint8, &[-1], &[1]), ErrorKind::Shape, "negative"),
+        (int32(Uint8, &[1 << 62, 4], &[1]), ErrorKind::Shape, "more than 2^63 elements"),
+        (with_raw(Float6E2M3, &[5], &[0; 3]), ErrorKind::Shape, "needs 4 bytes, there are 3"),
     ];
     for (proto, kind, reason) in cases {
         let proto = with(proto, |proto| proto.name = Some("w".into()));
@@ -115,6 +126,59 @@ fn faults_are_named() {
         assert_eq!(error.tensor(), Some("w"));
         assert!(error.reason().contains(reason), "{error}: {reason}");
     }
+}
+
+/// A field by name, and what puts an element there.
+type Filler = (&'static str, fn(&mut TensorProto));
+
+/// Elements of every type in every field that is not theirs.
+#[test]
+fn every_other_field_is_refused() {
+    let fill: &[Filler] = &[
+        ("float_data", |proto| *proto.float_data = Packed::from(vec![0.0])),
+        ("int32_data", |proto| *proto.int32_data = Packed::from(vec![0])),
+        ("string_data", |proto| *proto.string_data = vec![Buffer::default()]),
+        ("int64_data", |proto| *proto.int64_data = Packed::from(vec![0])),
+        ("raw_data", |proto| proto.raw_data = Some(vec![0; 16].into())),
+        ("double_data", |proto| *proto.double_data = Packed::from(vec![0.0])),
+        ("uint64_data", |proto| *proto.uint64_data = Packed::from(vec![0])),
+    ];
+    let mut refused = 0;
+    for line in include_str!("../data/types.tsv").lines() {
+        let [number, name, _, own, _] = line.split('\t').collect::<Vec<_>>().try_into().unwrap();
+        let dtype = DataType::try_from(number.parse::<i32>().unwrap()).unwrap();
+        for (field, fill) in fill {
+            let tensor = Tensor::try_from(&with(proto(dtype, &[1]), fill));
+            if *field == own || (*field == "raw_data" && name != "STRING") {
+                // The right field, if perhaps not as many elements as there should be.
+                assert_ne!(tensor.err().map(|e| e.kind()), Some(ErrorKind::DataType), "{name}");
+                continue;
+            }
+            let error = tensor.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DataType);
+            let reason = format!("elements of {name} are in `{field}`, their field is `{own}`");
+            assert_eq!(error.reason(), reason);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 27 * 5 + 6);
+}
+
+/// One entry that does not fit, far behind where one thread would have stopped to look.
+#[test]
+fn an_entry_of_millions_that_does_not_fit_is_named() {
+    let mut entries = vec![1; 3 << 20];
+    entries[2_500_000] = 256;
+    let dims = [entries.len() as i64];
+    let error = Tensor::try_from(&int32(DataType::Uint8, &dims, &entries)).unwrap_err();
+    assert_eq!(error.reason(), "entry 2500000 of `int32_data` is 256, too wide for UINT8");
+    entries[2_500_000] = 255;
+    let tensor = Tensor::try_from(&int32(DataType::Uint8, &dims, &entries)).unwrap();
+    assert_eq!(tensor.as_slice::<u8>().unwrap()[2_500_000], 255);
+    assert_eq!(
+        tensor.as_bytes().unwrap().iter().map(|byte| u64::from(*byte)).sum::<u64>(),
+        (3 << 20) + 254
+    );
 }
 
 #[test]

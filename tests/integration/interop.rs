@@ -58,6 +58,12 @@ fn the_official_library_and_safetensors_files() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn every_tensor_at_hand_is_imported_as_onnx_reads_it() {
+    run_driver_with("imports.py", &["--dump", &setting("ONNX_CONTAINER_DUMP_TENSORS")]);
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }
@@ -66,6 +72,12 @@ fn malformed_external_data_is_refused() {
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn operands_that_readers_need_stay_inline() {
     run_driver("inline_operands.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn arrays_go_out_and_in() {
+    run_driver("arrays.py");
 }
 
 #[test]

@@ -18,8 +18,10 @@ mod hostile_files;
 mod imports;
 mod interop;
 mod large_messages;
+mod large_tensors;
 mod properties;
 mod real_models;
+mod replace;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;
@@ -27,6 +29,7 @@ mod save_targets;
 mod shape_operands;
 mod support;
 mod tensors;
+mod tensors_page;
 #[cfg(feature = "tch")]
 mod torch;
 mod traversal;

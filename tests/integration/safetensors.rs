@@ -398,6 +398,25 @@ fn tied_tensors_are_written_once_and_come_back_tied() {
 }
 
 #[test]
+fn tied_bytes_stand_for_a_type_once() {
+    let tensor = Tensor::pack(DataType::Int4, [3], &[1, 2, 15]).unwrap();
+    let mut original = container(vec![("a", tensor)]);
+    let graph = original.model_mut().graph.as_mut().unwrap();
+    graph.initializer.push(TensorProto::external("b", TensorProto::INT4, [3], "#a"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    assert_eq!((exported.tensors, exported.as_bytes.len(), exported.tied.len()), (1, 1, 1));
+    // One handle for both tensors, and a place for each.
+    let mut shared = Container::new(original.model().clone());
+    for filled in [&mut shared, &mut structure(&original)] {
+        let options = FillOptions::new().strict(true);
+        filled.attach_safetensors(&path, MmapChoice::never(), options).unwrap();
+        assert_eq!(all_bytes(filled), all_bytes(&original));
+    }
+}
+
+#[test]
 fn the_external_data_are_a_safetensors_file() {
     let original = tied();
     let folder = tempfile::tempdir().unwrap();

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use onnx_container::{Container, Error, FillOptions, Filled, LoadOptions};
 use serde::Serialize;
 
-use super::report::{SHORT, short};
-use super::{Job, packed};
+use super::Job;
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, print_error};
-use crate::mapping;
 use crate::output::{Output, count, human, lossy};
+use crate::{mapping, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
 pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -30,7 +29,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return imported.refuse(args, out);
     }
     imported.missing.clear();
-    let (layout, command) = (packed(&args.write), "import-safetensors");
+    let (layout, command) = (save::packed(&args.write.save), "import-safetensors");
     let job = Job::new(command, &args.model, &args.output, &args.write, layout);
     job.write(container, Some(imported), out)
 }
@@ -95,13 +94,14 @@ impl Imported {
         if !self.left_over.is_empty() {
             let weights = count(self.left_over.len(), "weight");
             out.line(format_args!("left over {weights} that no tensor asks for"))?;
-            short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), SHORT, out)?;
+            save::short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.missing.is_empty() {
             let tensors = count(self.missing.len(), "tensor");
             out.line(format_args!("missing   {tensors} without weights; nothing was written"))?;
-            let names = self.missing.iter().map(|name| format!("{:>14}{name}", ""));
-            short(names, usize::MAX, out)?;
+            for name in &self.missing {
+                out.line(format_args!("{:>14}{name}", ""))?;
+            }
         }
         Ok(())
     }

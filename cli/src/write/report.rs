@@ -1,7 +1,7 @@
 //! What a write did, or would do, for people and as JSON.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onnx_container::external_data::is_external;
 use onnx_container::{Container, Externalized, Result, Saved, traversal};
@@ -10,10 +10,8 @@ use serde::Serialize;
 use super::Job;
 use super::import::Imported;
 use super::verify::Verified;
-use crate::output::{Output, count, human, lossy, tidy};
-
-/// How many of a list are printed, unless a dry run asks for the whole plan.
-pub const SHORT: usize = 5;
+use crate::output::{Output, count, human, lossy};
+use crate::save::{self, Written};
 
 /// What was read.
 #[derive(Debug, Serialize)]
@@ -48,21 +46,14 @@ pub struct Report<'a> {
     input: &'a Path,
     #[serde(serialize_with = "lossy")]
     output: &'a Path,
-    dry_run: bool,
     read: Read,
     /// What came from other weights than the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     imported: Option<Imported>,
     moved: Moved,
     kept: Vec<Kept>,
-    /// Beside one another, the model last.
-    files: Vec<Written>,
-    bytes: u64,
-    unused: Vec<String>,
-    /// Free on the target's file system before, where it says.
-    free_bytes: Option<u64>,
-    left_behind: Vec<String>,
-    warnings: Vec<String>,
+    #[serde(flatten)]
+    written: Written,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<Verified>,
 }
@@ -82,13 +73,6 @@ struct Kept {
     reason: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Written {
-    #[serde(serialize_with = "lossy")]
-    path: PathBuf,
-    bytes: u64,
-}
-
 impl<'a> Report<'a> {
     /// What `job` read, moved and wrote.
     pub fn new(
@@ -100,29 +84,15 @@ impl<'a> Report<'a> {
         verified: Option<Verified>,
         imported: Option<Imported>,
     ) -> Self {
-        let folder = job.output.parent().unwrap_or(Path::new(""));
-        let written = saved.files.iter();
         Self {
             command: job.command,
             input: job.input,
             output: job.output,
-            dry_run: job.args.dry_run,
             moved: Moved::of(job, &read, &moved),
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            files: written
-                .map(|file| Written { path: folder.join(&file.name), bytes: file.bytes })
-                .collect(),
-            bytes: saved.bytes,
-            free_bytes: saved.free_bytes,
-            unused: saved.unused.iter().map(ToString::to_string).collect(),
-            left_behind: saved
-                .left_behind
-                .iter()
-                .map(|path| tidy(path).display().to_string())
-                .collect(),
-            warnings: container.warnings().iter().map(ToString::to_string).collect(),
+            written: Written::new(container, job.output, saved, job.args.save.dry_run),
             verified,
         }
     }
@@ -136,11 +106,7 @@ impl<'a> Report<'a> {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.print_read(out)?;
         self.print_kept(out)?;
-        self.print_files(out)?;
-        self.print_left(out)?;
-        if self.dry_run {
-            self.print_dry_run(out)?;
-        }
+        self.written.print(out)?;
         self.verified.as_ref().map_or(Ok(()), |verified| verified.print(out))
     }
 
@@ -156,7 +122,7 @@ impl<'a> Report<'a> {
         }
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
-        let tense = if self.dry_run { "moves" } else { "moved" };
+        let tense = if self.written.dry_run() { "moves" } else { "moved" };
         out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))
     }
 
@@ -167,64 +133,11 @@ impl<'a> Report<'a> {
         let tensors = count(self.kept.len(), "large tensor");
         out.line(format_args!("kept      {tensors} inline"))?;
         let kept = self.kept.iter();
-        self.list(
+        self.written.list(
             kept.map(|kept| format!("{:>12}  {}: {}", kept.bytes, kept.tensor, kept.reason)),
             out,
         )
     }
-
-    fn print_files(&self, out: &mut Output) -> io::Result<()> {
-        let (files, bytes) = (count(self.files.len(), "file"), human(self.bytes));
-        let tense = if self.dry_run { "writes" } else { "wrote" };
-        out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
-        // The model comes first here: it is what one looks for.
-        let files = self.files.iter().rev();
-        self.list(files.map(|file| format!("{:>12}  {}", file.bytes, file.path.display())), out)
-    }
-
-    fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
-        if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
-            let (needed, free) = (human(self.bytes), human(free));
-            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
-        }
-        out.line("dry run   nothing was written")
-    }
-
-    fn print_left(&self, out: &mut Output) -> io::Result<()> {
-        if !self.unused.is_empty() {
-            out.line("unused    initializers that no tensor refers to; they were not written")?;
-            self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
-        }
-        if !self.left_behind.is_empty() {
-            let files = count(self.left_behind.len(), "file");
-            out.line(format_args!("left      {files} that only the replaced model needed"))?;
-            let left = self.left_behind.iter();
-            self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
-        }
-        Ok(())
-    }
-
-    /// Prints the first few lines of a list; for a dry run all, since the plan is what is wanted.
-    fn list(
-        &self,
-        lines: impl ExactSizeIterator<Item = String>,
-        out: &mut Output,
-    ) -> io::Result<()> {
-        short(lines, if self.dry_run { usize::MAX } else { SHORT }, out)
-    }
-}
-
-/// Prints at most `most` of `lines`, and how many more there are.
-pub fn short(
-    lines: impl ExactSizeIterator<Item = String>,
-    most: usize,
-    out: &mut Output,
-) -> io::Result<()> {
-    let more = lines.len().saturating_sub(most);
-    for line in lines.take(most) {
-        out.line(line)?;
-    }
-    if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
 }
 
 impl Moved {
@@ -257,8 +170,10 @@ impl Verified {
         let Some(check) = &self.check else { return Ok(()) };
         out.line(format_args!("checked   {check}"))?;
         let errors = check.findings.iter().take(check.errors);
-        short(errors.map(|found| format!("{:>10}{found}", "")), usize::MAX, out)?;
+        for found in errors {
+            out.line(format_args!("{:>10}{found}", ""))?;
+        }
         let advice = check.findings.iter().skip(check.errors);
-        short(advice.map(|found| format!("{:>10}{found}", "")), SHORT, out)
+        save::short(advice.map(|found| format!("{:>10}{found}", "")), out)
     }
 }

@@ -13,5 +13,6 @@ mod files;
 mod inspect;
 mod safetensors;
 mod support;
+mod tensors;
 mod usage;
 mod write;

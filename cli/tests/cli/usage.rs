@@ -19,6 +19,11 @@ fn wrong_usage_is_exit_code_2() {
         &["pack", "m.onnx", "a.onnx", "--align", "0"],
         &["pack", "m.onnx", "a.onnx", "--align-large", "4095"],
         &["pack", "m.onnx", "a.onnx", "--verify", "--dry-run"],
+        &["extract", "m.onnx"],
+        &["extract", "m.onnx", "w"],
+        &["extract", "m.onnx", "w", "-o", "w.npy", "--format", "npz"],
+        &["replace", "m.onnx", "w", "w.npy"],
+        &["replace", "m.onnx", "w", "w.npy", "-o", "a.onnx", "--tied", "maybe"],
         &["check"],
         &["check", "m.onnx", "--top", "1"],
         &["inspect", "m.onnx", "--top", "x"],
@@ -47,6 +52,9 @@ fn help_and_version_are_exit_code_0() {
     let folder = Folder::new();
     folder.run(&["--version"]).done().says(&["onnx-container 0."]);
     folder.run(&["--help"]).done().says(&["pack", "split", "embed", "check", "inspect", "files"]);
+    folder.run(&["--help"]).done().says(&["extract", "replace"]);
+    folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
+    folder.run(&["replace", "--help"]).done().says(&["--tied", "stays inline", "NAME[0]"]);
     folder.run(&["pack", "--help"]).done().says(&["--min-bytes", "--no-mmap", "--verify"]);
     folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
 }
@@ -111,6 +119,12 @@ fn an_output_that_is_full_is_an_error() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.starts_with("error: standard output: "), "{stderr}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = ["extract", "m.onnx", "w", "-o", "-"];
+    let output = folder.command(&args).stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("standard output") && stderr.contains("No space"), "{stderr}");
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! The commands for single tensors.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use onnx_container::Tied;
+
+use super::{MapArgs, SaveArgs};
+
+/// A file that holds tensors and no model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FileFormat {
+    /// NumPy's, one array (.npy)
+    Npy,
+    /// The elements' bytes and nothing else (.raw, .bin)
+    Raw,
+    /// A TensorProto, as the test data of ONNX (.pb)
+    Pb,
+    /// Hugging Face's, any number of tensors (.safetensors)
+    Safetensors,
+}
+
+/// What to do with a tensor that shares its bytes with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TiedArg {
+    /// Replace all that share the bytes; they stay tied
+    All,
+    /// Replace this one; the others keep their elements
+    This,
+}
+
+impl From<TiedArg> for Tied {
+    fn from(tied: TiedArg) -> Self {
+        match tied {
+            TiedArg::All => Self::All,
+            TiedArg::This => Self::This,
+        }
+    }
+}
+
+/// What a NAME is, at the end of the help.
+const NAMES: &str = "A NAME is a tensor's name as inspect lists it, with its scope before it where it \
+                     is not in the main graph (then_branch/w), or the name alone where just one \
+                     tensor has it. Of several tensors with one name, NAME[0] is the first.";
+
+#[derive(Debug, Args)]
+#[command(after_help = NAMES)]
+pub struct ExtractArgs {
+    /// The model
+    pub model: PathBuf,
+    /// The tensors
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// The file to write, which is replaced; DIR/ for one file each (not safetensors, which holds
+    /// several); - for standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// The format [default: by the suffix of OUT; npy for DIR/ and -]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FileFormat>,
+    /// Write types that npy does not have as codes: unsigned integers of their bits, one a byte for
+    /// narrow ones
+    #[arg(long)]
+    pub codes: bool,
+    /// Fail when a file would be replaced
+    #[arg(long)]
+    pub no_clobber: bool,
+    /// Do not wait until everything is on the disk
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = format!(
+    "What is inline in MODEL stays inline, and what is external stays external: in one file beside \
+     OUT, or in one for each tensor with --split.\n\n{NAMES}"
+))]
+pub struct ReplaceArgs {
+    /// The model to read
+    pub model: PathBuf,
+    /// The tensor
+    pub name: String,
+    /// The file with the new elements, of the tensor's type and shape; of a safetensors file the
+    /// entry NAME, or the only one
+    pub file: PathBuf,
+    /// The model to write, which may be MODEL itself; a model that is there is replaced
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// The format of FILE [default: by its suffix]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FileFormat>,
+    /// What is meant where other tensors share the bytes; without it such a tensor is refused
+    #[arg(long, value_name = "WHICH")]
+    pub tied: Option<TiedArg>,
+    /// Take integers in an npy file as the codes of a type that npy does not have
+    #[arg(long)]
+    pub codes: bool,
+    /// Write each external tensor to a file of its own
+    #[arg(long, conflicts_with = "safetensors")]
+    pub split: bool,
+    #[command(flatten)]
+    pub save: SaveArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}

@@ -1,0 +1,214 @@
+//! `extract MODEL NAME...`: tensors to files of their own.
+//!
+//! Everything is looked at before anything is written, and each file is written beside its target
+//! and renamed. Elements are written from where they lie.
+
+mod names;
+mod target;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, Error, LoadOptions, SaveOptions, Tensor};
+use serde::Serialize;
+
+use crate::args::{ExtractArgs, FileFormat};
+use crate::extract::names::FileNames;
+use crate::extract::target::{Staged, Target};
+use crate::failure::{Failure, Outcome};
+use crate::needed::needed;
+use crate::output::{Output, human, lossy};
+use crate::tensor_file::{SUFFIXES, safetensors};
+use crate::{mapping, save};
+
+/// Writes the tensors and says what was written.
+pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let target = Target::of(args)?;
+    let format = format(args, &target)?;
+    let (container, own) = load(args)?;
+    let job = Job { args, format, tensors: tensors(&container, args)?, own };
+    match target {
+        Target::Stdout => job.print(out),
+        Target::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
+        Target::File(path) => job.write(vec![path], out),
+        Target::Directory(folder) => {
+            let mut names = FileNames::new(format.suffix());
+            let paths = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
+            let paths = paths.collect();
+            fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+            job.write(paths, out)
+        }
+    }
+}
+
+/// The model, and the files that it is read from.
+fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
+    let map = mapping::choice(&args.map);
+    let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
+    let weights = needed(container.model(), &args.model)?;
+    let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
+    let own = own.filter_map(|path| path.canonicalize().ok()).collect();
+    let folder = args.model.parent().unwrap_or(Path::new(""));
+    container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
+    save::warn(&container);
+    Ok((container, own))
+}
+
+/// The format asked for, or the one that the target's name says.
+fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
+    let by_name = match target {
+        Target::File(path) => FileFormat::of(path),
+        Target::Directory(_) | Target::Stdout => Some(FileFormat::Npy),
+    };
+    let Some(format) = args.format.or(by_name) else {
+        let path = args.output.display();
+        return Err(Failure::Refused(format!(
+            "the suffix of `{path}` is none of {SUFFIXES}: say --format"
+        )));
+    };
+    let is_file = matches!(target, Target::File(_));
+    let reason = if args.codes && format != FileFormat::Npy {
+        "--codes is for npy, the others need none"
+    } else if format == FileFormat::Safetensors && !is_file {
+        "a safetensors file holds all tensors: -o NAME.safetensors"
+    } else if format != FileFormat::Safetensors && is_file && args.names.len() > 1 {
+        "one file takes one tensor; -o DIR/ takes several, and -o NAME.safetensors does"
+    } else {
+        return Ok(format);
+    };
+    Err(Failure::Refused(reason.to_owned()))
+}
+
+/// The tensors asked for, or every reason why they are not to be had.
+fn tensors<'a>(
+    container: &Container,
+    args: &'a ExtractArgs,
+) -> Result<Vec<(&'a str, Tensor)>, Error> {
+    let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+    for name in &args.names {
+        match container.tensor(name) {
+            Ok(tensor) => tensors.push((name.as_str(), tensor)),
+            Err(error) => errors.push(error),
+        }
+    }
+    Error::join(errors).map_or(Ok(tensors), Err)
+}
+
+/// What is to be written, and how.
+struct Job<'a> {
+    args: &'a ExtractArgs,
+    format: FileFormat,
+    tensors: Vec<(&'a str, Tensor)>,
+    /// The files of the model that is read.
+    own: Vec<PathBuf>,
+}
+
+impl Job<'_> {
+    /// Writes the tensors to standard output.
+    fn print(&self, out: &mut Output) -> Result<Outcome, Failure> {
+        for (name, tensor) in &self.tensors {
+            let written = self.format.write(name, tensor, self.args.codes, out);
+            written.map_err(|e| e.with_tensor(*name).with_path("standard output"))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Writes each tensor to its path: all of them or none, unless a rename fails.
+    fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
+        let no_clobber = self.args.no_clobber;
+        let refusals = paths.iter().filter_map(|path| target::refusal(path, &self.own, no_clobber));
+        if let Some(error) = Error::join(refusals.collect()) {
+            return Err(error.into());
+        }
+        let (mut staged, mut extracted) = (Vec::new(), Vec::new());
+        for ((name, tensor), path) in self.tensors.iter().zip(paths) {
+            extracted.push(Extracted::new(name, tensor, &path));
+            staged.push(self.stage(name, tensor, path)?);
+        }
+        staged.into_iter().try_for_each(|file| file.publish(no_clobber))?;
+        self.report(extracted, BTreeMap::new(), out)
+    }
+
+    /// Writes all tensors to one safetensors file.
+    fn export(&self, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
+        if let Some(error) = target::refusal(path, &self.own, self.args.no_clobber) {
+            return Err(error.into());
+        }
+        let options = SaveOptions::new().sync(!self.args.no_sync);
+        let options = options.overwrite(!self.args.no_clobber);
+        let exported = safetensors::write(path, &self.tensors, options)?;
+        let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
+        self.report(tensors.collect(), exported.tied, out)
+    }
+
+    fn report(
+        &self,
+        tensors: Vec<Extracted<'_>>,
+        tied: BTreeMap<String, String>,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        let report = Report { model: &self.args.model, tensors, tied };
+        if self.args.json {
+            out.json(&report)?;
+        } else {
+            report.print(out)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn stage(&self, name: &str, tensor: &Tensor, path: PathBuf) -> Result<Staged, Error> {
+        let args = self.args;
+        let write = |file: &mut dyn Write| self.format.write(name, tensor, args.codes, file);
+        Staged::new(path, !args.no_sync, write).map_err(|e| e.with_tensor(name))
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    tensors: Vec<Extracted<'a>>,
+    /// Tensors without an entry of their own, and the entry that has their bytes.
+    tied: BTreeMap<String, String>,
+}
+
+impl Report<'_> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        self.tensors.iter().try_for_each(|tensor| tensor.print(out))?;
+        let tied = self.tied.iter();
+        tied.map(|(name, entry)| format!("tied      {name}: its bytes are those of {entry}"))
+            .try_for_each(|line| out.line(line))
+    }
+}
+
+/// A tensor that was written.
+#[derive(Debug, Serialize)]
+struct Extracted<'a> {
+    name: &'a str,
+    dtype: &'static str,
+    shape: Vec<i64>,
+    /// In the model.
+    bytes: u64,
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
+}
+
+impl<'a> Extracted<'a> {
+    fn new(name: &'a str, tensor: &Tensor, path: &Path) -> Self {
+        Self {
+            name,
+            dtype: tensor.dtype().name(),
+            shape: tensor.dims().to_vec(),
+            bytes: u64::try_from(tensor.byte_len()).unwrap_or(u64::MAX),
+            path: path.to_path_buf(),
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { name, dtype, shape, bytes, path } = self;
+        let (path, bytes) = (path.display(), human(*bytes));
+        out.line(format_args!("wrote     {path}: {name}, {dtype} {shape:?} ({bytes})"))
+    }
+}

@@ -1,0 +1,118 @@
+//! `replace MODEL NAME FILE -o OUT`: other elements for one tensor.
+
+use std::io;
+use std::path::Path;
+
+use onnx_container::{Container, Error, ErrorKind, Replaced, Tensor, Tied, WeightFiles};
+use serde::Serialize;
+
+use crate::args::{FileFormat, ReplaceArgs, TiedArg};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, human, lossy};
+use crate::save::Written;
+use crate::tensor_file::SUFFIXES;
+use crate::{mapping, save};
+
+/// Replaces, writes and says what was done.
+pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let format = format(args)?;
+    let map = mapping::choice(&args.map);
+    let mut container = Container::load(&args.model, map)?;
+    save::warn(&container);
+    let old = container.tensor(&args.name)?;
+    let in_file = |error: Error| error.with_tensor(&args.name).with_path(&args.file);
+    let new = format.read(&args.file, map, &args.name, &old, args.codes).map_err(in_file)?;
+    let tied = args.tied.map(Tied::from).unwrap_or_default();
+    let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
+    let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
+    let options = save::options(layout, &args.save);
+    let saved = save::save(&container, &args.output, &options, &args.save)?;
+    let written = Written::new(&container, &args.output, &saved, args.save.dry_run);
+    let report = Report::new(args, &old, &replaced, written);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The format asked for, or the one that the file's name says.
+fn format(args: &ReplaceArgs) -> Result<FileFormat, Failure> {
+    let format = args.format.or_else(|| FileFormat::of(&args.file));
+    format.ok_or_else(|| {
+        let path = args.file.display();
+        Failure::Refused(format!("the suffix of `{path}` is none of {SUFFIXES}: say --format"))
+    })
+}
+
+/// What the command line says to an `error` of the library.
+fn refused(error: Error, args: &ReplaceArgs) -> Failure {
+    match error.kind() {
+        ErrorKind::Tied => Failure::Refused(format!(
+            "{error}. --tied all replaces all of them, --tied this leaves the others as they are"
+        )),
+        ErrorKind::DataType | ErrorKind::Shape => error.with_path(&args.file).into(),
+        _ => error.into(),
+    }
+}
+
+/// Everything that a replacement says.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(serialize_with = "lossy")]
+    input: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    output: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    file: &'a Path,
+    tensor: &'a str,
+    dtype: &'static str,
+    shape: &'a [i64],
+    tensor_bytes: u64,
+    inline: bool,
+    /// The tensors that shared the bytes.
+    tied: &'a [String],
+    /// Whether they changed as well.
+    tied_replaced: bool,
+    #[serde(flatten)]
+    written: Written,
+}
+
+impl<'a> Report<'a> {
+    fn new(
+        args: &'a ReplaceArgs,
+        old: &'a Tensor,
+        replaced: &'a Replaced,
+        written: Written,
+    ) -> Self {
+        Self {
+            input: &args.model,
+            output: &args.output,
+            file: &args.file,
+            tensor: &replaced.tensor,
+            dtype: old.dtype().name(),
+            shape: old.dims(),
+            tensor_bytes: replaced.bytes,
+            inline: replaced.inline,
+            tied: &replaced.tied,
+            tied_replaced: args.tied == Some(TiedArg::All),
+            written,
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { tensor, dtype, shape, .. } = self;
+        let (file, bytes) = (self.file.display(), human(self.tensor_bytes));
+        let how = if self.inline { "inline" } else { "external" };
+        let tense = if self.written.dry_run() { "replaces" } else { "replaced" };
+        out.line(format_args!(
+            "{tense:<9} {tensor}: {dtype} {shape:?} ({bytes}, {how}) by {file}"
+        ))?;
+        let what = if self.tied_replaced { "replaced with it" } else { "not replaced" };
+        for other in self.tied {
+            out.line(format_args!("tied      {other}: {what}"))?;
+        }
+        self.written.print(out)
+    }
+}

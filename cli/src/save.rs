@@ -1,0 +1,187 @@
+//! Saving a model as the command line says, and what was written.
+//!
+//! The plan is made first also for a real write, because a model file over 2 GiB is refused before
+//! anything is written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, WeightFiles};
+use serde::Serialize;
+
+use crate::args::SaveArgs;
+use crate::failure::Failure;
+use crate::output::{Output, complain, count, human, lossy, tidy};
+use crate::progress;
+
+/// How many of a list are printed, unless a dry run asks for the whole plan.
+const SHORT: usize = 5;
+
+/// The layout of one weights file, of the kind that was asked for.
+pub fn packed(args: &SaveArgs) -> WeightFiles {
+    if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
+}
+
+/// The options of `args` for `layout`.
+pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
+    let options = SaveOptions::from(layout).alignment(args.align);
+    let options = options.alignment_large(args.align_large);
+    let options = options.sync(!args.no_sync).overwrite(!args.no_clobber);
+    match &args.data_name {
+        Some(name) => options.data_name(name),
+        None => options,
+    }
+}
+
+/// Writes `container` to `path`, or only plans.
+pub fn save(
+    container: &Container,
+    path: &Path,
+    options: &SaveOptions,
+    args: &SaveArgs,
+) -> Result<Saved, Failure> {
+    let plan = container.dry_run(path, options.clone())?;
+    if !args.allow_over_2gib {
+        refuse_over_2gib(path, &plan)?;
+    }
+    if args.dry_run {
+        return Ok(plan);
+    }
+    let bar = progress::bar("writing", plan.bytes);
+    drop(plan);
+    let saved = container.save(path, progress::shown(options.clone(), &bar));
+    bar.finish_and_clear();
+    Ok(saved?)
+}
+
+/// Says what a load found odd.
+pub fn warn(container: &Container) {
+    for warning in container.warnings() {
+        complain(format_args!("warning: {warning}"));
+    }
+}
+
+/// The size of the model file, the last of those in `plan`, must be one that readers take.
+fn refuse_over_2gib(path: &Path, plan: &Saved) -> Result<(), Failure> {
+    let bytes = plan.files.last().map_or(0, |model| model.bytes);
+    if bytes <= MAX_PROTOBUF {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!(
+        "`{}` would have {bytes} bytes ({}): onnx and onnxruntime refuse a model file over \
+         {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, or --allow-over-2gib to write it anyway",
+        path.display(),
+        human(bytes),
+    )))
+}
+
+/// The files of a save, for people and as JSON.
+#[derive(Debug, Serialize)]
+pub struct Written {
+    dry_run: bool,
+    /// Beside one another, the model last.
+    files: Vec<File>,
+    bytes: u64,
+    unused: Vec<String>,
+    /// Free on the target's file system before, where it says.
+    free_bytes: Option<u64>,
+    left_behind: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Written {
+    /// What was `saved`, or would be, of `container` at `output`.
+    pub fn new(container: &Container, output: &Path, saved: &Saved, dry_run: bool) -> Self {
+        let folder = output.parent().unwrap_or(Path::new(""));
+        let files = saved.files.iter();
+        let left = saved.left_behind.iter();
+        Self {
+            dry_run,
+            files: files
+                .map(|file| File { path: folder.join(&file.name), bytes: file.bytes })
+                .collect(),
+            bytes: saved.bytes,
+            unused: saved.unused.iter().map(ToString::to_string).collect(),
+            free_bytes: saved.free_bytes,
+            left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+            warnings: container.warnings().iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Whether nothing was written.
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Prints the files, and what was left.
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        self.print_files(out)?;
+        self.print_left(out)?;
+        if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
+    }
+
+    fn print_files(&self, out: &mut Output) -> io::Result<()> {
+        let (files, bytes) = (count(self.files.len(), "file"), human(self.bytes));
+        let tense = if self.dry_run { "writes" } else { "wrote" };
+        out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
+        // The model comes first here: it is what one looks for.
+        let files = self.files.iter().rev();
+        self.list(files.map(|file| format!("{:>12}  {}", file.bytes, file.path.display())), out)
+    }
+
+    fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
+        if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
+            let (needed, free) = (human(self.bytes), human(free));
+            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
+        }
+        out.line("dry run   nothing was written")
+    }
+
+    fn print_left(&self, out: &mut Output) -> io::Result<()> {
+        if !self.unused.is_empty() {
+            out.line("unused    initializers that no tensor refers to; they were not written")?;
+            self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
+        }
+        if !self.left_behind.is_empty() {
+            let files = count(self.left_behind.len(), "file");
+            out.line(format_args!("left      {files} that only the replaced model needed"))?;
+            let left = self.left_behind.iter();
+            self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the first few lines of a list; for a dry run all, since the plan is what is wanted.
+    pub fn list(
+        &self,
+        lines: impl ExactSizeIterator<Item = String>,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        if self.dry_run { first(lines, usize::MAX, out) } else { short(lines, out) }
+    }
+}
+
+/// Prints the first few of `lines`, and how many more there are.
+pub fn short(lines: impl ExactSizeIterator<Item = String>, out: &mut Output) -> io::Result<()> {
+    first(lines, SHORT, out)
+}
+
+/// Prints at most `most` of `lines`, and how many more there are.
+fn first(
+    lines: impl ExactSizeIterator<Item = String>,
+    most: usize,
+    out: &mut Output,
+) -> io::Result<()> {
+    let more = lines.len().saturating_sub(most);
+    for line in lines.take(most) {
+        out.line(line)?;
+    }
+    if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
+}

@@ -1,0 +1,97 @@
+//! Files that hold a tensor and no model.
+//!
+//! What `extract` writes and `replace` reads. A file never has to fit memory: what can be written
+//! from where the elements lie, or used where the file is mapped, is not copied.
+
+mod npy;
+pub mod safetensors;
+
+use std::io::Write;
+use std::path::Path;
+
+use onnx_container::proto::{Message, TensorProto};
+use onnx_container::{Error, ErrorKind, MmapChoice, Result, Tensor};
+
+use crate::args::FileFormat;
+
+/// The suffixes that say a format.
+pub const SUFFIXES: &str = ".npy, .raw, .bin, .pb, .safetensors";
+
+impl FileFormat {
+    /// The format that the suffix of `path` says.
+    pub fn of(path: &Path) -> Option<Self> {
+        if path.to_str().is_some_and(|path| path.ends_with(".safetensors.index.json")) {
+            return Some(Self::Safetensors);
+        }
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "npy" => Some(Self::Npy),
+            "raw" | "bin" => Some(Self::Raw),
+            "pb" => Some(Self::Pb),
+            "safetensors" => Some(Self::Safetensors),
+            _ => None,
+        }
+    }
+
+    /// The suffix of such files.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Npy => ".npy",
+            Self::Raw => ".raw",
+            Self::Pb => ".pb",
+            Self::Safetensors => ".safetensors",
+        }
+    }
+
+    /// Writes `tensor`, which is called `name`; `codes` is for types that npy does not have.
+    pub fn write(
+        self,
+        name: &str,
+        tensor: &Tensor,
+        codes: bool,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        match self {
+            Self::Npy => npy::write(tensor, codes, out),
+            Self::Raw => out.write_all(bytes_of(tensor)?).map_err(failed),
+            Self::Pb => tensor.to_proto(name).encode(&mut { out }),
+            Self::Safetensors => {
+                let reason = "a safetensors file is written as a whole: -o NAME.safetensors";
+                Err(Error::new(ErrorKind::Unsupported, reason))
+            }
+        }
+    }
+
+    /// Reads a tensor from the file at `path`, to stand for the tensor `like` called `name`: of its
+    /// type, and where the format does not say a shape, of its shape.
+    pub fn read(
+        self,
+        path: &Path,
+        map: MmapChoice,
+        name: &str,
+        like: &Tensor,
+        codes: bool,
+    ) -> Result<Tensor> {
+        match self {
+            Self::Npy => npy::read(&map.buffer(path)?, like.dtype(), codes),
+            Self::Raw => {
+                bytes_of(like)?;
+                Tensor::new(like.dtype(), like.dims(), map.buffer(path)?)
+            }
+            Self::Pb => Tensor::try_from(&TensorProto::decode(&map.buffer(path)?)?),
+            Self::Safetensors => safetensors::read(path, map, name, like),
+        }
+    }
+}
+
+/// The bytes of `tensor`, which strings do not have.
+fn bytes_of(tensor: &Tensor) -> Result<&[u8]> {
+    tensor.as_bytes().ok_or_else(|| {
+        let reason = "strings have no fixed width: --format pb holds them";
+        Error::new(ErrorKind::DataType, reason)
+    })
+}
+
+/// An error of the file that is written, which the caller names.
+fn failed(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, error.to_string())
+}

@@ -1,0 +1,266 @@
+//! NumPy's file of one array.
+//!
+//! The header is read and written by `ndarray-npy`; the elements are bytes here, because ONNX has
+//! types that numpy does not. A header comes from a stranger: its length and nesting are looked at
+//! before it is parsed, its shape is held against the bytes that are there. Elements in row-major
+//! order and little-endian are used where they lie; others are rearranged into one copy.
+//!
+//! Types that numpy does not have go by their codes, when that was asked for: what `ml_dtypes` makes
+//! of such arrays has no type in the file, and no reader could tell what it was.
+
+use std::io::Write;
+
+use ndarray::{ArrayViewD, IxDyn, ShapeBuilder};
+use ndarray_npy::npy::header::{Header, Layout};
+use onnx_container::{Buffer, DataType, Error, ErrorKind, Result, Tensor, element_count};
+use py_literal::Value;
+
+use super::{bytes_of, failed};
+
+/// numpy's letter and width in bytes for elements of `dtype`, when it has the type.
+fn code(dtype: DataType) -> Option<&'static str> {
+    Some(match dtype {
+        DataType::Bool => "b1",
+        DataType::Uint8 => "u1",
+        DataType::Uint16 => "u2",
+        DataType::Uint32 => "u4",
+        DataType::Uint64 => "u8",
+        DataType::Int8 => "i1",
+        DataType::Int16 => "i2",
+        DataType::Int32 => "i4",
+        DataType::Int64 => "i8",
+        DataType::Float16 => "f2",
+        DataType::Float => "f4",
+        DataType::Double => "f8",
+        DataType::Complex64 => "c8",
+        DataType::Complex128 => "c16",
+        _ => return None,
+    })
+}
+
+/// The types that the codes of `dtype` are written and read as: the first one written, the others as
+/// `ml_dtypes` and older readers write them.
+fn codes_of(dtype: DataType) -> &'static [&'static str] {
+    match dtype.bit_width() {
+        Some(16) => &["u2", "V2"],
+        Some(_) if is_signed(dtype) => &["i1", "u1", "V1"],
+        Some(_) => &["u1", "V1", "f1"],
+        None => &[],
+    }
+}
+
+/// Whether codes of `dtype` are numbers with a sign.
+fn is_signed(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Int4 | DataType::Int2)
+}
+
+fn is_narrow(dtype: DataType) -> bool {
+    dtype.bit_width().is_some_and(|bits| bits < 8)
+}
+
+/// Writes `tensor`; with `codes` also of a type that numpy does not have.
+pub fn write(tensor: &Tensor, codes: bool, out: &mut dyn Write) -> Result<()> {
+    let bytes = bytes_of(tensor)?;
+    let dtype = tensor.dtype();
+    let code = match code(dtype) {
+        Some(code) => code,
+        None if codes => codes_of(dtype).first().copied().unwrap_or_default(),
+        None => return Err(no_such_type(dtype)),
+    };
+    let order = if code.ends_with('1') { '|' } else { '<' };
+    let header = Header {
+        type_descriptor: Value::String(format!("{order}{code}")),
+        layout: Layout::Standard,
+        shape: tensor.shape(),
+    };
+    let header = header.to_bytes();
+    let header = header.map_err(|e| Error::new(ErrorKind::TooLarge, e.to_string()))?;
+    out.write_all(&header).map_err(failed)?;
+    if is_signed(dtype) {
+        let numbers = tensor.unpack_signed()?.into_iter().map(i8::cast_unsigned);
+        return out.write_all(&numbers.collect::<Vec<_>>()).map_err(failed);
+    }
+    if is_narrow(dtype) {
+        return out.write_all(&tensor.unpack()?).map_err(failed);
+    }
+    out.write_all(bytes).map_err(failed)
+}
+
+fn no_such_type(dtype: DataType) -> Error {
+    let reason = format!(
+        "npy has no {dtype}: --codes takes its elements as integers, --format raw or pb keeps them \
+         as they are"
+    );
+    Error::new(ErrorKind::DataType, reason)
+}
+
+/// The array in the file `bytes`, which has to hold elements of `dtype`, or its `codes`.
+pub fn read(bytes: &Buffer, dtype: DataType, codes: bool) -> Result<Tensor> {
+    check_header(bytes)?;
+    let mut data = &bytes[..];
+    let header = Header::from_reader(&mut data).map_err(|e| malformed(&first_line(&e)))?;
+    let elements = Elements::of(&header.type_descriptor, dtype, codes)?;
+    let dims = header.shape.iter().map(|dim| i64::try_from(*dim));
+    let dims: Vec<i64> = dims.collect::<Result<_, _>>().map_err(|_| malformed("a huge shape"))?;
+    let expected = elements.byte_len(&dims)?;
+    if data.len() != expected {
+        let reason = format!(
+            "shape {dims:?} of `{}` needs {expected} bytes, the npy file has {} after its header",
+            elements.descr,
+            data.len()
+        );
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    let data = bytes.slice(bytes.len() - data.len()..).unwrap_or_default();
+    let data = if header.layout.is_fortran() && dims.len() > 1 {
+        Buffer::from(row_major(&data, &header.shape, elements.width)?)
+    } else {
+        data
+    };
+    tensor(dtype, dims, elements.little_endian(data))
+}
+
+/// The tensor of `data`, little-endian and in row-major order, one code a byte for narrow types.
+fn tensor(dtype: DataType, dims: Vec<i64>, data: Buffer) -> Result<Tensor> {
+    if is_narrow(dtype) {
+        return Tensor::pack(dtype, dims, &unsigned_codes(dtype, &data));
+    }
+    let tensor = Tensor::new(dtype, dims, data)?;
+    if dtype == DataType::Bool {
+        tensor.as_slice::<bool>()?;
+    }
+    Ok(tensor)
+}
+
+/// The codes of a narrow type in the low bits alone, where a sign was extended over the others.
+fn unsigned_codes(dtype: DataType, codes: &[u8]) -> Vec<u8> {
+    let bits = u32::from(dtype.bit_width().unwrap_or(8)).min(8);
+    let (mask, sign) = (0xff_u8 >> (8 - bits), 0x80_u8 >> (8 - bits));
+    let one = |code: &u8| {
+        let extended = is_signed(dtype) && code | mask == 0xff && code & sign != 0;
+        if extended { code & mask } else { *code }
+    };
+    codes.iter().map(one).collect()
+}
+
+/// The longest header that numpy reads, in bytes.
+const MAX_HEADER: usize = 10_000;
+/// A dict with a list of tuples, as structured arrays have it, is three deep.
+const MAX_NESTING: usize = 4;
+
+/// Refuses a header that would take its parser long, or that is not there.
+fn check_header(bytes: &[u8]) -> Result<()> {
+    let Some((b"\x93NUMPY", rest)) = bytes.split_at_checked(6) else {
+        return Err(malformed("it does not start as one"));
+    };
+    let (len, text) = match rest {
+        [1, _, a, b, text @ ..] => (u32::from(u16::from_le_bytes([*a, *b])), text),
+        [_, _, a, b, c, d, text @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), text),
+        _ => return Err(malformed("it ends within its header")),
+    };
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    if len > MAX_HEADER {
+        return Err(malformed(&format!("a header of {len} bytes, numpy reads {MAX_HEADER}")));
+    }
+    let text = text.get(..len).ok_or_else(|| malformed("it ends within its header"))?;
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    if deepest > MAX_NESTING { Err(malformed("a header with nested values")) } else { Ok(()) }
+}
+
+/// The parser's messages show the source over several lines.
+fn first_line(error: &impl std::error::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().trim().to_owned()
+}
+
+fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Decode, format!("not an npy file that can be read: {what}"))
+}
+
+/// How elements lie in a file.
+struct Elements {
+    descr: String,
+    big_endian: bool,
+    /// In bytes.
+    width: usize,
+    /// The width of what has a byte order: half of a complex number.
+    scalar: usize,
+}
+
+impl Elements {
+    /// What the file says of its elements, which have to be of `dtype`, or its `codes`.
+    fn of(descriptor: &Value, dtype: DataType, codes: bool) -> Result<Self> {
+        let Value::String(descr) = descriptor else {
+            let reason = "the npy file holds a structured array, not a plain one";
+            return Err(Error::new(ErrorKind::DataType, reason));
+        };
+        let (order, kind) = match descr.strip_prefix(['<', '>', '|']) {
+            Some(kind) => (descr.chars().next(), kind),
+            None => (None, descr.as_str()),
+        };
+        let fits = match code(dtype) {
+            Some(code) => code == kind,
+            None => codes && codes_of(dtype).contains(&kind),
+        };
+        if !fits {
+            return Err(other_type(descr, kind, dtype, codes));
+        }
+        let width = kind.get(1..).and_then(|width| width.parse().ok()).unwrap_or(1);
+        let scalar = if kind.starts_with('c') { width / 2 } else { width };
+        Ok(Self { descr: descr.clone(), big_endian: order == Some('>'), width, scalar })
+    }
+
+    fn byte_len(&self, dims: &[i64]) -> Result<usize> {
+        let count = usize::try_from(element_count(dims)?).ok();
+        count
+            .and_then(|count| count.checked_mul(self.width))
+            .ok_or_else(|| malformed("a huge shape"))
+    }
+
+    /// `data` with its scalars reversed where they are big-endian.
+    fn little_endian(&self, data: Buffer) -> Buffer {
+        if !self.big_endian || self.scalar < 2 {
+            return data;
+        }
+        let mut bytes = data.to_vec();
+        bytes.chunks_exact_mut(self.scalar).for_each(<[u8]>::reverse);
+        Buffer::from(bytes)
+    }
+}
+
+fn other_type(descr: &str, kind: &str, dtype: DataType, codes: bool) -> Error {
+    if code(dtype).is_none() && !codes {
+        return no_such_type(dtype);
+    }
+    let known = DataType::ALL.iter().find(|dtype| code(**dtype) == Some(kind));
+    let known = known.map(|dtype| format!(" ({dtype})")).unwrap_or_default();
+    let wanted = code(dtype).or(codes_of(dtype).first().copied()).unwrap_or("none");
+    let reason =
+        format!("the npy file holds `{descr}`{known}, {dtype} elements are `{wanted}` there");
+    Error::new(ErrorKind::DataType, reason)
+}
+
+/// `data` of `shape` in row-major order, where it is in column-major order.
+fn row_major(data: &[u8], shape: &[usize], width: usize) -> Result<Vec<u8>> {
+    match width {
+        1 => rearranged::<1>(data, shape),
+        2 => rearranged::<2>(data, shape),
+        4 => rearranged::<4>(data, shape),
+        8 => rearranged::<8>(data, shape),
+        _ => rearranged::<16>(data, shape),
+    }
+}
+
+fn rearranged<const WIDTH: usize>(data: &[u8], shape: &[usize]) -> Result<Vec<u8>> {
+    let (elements, _) = data.as_chunks::<WIDTH>();
+    let array = ArrayViewD::from_shape(IxDyn(shape).f(), elements);
+    let array = array.map_err(|e| malformed(&e.to_string()))?;
+    Ok(array.iter().copied().collect::<Vec<_>>().into_flattened())
+}

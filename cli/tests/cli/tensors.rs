@@ -1,0 +1,395 @@
+//! `extract` and `replace`.
+
+use std::fs;
+
+use onnx_container::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
+
+use crate::support::{Folder, floats, model, tensors};
+
+/// An npy file of version 1 with this header and these elements.
+fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(header.len() + 1).unwrap();
+    let head = [&b"\x93NUMPY\x01\x00"[..], &len.to_le_bytes(), header.as_bytes(), b"\n"];
+    [head.concat().as_slice(), elements].concat()
+}
+
+/// The npy file of `values` as a vector.
+fn vector(values: &[f32]) -> Vec<u8> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let shape = values.len();
+    npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape},), }}"), &bytes)
+}
+
+/// A folder that holds `m.onnx`, inline, and `p.onnx` with its data.
+fn folder() -> Folder {
+    let folder = Folder::packed();
+    folder.save("m.onnx", &model());
+    folder
+}
+
+/// A folder that holds `t.onnx` and `w.data`: `a` and `b` are the same bytes, `c` is the first half.
+fn tied() -> Folder {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("tied");
+    for (name, len) in [("a", 512), ("b", 512), ("c", 256)] {
+        graph.initializer.push(TensorProto::external(name, TensorProto::FLOAT, [len], "w.data"));
+    }
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    folder.save("t.onnx", &model);
+    fs::write(folder.path("w.data"), [0; 2048]).unwrap();
+    fs::write(folder.path("nines.npy"), vector(&[9.0; 512])).unwrap();
+    folder
+}
+
+/// The first element of each tensor of the model.
+fn firsts(folder: &Folder, name: &str) -> Vec<f32> {
+    let first = |bytes: &[u8]| f32::from_le_bytes(bytes[..4].try_into().unwrap());
+    tensors(&folder.path(name)).iter().map(|(_, _, bytes)| first(bytes)).collect()
+}
+
+#[test]
+fn a_tensor_goes_out_wherever_it_lies() {
+    let folder = folder();
+    for model in ["m.onnx", "p.onnx"] {
+        for (name, count, first) in
+            [("w", 1000, 0), ("typed", 300, 0), ("k", 400, 0), ("z.then_branch/inner", 600, 0)]
+        {
+            for flags in [&[][..], &["--no-mmap", "--no-sync"]] {
+                let args = [&["extract", model, name, "-o", "out.npy"][..], flags].concat();
+                let dims = format!("out.npy: {name}, FLOAT [{count}]");
+                folder.run(&args).done().says(&["wrote     ", &dims]);
+                let values: Vec<f32> = (first..first + count).map(|i| i as f32).collect();
+                let written = fs::read(folder.path("out.npy")).unwrap();
+                let (header, elements) = written.split_at(written.len() - 4 * values.len());
+                assert!(header.starts_with(b"\x93NUMPY\x01\x00") && header.len() % 64 == 0);
+                assert_eq!(
+                    elements,
+                    values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()
+                );
+                fs::remove_file(folder.path("out.npy")).unwrap();
+            }
+        }
+    }
+    assert_eq!(folder.names(), ["m.onnx", "p.onnx", "p.onnx.data"]);
+}
+
+#[test]
+fn several_tensors_go_to_a_directory() {
+    let folder = folder();
+    let args = ["extract", "p.onnx", "w", "z.then_branch/inner", "local::f/k", "w", "-o"];
+    let run = folder.run(&[&args[..], &["new/deep/", "--json"]].concat()).done();
+    let report = run.json();
+    let paths: Vec<_> =
+        report["tensors"].as_array().unwrap().iter().map(|t| t["path"].as_str().unwrap()).collect();
+    let names = ["w.npy", "z.then_branch_inner.npy", "local__f_k.npy", "w_2.npy"];
+    assert_eq!(paths, names.map(|name| format!("new/deep/{name}")));
+    assert_eq!(
+        (&report["tensors"][1]["dtype"], &report["tensors"][1]["shape"][0]),
+        (&"FLOAT".into(), &600.into())
+    );
+    folder.run(&[&args[..], &["new/deep", "--format", "raw"]].concat()).done();
+    assert_eq!(fs::read(folder.path("new/deep/w.raw")).unwrap().len(), 4000);
+    assert_eq!(fs::read_dir(folder.path("new/deep")).unwrap().count(), 8);
+}
+
+#[test]
+fn standard_output_takes_a_tensor() {
+    let folder = folder();
+    for format in ["npy", "raw", "pb"] {
+        let file = format!("w.{format}");
+        folder.run(&["extract", "p.onnx", "w", "-o", &file]).done();
+        let run = folder.run(&["extract", "p.onnx", "w", "-o", "-", "--format", format]).done();
+        assert_eq!(run.bytes(), fs::read(folder.path(&file)).unwrap(), "{format}");
+    }
+    let run = folder.run(&["extract", "p.onnx", "w", "-o", "-"]).done();
+    assert_eq!(run.bytes(), fs::read(folder.path("w.npy")).unwrap());
+}
+
+#[test]
+fn an_extract_that_is_refused_writes_nothing() {
+    let folder = folder();
+    fs::write(folder.path("there.npy"), "mine").unwrap();
+    let before = folder.contents();
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["w", "-o", "w.txt"], &["the suffix of `w.txt`", "--format"]),
+        (&["w", "-o", "w"], &["--format"]),
+        (&["w", "typed", "-o", "w.npy"], &["one file takes one tensor", "DIR/"]),
+        (&["w", "typed", "-o", "-"], &["standard output takes one tensor"]),
+        (&["w", "-o", "-", "--json"], &["not both"]),
+        (&["w", "-o", "w.raw", "--codes"], &["--codes is for npy"]),
+        (&["w", "-o", "-", "--format", "safetensors"], &["-o NAME.safetensors"]),
+        (&["w", "-o", "d/", "--format", "safetensors"], &["-o NAME.safetensors"]),
+        (&["w", "-o", "w.npy", "--format", "safetensors"], &["w.npy", ".safetensors"]),
+        (
+            &["wieghts", "smal", "-o", "d/"],
+            &["2 problems", "`wieghts`: no tensor is called so", "is it `small`?"],
+        ),
+        (&["w", "-o", "there.npy", "--no-clobber"], &["there.npy", "exists already"]),
+        (&["w", "-o", "p.onnx", "--format", "raw"], &["p.onnx", "a file of the model itself"]),
+        (
+            &["w", "-o", "./p.onnx.data", "--format", "raw"],
+            &["p.onnx.data", "a file of the model itself"],
+        ),
+        (&["w", "-o", "no/such/w.npy"], &["no/such/w.npy"]),
+    ];
+    for (args, texts) in cases {
+        let args = [&["extract", "p.onnx"], *args].concat();
+        folder.run(&args).failed(texts);
+        assert_eq!(folder.contents(), before, "{args:?}");
+    }
+    folder.run(&["extract", "p.onnx", "w", "-o", "there.npy"]).done();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_has_the_mode_of_a_new_one_and_devices_stay() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    folder.run(&["extract", "p.onnx", "w", "-o", "w.npy"]).done();
+    let fresh = fs::File::create(folder.path("fresh")).unwrap();
+    let mode = |meta: fs::Metadata| meta.permissions().mode();
+    let extracted = folder.path("w.npy").metadata().unwrap();
+    assert_eq!(mode(extracted), mode(fresh.metadata().unwrap()));
+    std::os::unix::fs::symlink("/dev/null", folder.path("null.npy")).unwrap();
+    for device in ["/dev/null", "null.npy"] {
+        let args = ["extract", "p.onnx", "w", "-o", device, "--format", "npy"];
+        folder.run(&args).failed(&[device, "not a regular file"]);
+    }
+}
+
+#[test]
+fn what_is_inline_stays_inline_and_what_is_external_stays_out() {
+    let folder = folder();
+    fs::write(folder.path("w.npy"), vector(&[5.0; 1000])).unwrap();
+    for (model, files, how) in
+        [("m.onnx", "wrote     1 file", "inline"), ("p.onnx", "wrote     2 files", "external")]
+    {
+        for (flags, files) in [
+            (&[][..], files),
+            (&["--no-mmap"], files),
+            (&["--split"], if how == "inline" { files } else { "wrote     5 files" }),
+        ] {
+            let args = [&["replace", model, "w", "w.npy", "-o", "out.onnx"][..], flags].concat();
+            let what = format!("replaced  w: FLOAT [1000] (4.0 kB, {how}) by w.npy");
+            folder.run(&args).done().says(&[&what, files]);
+            let mut expected = tensors(&folder.path(model));
+            expected[0].2 = 5.0_f32.to_le_bytes().repeat(1000);
+            assert_eq!(tensors(&folder.path("out.onnx")), expected, "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn every_format_goes_in_as_it_came_out() {
+    let folder = folder();
+    for file in ["w.npy", "w.raw", "w.bin", "w.pb", "w.safetensors"] {
+        folder.run(&["extract", "p.onnx", "w", "-o", file]).done();
+        let args = ["replace", "m.onnx", "z.then_branch/inner", file, "-o", "out.onnx"];
+        folder.run(&args).failed(&["tensor `z.then_branch/inner`", file, "600"]);
+        let run = folder.run(&["replace", "p.onnx", "w", file, "-o", "out.onnx", "--json"]).done();
+        assert_eq!(
+            (&run.json()["inline"], &run.json()["tensor_bytes"]),
+            (&false.into(), &4000.into())
+        );
+        assert_eq!(tensors(&folder.path("out.onnx")), tensors(&folder.path("p.onnx")), "{file}");
+    }
+}
+
+#[test]
+fn the_model_may_be_replaced_by_itself() {
+    let folder = folder();
+    fs::write(folder.path("small.npy"), vector(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+    for model in ["m.onnx", "p.onnx"] {
+        folder.run(&["replace", model, "small", "small.npy", "-o", model]).done();
+        let after = tensors(&folder.path(model));
+        let small = after.iter().find(|(name, _, _)| name == "small").unwrap();
+        assert_eq!(small.2, [1.0_f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat());
+        folder.run(&["check", model]).done();
+    }
+}
+
+#[test]
+fn a_dry_run_and_no_clobber_leave_everything() {
+    let folder = folder();
+    fs::write(folder.path("w.npy"), vector(&[5.0; 1000])).unwrap();
+    let before = folder.contents();
+    let args = ["replace", "p.onnx", "w", "w.npy", "-o"];
+    let run = folder.run(&[&args[..], &["out.onnx", "--dry-run"]].concat()).done();
+    run.says(&["replaces  w", "writes    2 files", "out.onnx.data", "nothing was written"]);
+    folder.run(&[&args[..], &["p.onnx", "--no-clobber"]].concat()).failed(&["exists already"]);
+    assert_eq!(folder.contents(), before);
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused() {
+    let folder = folder();
+    let header = |descr: &str, order: &str, shape: &str| {
+        format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}")
+    };
+    let plain = |shape: &str| header("'<f4'", "False", shape);
+    let deep = format!("{}1{}", "(".repeat(5000), ",)".repeat(2400));
+    let with_len = |len: u32| [&b"\x93NUMPY\x02\x00"[..], &len.to_le_bytes(), b"{}"].concat();
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("small", npy(&plain("(5,)"), &[0; 20]), "dims are [4], those of the new elements [5]"),
+        ("small", npy(&plain("(2, 2)"), &[0; 16]), "those of the new elements [2, 2]"),
+        ("small", npy(&plain("()"), &[0; 4]), "those of the new elements []"),
+        ("small", npy(&plain("(4,)"), &[0; 15]), "needs 16 bytes, the npy file has 15"),
+        ("small", npy(&plain("(4,)"), &[0; 17]), "needs 16 bytes, the npy file has 17"),
+        ("small", npy(&plain("(4611686018427387904, 4)"), &[]), "2^63"),
+        ("small", npy(&plain("(4611686018427387904,)"), &[]), "a huge shape"),
+        ("small", npy(&plain("(99999999999999999999999,)"), &[]), "illegal value"),
+        ("small", npy(&plain("(-4,)"), &[]), "illegal value"),
+        ("small", npy(&plain("(1.5,)"), &[]), "illegal value"),
+        (
+            "small",
+            npy(&header("'<f8'", "False", "(4,)"), &[0; 32]),
+            "`<f8` (DOUBLE), FLOAT elements are `f4`",
+        ),
+        ("small", npy(&header("'<V4'", "False", "(4,)"), &[0; 16]), "`<V4`"),
+        ("small", npy(&header("'|O'", "False", "(4,)"), &[0; 16]), "`|O`"),
+        ("small", npy(&header("'=f4'", "False", "(4,)"), &[0; 16]), "`=f4`"),
+        ("small", npy(&header("''", "False", "(4,)"), &[0; 16]), "``"),
+        ("small", npy(&header("[('a', '<f4')]", "False", "(4,)"), &[0; 16]), "structured"),
+        ("small", npy(&header("'<f4'", "0", "(4,)"), &[0; 16]), "illegal value"),
+        ("small", npy("{'descr': '<f4', 'shape': (4,)}", &[0; 16]), "missing"),
+        ("small", npy("[1]", &[0; 16]), "not a dict"),
+        ("small", npy(&plain(&deep), &[]), "nested"),
+        ("small", with_len(3), "ends within its header"),
+        ("small", with_len(u32::MAX), "a header of 4294967295 bytes"),
+        ("small", b"\x93NUMPY\x01\x00\x02".to_vec(), "ends within its header"),
+        ("small", b"\x93NUMPY\x09\x00\x02\x00\x00\x00{}".to_vec(), "version"),
+        ("small", b"PK\x03\x04 an npz file".to_vec(), "does not start as one"),
+        ("small", Vec::new(), "does not start as one"),
+    ];
+    let before = (folder.names(), tensors(&folder.path("m.onnx")));
+    for (name, bytes, reason) in cases {
+        fs::write(folder.path("bad.npy"), &bytes).unwrap();
+        let args = ["replace", "m.onnx", name, "bad.npy", "-o", "m.onnx"];
+        folder.run(&args).failed(&["bad.npy", &format!("tensor `{name}`"), reason]);
+        fs::remove_file(folder.path("bad.npy")).unwrap();
+        assert_eq!((folder.names(), tensors(&folder.path("m.onnx"))), before, "{reason}");
+    }
+    for (file, bytes, reason) in
+        [("w.raw", &[0; 15][..], "16"), ("w.pb", b"\xff", "byte"), ("w.txt", b"", "--format")]
+    {
+        fs::write(folder.path(file), bytes).unwrap();
+        folder.run(&["replace", "m.onnx", "small", file, "-o", "out.onnx"]).failed(&[file, reason]);
+    }
+    let args = ["replace", "m.onnx", "small", "absent.npy", "-o", "out.onnx"];
+    folder.run(&args).failed(&["absent.npy"]);
+}
+
+#[test]
+fn bytes_that_are_no_elements_are_refused() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("main");
+    let flags = TensorProto::new("flags", TensorProto::BOOL, [2]).with_raw_data(&[0, 1][..]);
+    let codes = TensorProto::new("codes", TensorProto::UINT4, [3]).with_raw_data(&[0x21, 3][..]);
+    graph.initializer = vec![flags, codes, floats("f", 2)];
+    folder.save("m.onnx", &ModelProto::new(graph));
+    let header = |code: &str, shape: &str| {
+        format!("{{'descr': '|{code}', 'fortran_order': False, 'shape': {shape}, }}")
+    };
+    let cases = [
+        ("flags", "b1", "(2,)", &[0, 2][..], &[][..], "neither 0 nor 1"),
+        ("codes", "u1", "(3,)", &[1, 2, 3], &[], "--codes"),
+        ("codes", "u1", "(3,)", &[1, 16, 3], &["--codes"], "code 1 has more than the 4 bits"),
+        ("codes", "i1", "(3,)", &[1, 2, 3], &["--codes"], "UINT4 elements are `u1`"),
+        ("f", "u1", "(2,)", &[1, 2], &["--codes"], "FLOAT elements are `f4`"),
+    ];
+    for (name, code, shape, elements, flags, reason) in cases {
+        fs::write(folder.path("w.npy"), npy(&header(code, shape), elements)).unwrap();
+        let args = [&["replace", "m.onnx", name, "w.npy", "-o", "out.onnx"], flags].concat();
+        folder.run(&args).failed(&["w.npy", reason]);
+    }
+    fs::write(folder.path("w.npy"), npy(&header("u1", "(3,)"), &[1, 15, 3])).unwrap();
+    folder.run(&["replace", "m.onnx", "codes", "w.npy", "-o", "out.onnx", "--codes"]).done();
+    assert_eq!(tensors(&folder.path("out.onnx"))[1].2, [0xf1, 3]);
+    folder
+        .run(&["extract", "out.onnx", "codes", "-o", "again.npy"])
+        .failed(&["no UINT4", "--codes"]);
+    folder.run(&["extract", "out.onnx", "codes", "-o", "again.npy", "--codes"]).done();
+    assert!(fs::read(folder.path("again.npy")).unwrap().ends_with(&[b'\n', 1, 15, 3]));
+}
+
+#[test]
+fn tied_weights_change_only_as_it_is_said() {
+    let folder = tied();
+    let args = ["replace", "t.onnx", "a", "nines.npy", "-o", "out.onnx"];
+    let run = folder.run(&args).failed(&[
+        "tensor `a`: it is tied",
+        "`b`, `c`",
+        "--tied all",
+        "--tied this",
+    ]);
+    assert!(!run.stderr().contains("problems"));
+    folder.run(&[&args[..], &["--tied", "all"]].concat()).failed(&["only a part", "`c`"]);
+    assert_eq!(folder.names(), ["nines.npy", "t.onnx", "w.data"]);
+    let run = folder.run(&[&args[..], &["--tied", "this"]].concat()).done();
+    run.says(&["replaced  a", "tied      b: not replaced", "tied      c: not replaced"]);
+    assert_eq!(firsts(&folder, "out.onnx"), [9.0, 0.0, 0.0]);
+
+    // Without the part, all can be replaced, and stay tied.
+    let mut graph = GraphProto::new("tied");
+    for name in ["a", "b"] {
+        graph.initializer.push(TensorProto::external(name, TensorProto::FLOAT, [512], "w.data"));
+    }
+    folder.save("t.onnx", &ModelProto::new(graph));
+    let run = folder.run(&[&args[..], &["--tied", "all", "--json"]].concat()).done();
+    assert_eq!((&run.json()["tied"][0], &run.json()["tied_replaced"]), (&"b".into(), &true.into()));
+    assert_eq!(firsts(&folder, "out.onnx"), [9.0, 9.0]);
+    assert_eq!(folder.path("out.onnx.data").metadata().unwrap().len(), 2048);
+}
+
+#[test]
+fn names_that_mean_several_are_listed() {
+    let folder = folder();
+    let mut model = model();
+    model.graph.as_mut().unwrap().initializer.push(floats("w", 3));
+    folder.save("m.onnx", &model);
+    let texts = ["tensor `w`: 2 tensors are called so: `w[0]` (FLOAT [1000]), `w[1]` (FLOAT [3])"];
+    folder.run(&["extract", "m.onnx", "w", "-o", "w.npy"]).failed(&texts);
+    folder.run(&["extract", "m.onnx", "w[1]", "-o", "w.npy"]).done();
+    folder.run(&["replace", "m.onnx", "w", "w.npy", "-o", "out.onnx"]).failed(&texts);
+    folder.run(&["replace", "m.onnx", "w[1]", "w.npy", "-o", "out.onnx"]).done();
+}
+
+#[test]
+fn a_safetensors_file_takes_several() {
+    let folder = folder();
+    let names = ["small", "z.then_branch/inner", "local::f/k", "w"];
+    let args = [&["extract", "m.onnx"][..], &names, &["-o", "w.safetensors"]].concat();
+    folder.run(&args).done().says(&["w.safetensors: local::f/k, FLOAT [400] (1.6 kB)"]);
+    folder.run(&[&args[..], &["--no-clobber"]].concat()).failed(&["exists already"]);
+    let before = tensors(&folder.path("p.onnx"));
+    for name in names {
+        for (out, flag) in
+            [("a.onnx", "--no-sync"), ("a.onnx", "--no-mmap"), ("st.onnx", "--safetensors")]
+        {
+            let args = ["replace", "p.onnx", name, "w.safetensors", "-o", out, flag];
+            folder.run(&args).done().says(&[name]);
+            assert_eq!(tensors(&folder.path(out)), before, "{args:?}");
+        }
+    }
+    let args = ["replace", "p.onnx", "typed", "w.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["`typed`", "w.safetensors", "no entry is called so", "small"]);
+    // The only entry needs no name, and has to fit all the same.
+    folder.run(&["extract", "m.onnx", "small", "-o", "one.safetensors"]).done();
+    let args = ["replace", "p.onnx", "typed", "one.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["dims are [300]", "[4]"]);
+    fs::write(folder.path("bad.safetensors"), [0xff; 9]).unwrap();
+    let args = ["replace", "p.onnx", "w", "bad.safetensors", "-o", "out.onnx"];
+    folder.run(&args).failed(&["bad.safetensors"]);
+}
+
+#[test]
+fn tied_tensors_have_one_entry_and_come_back_by_either_name() {
+    let folder = tied();
+    let run = folder.run(&["extract", "t.onnx", "a", "b", "-o", "ab.safetensors"]).done();
+    run.says(&["tied      b: its bytes are those of a"]);
+    for name in ["a", "b"] {
+        let args = ["replace", "t.onnx", name, "ab.safetensors", "-o", "out.onnx"];
+        folder.run(&[&args[..], &["--tied", "this"]].concat()).done();
+    }
+}

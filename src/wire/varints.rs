@@ -1,0 +1,436 @@
+//! Packed varints, a block at a time.
+//!
+//! The integers of a tensor are millions of varints, and reading them one by one waits for the
+//! length of each before the next begins. Here the top bits of 64 bytes become one mask, which says
+//! at once where all varints of the block end and how long they get. Long payloads are cut where a
+//! varint ends, and the parts are shared by all cores. What the numbers are for, and what is said
+//! of malformed ones, is left to [`Packed`](super::Packed).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::spread;
+
+/// How many bytes one mask covers.
+const BLOCK: usize = 64;
+/// How many bytes a part has, or a little more.
+const PART: usize = 256 << 10;
+/// From how many bytes on a payload is worth several threads.
+const LONG: usize = 4 * PART;
+/// The longest varint in bytes.
+const LONGEST: usize = 10;
+/// The bit of each of eight bytes that says whether its varint goes on.
+const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// Which bytes of a block go on, the first in the lowest bit.
+#[inline]
+fn continued(block: &[u8; BLOCK]) -> u64 {
+    let (words, _) = block.as_chunks();
+    words.iter().rev().fold(0, |mask, word| {
+        // The product has the eight top bits side by side in its highest byte.
+        let tops = (u64::from_le_bytes(*word) & TOPS).wrapping_mul(0x0002_0408_1020_4081);
+        mask << 8 | tops >> 56
+    })
+}
+
+/// How many varints end in `bytes`.
+pub(super) fn count(bytes: &[u8]) -> usize {
+    // Sums of single bytes are many in one vector; 255 of them do not overflow.
+    let ends = |bytes: &[u8]| bytes.iter().map(|byte| 1 - (byte >> 7)).sum::<u8>();
+    bytes.chunks(255).map(|bytes| usize::from(ends(bytes))).sum()
+}
+
+/// Where the first varint begins that is cut off or too long. With `alone` no other thread helps.
+pub(super) fn validate(bytes: &[u8], alone: bool) -> Result<(), usize> {
+    if bytes.len() < LONG || alone {
+        return validate_part(bytes);
+    }
+    let sound = AtomicBool::new(true);
+    spread::share(parts(bytes), |part| {
+        sound.fetch_and(validate_part(part).is_ok(), Ordering::Relaxed);
+    });
+    if sound.into_inner() { Ok(()) } else { validate_part(bytes) }
+}
+
+fn validate_part(bytes: &[u8]) -> Result<(), usize> {
+    let (blocks, _) = bytes.as_chunks();
+    let mut last = 0;
+    let suspect = blocks.iter().position(|block| {
+        let mask = continued(block);
+        has_ten(mask, std::mem::replace(&mut last, mask))
+    });
+    let block = suspect.unwrap_or(blocks.len());
+    // One that is too long or cut off may have begun in the block before.
+    let from = (block * BLOCK).saturating_sub(LONGEST);
+    validate_bytes(bytes, from)
+}
+
+/// The same byte by byte, when all that end before `from` are right.
+fn validate_bytes(bytes: &[u8], from: usize) -> Result<(), usize> {
+    let before = bytes.get(..from).unwrap_or_default();
+    let mut start = before.iter().rposition(|byte| *byte < 0x80).map_or(0, |end| end + 1);
+    for (at, byte) in bytes.iter().enumerate().skip(start) {
+        if *byte < 0x80 {
+            start = at + 1;
+        } else if at - start == LONGEST - 1 {
+            return Err(start);
+        }
+    }
+    if start == bytes.len() { Ok(()) } else { Err(start) }
+}
+
+/// Whether ten bytes in a row go on, up to a byte of the block with this `mask`; `last` is the mask
+/// of the block before.
+#[inline]
+fn has_ten(mask: u64, last: u64) -> bool {
+    let bits = u128::from(mask) << 9 | u128::from(last >> 55);
+    let two = bits & bits >> 1;
+    let four = two & two >> 2;
+    four & four >> 4 & two >> 8 != 0
+}
+
+/// `bytes` in parts of whole varints.
+fn parts(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let beyond = bytes.get(PART - 1..).unwrap_or_default();
+        let end = beyond.iter().position(|byte| *byte < 0x80).map_or(bytes.len(), |at| PART + at);
+        bytes.split_off(..end).filter(|part| !part.is_empty())
+    })
+}
+
+/// A payload whose varints are counted, in parts for several threads when it is long.
+pub(crate) struct Counted<'a> {
+    parts: Vec<(&'a [u8], usize)>,
+    pub(crate) len: usize,
+}
+
+impl<'a> Counted<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        let mut parts: Vec<_> = if bytes.len() < LONG || spread::cores() == 1 {
+            vec![(bytes, count(bytes))]
+        } else {
+            parts(bytes).map(|part| (part, 0)).collect()
+        };
+        if parts.len() > 1 {
+            spread::share(parts.iter_mut(), |(part, len)| *len = count(part));
+        }
+        let len = parts.iter().map(|(_, len)| len).sum();
+        Self { parts, len }
+    }
+
+    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the
+    /// number fits, and the answer is whether all did; `None` when the varints are not as many as
+    /// the slots, or one is malformed.
+    pub(super) fn decode<E: Send>(
+        self,
+        mut slots: &mut [E],
+        element: impl Fn(u64) -> (E, bool) + Sync,
+    ) -> Option<bool> {
+        if slots.len() != self.len {
+            return None;
+        }
+        if let [(bytes, _)] = *self.parts {
+            return Decoder::new(bytes, element).run(slots);
+        }
+        let job = |(part, len)| Some((part, slots.split_off_mut(..len)?));
+        let jobs: Vec<_> = self.parts.into_iter().map(job).collect::<Option<_>>()?;
+        let (sound, fits) = (AtomicBool::new(true), AtomicBool::new(true));
+        spread::share(jobs.into_iter(), |(part, slots)| {
+            let done = Decoder::new(part, &element).run(slots);
+            sound.fetch_and(done.is_some(), Ordering::Relaxed);
+            fits.fetch_and(done.unwrap_or_default(), Ordering::Relaxed);
+        });
+        sound.into_inner().then_some(fits.into_inner())
+    }
+}
+
+/// Reads the varints of a part in one thread.
+struct Decoder<'a, F> {
+    bytes: &'a [u8],
+    element: F,
+    /// Where the next varint begins.
+    start: usize,
+    /// Where the next block begins.
+    at: usize,
+    /// The mask of the block before.
+    last: u64,
+    fits: bool,
+}
+
+impl<'a, F> Decoder<'a, F> {
+    fn new(bytes: &'a [u8], element: F) -> Self {
+        Self { bytes, element, start: 0, at: 0, last: 0, fits: true }
+    }
+
+    /// Fills the slots, as [`Counted::decode`] says.
+    fn run<E>(mut self, mut slots: &mut [E]) -> Option<bool>
+    where
+        F: Fn(u64) -> (E, bool),
+    {
+        let (blocks, tail) = self.bytes.as_chunks();
+        for block in blocks {
+            let mask = continued(block);
+            let here = slots.split_off_mut(..mask.count_zeros() as usize)?;
+            self.block(block, mask, here)?;
+        }
+        for end in (self.at + 1..).zip(tail).filter(|(_, byte)| **byte < 0x80).map(|(end, _)| end) {
+            let slot = slots.split_off_first_mut().filter(|_| end - self.start <= LONGEST)?;
+            let number = any_len(self.bytes, self.start);
+            self.put(slot, number);
+            self.start = end;
+        }
+        (self.start == self.bytes.len() && slots.is_empty()).then_some(self.fits)
+    }
+
+    #[inline(always)]
+    fn put<E>(&mut self, slot: &mut E, number: u64)
+    where
+        F: Fn(u64) -> (E, bool),
+    {
+        let (element, fits) = (self.element)(number);
+        *slot = element;
+        self.fits &= fits;
+    }
+
+    /// Reads the varints that end in a block.
+    #[inline(always)]
+    fn block<E>(&mut self, block: &[u8; BLOCK], mask: u64, slots: &mut [E]) -> Option<()>
+    where
+        F: Fn(u64) -> (E, bool),
+    {
+        // In which bytes a varint is that began at least so many bytes before.
+        let [one, two, three, four] = [1, 2, 3, 4].map(|n| mask << n | self.last >> (64 - n));
+        if mask | one == 0 {
+            for (slot, byte) in slots.iter_mut().zip(block) {
+                self.put(slot, u64::from(*byte));
+            }
+            self.start += BLOCK;
+        } else if one & two == 0 && self.at > 0 {
+            self.each(mask, slots, |bytes, _, end| up_to_two(bytes, end));
+        } else if one & two & three & four == 0 {
+            self.each(mask, slots, |bytes, start, _| up_to_four(bytes, start));
+        } else if has_ten(mask, self.last) {
+            return None;
+        } else {
+            self.each(mask, slots, |bytes, start, _| any_len(bytes, start));
+        }
+        self.at += BLOCK;
+        self.last = mask;
+        Some(())
+    }
+
+    /// Fills the slots with what `number` makes of the place where each varint begins and ends.
+    #[inline(always)]
+    fn each<E>(&mut self, mask: u64, slots: &mut [E], number: impl Fn(&[u8], usize, usize) -> u64)
+    where
+        F: Fn(u64) -> (E, bool),
+    {
+        // Copies stay in registers; through `self` each number would wait for the one before.
+        let (bytes, at) = (self.bytes, self.at);
+        let (mut start, mut fits, mut ends) = (self.start, self.fits, !mask);
+        for slot in slots {
+            let end = at + ends.trailing_zeros() as usize + 1;
+            let (element, fit) = (self.element)(number(bytes, start, end));
+            *slot = element;
+            fits &= fit;
+            start = end;
+            ends &= ends.wrapping_sub(1);
+        }
+        (self.start, self.fits) = (start, fits);
+    }
+}
+
+/// `N` bytes from `start` on, if they are there.
+#[inline(always)]
+fn array<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
+    bytes.get(start..)?.first_chunk().copied()
+}
+
+/// The eight bytes from `start` on, with zeros behind the last of all.
+#[inline(always)]
+fn word(bytes: &[u8], start: usize) -> u64 {
+    array(bytes, start).map_or_else(|| short_word(bytes, start), u64::from_le_bytes)
+}
+
+#[cold]
+fn short_word(bytes: &[u8], start: usize) -> u64 {
+    let rest = bytes.get(start..).unwrap_or_default();
+    rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// A word without what lies behind its first varint.
+#[inline(always)]
+fn first(word: u64) -> u64 {
+    let stops = !word & TOPS;
+    word & (stops ^ stops.wrapping_sub(1))
+}
+
+/// The varint of one or two bytes that ends before `end`, which is not the first byte of all.
+#[inline(always)]
+fn up_to_two(bytes: &[u8], end: usize) -> u64 {
+    let [low, high] = array(bytes, end - 2).unwrap_or_default();
+    let two = u64::from(high) << 7 | u64::from(low & 0x7f);
+    if low >= 0x80 { two } else { u64::from(high) }
+}
+
+/// The varint of four bytes at most that begins at `start`.
+#[inline(always)]
+fn up_to_four(bytes: &[u8], start: usize) -> u64 {
+    let word = first(word(bytes, start));
+    let pairs = word & 0x007f_007f | (word & 0x7f00_7f00) >> 1;
+    pairs & 0x3fff | (pairs & 0x3fff_0000) >> 2
+}
+
+/// The varint of ten bytes at most that begins at `start`; bits above the 64th are dropped. One
+/// way for all lengths: where they alternate a branch would be guessed wrong.
+#[inline(always)]
+fn any_len(bytes: &[u8], start: usize) -> u64 {
+    let word = word(bytes, start);
+    let rest = match array(bytes, start + 8) {
+        Some(rest) => u64::from(u16::from_le_bytes(rest)),
+        None => short_word(bytes, start + 8),
+    };
+    // Of the ninth byte seven bits, of the tenth one; nothing when the varint ends before them.
+    let high = rest & 0x7f | rest >> 1 & rest & 0x80;
+    let goes_on = u64::from(word & TOPS == TOPS).wrapping_neg();
+    squeeze(first(word)) | high << 56 & goes_on
+}
+
+/// Seven bits of each of eight bytes.
+#[inline(always)]
+fn squeeze(word: u64) -> u64 {
+    let pairs = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    fours & 0x0fff_ffff | fours >> 32 << 28
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::writer::push_varint;
+    use super::*;
+
+    fn encoded(numbers: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        numbers.iter().for_each(|number| push_varint(&mut bytes, *number));
+        bytes
+    }
+
+    fn decoded(bytes: &[u8], len: usize) -> Option<Vec<u64>> {
+        let mut slots = vec![0; len];
+        Counted::new(bytes).decode(&mut slots, |number| (number, true)).map(|_| slots)
+    }
+
+    /// Numbers whose varints have `lens` bytes, one after the other and again.
+    fn of_lens(lens: &[u32], count: usize) -> Vec<u64> {
+        let of_len = |len: &u32| u64::MAX >> (64 - (7 * len).min(64));
+        lens.iter().cycle().map(of_len).take(count).collect()
+    }
+
+    /// What [`validate`] has to say, byte by byte.
+    fn slowly(bytes: &[u8]) -> Result<(), usize> {
+        validate_bytes(bytes, 0)
+    }
+
+    #[test]
+    fn every_length_beside_every_other() {
+        for a in 1..=10 {
+            for b in 1..=10 {
+                for lens in [&[a, b][..], &[a, a, b], &[1, a, b, 1, 1], &[a; 13]] {
+                    let numbers = of_lens(lens, 500);
+                    let bytes = encoded(&numbers);
+                    assert_eq!(count(&bytes), 500);
+                    assert_eq!(validate(&bytes, false), Ok(()));
+                    assert_eq!(decoded(&bytes, 500), Some(numbers), "{lens:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_payloads_are_shared() {
+        for lens in [&[1][..], &[1, 2], &[2, 1, 3, 10, 5], &[10]] {
+            let numbers = of_lens(lens, LONG + 5);
+            let bytes = encoded(&numbers);
+            assert_eq!(count(&bytes), numbers.len());
+            assert_eq!(validate(&bytes, false), Ok(()));
+            assert_eq!(decoded(&bytes, numbers.len()), Some(numbers), "{lens:?}");
+        }
+    }
+
+    #[test]
+    fn varints_that_are_not_the_shortest_and_bits_that_do_not_fit() {
+        let cases: &[(&[u8], u64)] = &[
+            (&[0x80, 0], 0),
+            (&[0x81, 0x80, 0x80, 0], 1),
+            (&[0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0], 1),
+            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], u64::MAX),
+            (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02], 0),
+        ];
+        for (bytes, number) in cases {
+            for times in [1, 7, 100] {
+                let bytes = bytes.repeat(times);
+                assert_eq!(decoded(&bytes, times), Some(vec![*number; times]), "{bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_found() {
+        for before in (0..200).chain([LONG - 3, LONG + PART - 5]) {
+            for wrong in [&[0x80; 10][..], &[0xff; 11], &[0x80], &[0x80; 9]] {
+                for tail in [0, 1, 80] {
+                    let tail = if wrong.len() < 10 { 0 } else { tail };
+                    let bytes = [&vec![1; before], wrong, &vec![1; tail]].concat();
+                    assert_eq!(validate(&bytes, false), Err(before));
+                    assert_eq!(validate(&bytes, true), Err(before));
+                    assert_eq!(decoded(&bytes, count(&bytes)), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slots_are_as_many_as_varints() {
+        for len in [0, 1, 63, 64, 65, LONG, LONG + 1] {
+            let bytes = vec![1; len];
+            assert_eq!(decoded(&bytes, len), Some(vec![1; len]));
+            assert_eq!(decoded(&bytes, len + 1), None);
+            if len > 0 {
+                assert_eq!(decoded(&bytes, len - 1), None);
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_fit_is_told() {
+        for (len, at) in [(1, 0), (100, 99), (3 * LONG, LONG)] {
+            let mut bytes = vec![1; len];
+            let mut slots = vec![0; len];
+            let element = |number| (number, number < 2);
+            assert_eq!(Counted::new(&bytes).decode(&mut slots, element), Some(true));
+            bytes[at] = 2;
+            assert_eq!(Counted::new(&bytes).decode(&mut slots, element), Some(false));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(numbers in vec((any::<u64>(), 0_u32..64), 0..400)) {
+            let numbers: Vec<_> = numbers.iter().map(|(bits, shift)| bits >> shift).collect();
+            let bytes = encoded(&numbers);
+            prop_assert_eq!(validate(&bytes, false), Ok(()));
+            prop_assert_eq!(decoded(&bytes, numbers.len()), Some(numbers));
+        }
+
+        #[test]
+        fn any_bytes_are_judged_alike(
+            bytes in vec(prop_oneof![5 => 0x80_u8.., 1 => any::<u8>()], 0..400),
+        ) {
+            let sound = validate(&bytes, false);
+            prop_assert_eq!(sound, slowly(&bytes));
+            prop_assert_eq!(decoded(&bytes, count(&bytes)).is_some(), sound.is_ok());
+        }
+    }
+}

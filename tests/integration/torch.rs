@@ -321,7 +321,7 @@ fn showing_an_initializer_reads_no_element() {
     let weight = initializer(&lazy);
     let shown = format!("{weight:?}");
     assert!(
-        shown.contains("Float") && shown.contains("[2]") && shown.contains("len: 8"),
+        shown.contains("Float") && shown.contains("Memory { len: 8, .. }"),
         "{shown}"
     );
     // Two lazy clones still share what neither has asked to write to.

@@ -70,7 +70,9 @@ impl TorchInitializer {
         }
         let dense = dense(tensor)?;
         let number = libtorch::scalar_type(&dense)?;
-        let mut dims = dense.size();
+        let dims = libtorch::dims(&dense);
+        let mut dims =
+            dims.map_err(|error| error.because("not one shape, as of a nested tensor"))?;
         let dtype = match number {
             FLOAT4_X2 => two_an_item(&mut dims)?,
             _ => dtype_of(number)?,
@@ -228,10 +230,10 @@ fn dense(tensor: &Tensor) -> Result<Tensor> {
         return Err(Error::new(ErrorKind::Unsupported, reason));
     }
     refuse_quantized(libtorch::scalar_type(tensor)?)?;
-    let mut dense = tensor.f_detach().map_err(refused)?;
-    if !libtorch::is_on_cpu(&dense)? {
-        dense = dense.f_to(Device::Cpu).map_err(refused)?;
-    }
+    let dense = match libtorch::is_on_cpu(tensor)? {
+        true => tensor.shallow_clone(),
+        false => tensor.f_to(Device::Cpu).map_err(refused)?,
+    };
     if dense.f_internal_is_zerotensor().map_err(refused)? {
         return dense.f_zeros_like().map_err(refused);
     }

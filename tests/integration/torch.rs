@@ -163,6 +163,13 @@ fn lazy_signs() -> Vec<Case> {
     vec![
         ("conjugated", plain.conj(), DataType::Complex64, vec![2], conjugated),
         ("imaginary part of it", plain.conj().imag(), DataType::Float, vec![2], negated),
+        (
+            "one imaginary part, contiguous as it is",
+            plain.conj().imag().i(0..1),
+            DataType::Float,
+            vec![1],
+            (-3.0_f32).to_le_bytes().to_vec(),
+        ),
         ("conjugated twice", plain.conj().conj(), DataType::Complex64, vec![2], elements(&plain)),
     ]
 }
@@ -230,12 +237,16 @@ fn what_is_saved_is_loaded() {
 
 #[test]
 fn large_tensors_are_written_in_shares() {
-    let dims = [3, (20 << 20) + 7];
-    let big = tch::Tensor::arange(dims[0] * dims[1], (Kind::Int64, Device::Cpu)).reshape(dims);
-    let big = big.to_kind(Kind::Uint8);
-    let small = big.i((1, 5..70_005));
-    let expected = [elements(&big), elements(&small), elements(&small.i(..9))];
-    let weights = [&big, &small.copy(), &small.i(..9).copy()].map(initializer).to_vec();
+    let big = |len: i64| {
+        let counted = tch::Tensor::arange(len, (Kind::Int, Device::Cpu));
+        counted.remainder(251).to_kind(Kind::Uint8)
+    };
+    // The end of the first lies in a share of its own, and is short.
+    let (first, second) = (big((32 << 20) + 100), big(60 << 20).reshape([3, 20 << 20]));
+    let small = second.i((1, 5..70_005)).copy();
+    let smaller = small.i(7..16).copy();
+    let expected = [&first, &second, &small, &smaller].map(elements);
+    let weights = [&first, &second, &small, &smaller].map(initializer).to_vec();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     container(weights).save(&path, true).unwrap();
@@ -281,11 +292,14 @@ fn tensors_on_one_storage_are_written_once() {
 #[test]
 fn what_cannot_be_an_initializer_is_refused() {
     let base = counted(&[4, 6]);
+    let lengths = tch::Tensor::from_slice(&[6_i64, 3, 5, 1]).reshape([4, 1]);
+    let nested = tch::Tensor::internal_nested_from_padded(&base, &lengths, false);
     let cases: Vec<(tch::Tensor, ErrorKind, &str)> = vec![
         (tch::Tensor::new(), ErrorKind::Unsupported, "undefined"),
         (base.to_sparse(None, None::<i64>, None), ErrorKind::Unsupported, "to_dense"),
         (base.to_sparse_csr(None::<i64>), ErrorKind::Unsupported, "to_dense"),
         (base.to_mkldnn(), ErrorKind::Unsupported, "to_dense"),
+        (nested, ErrorKind::Unsupported, "nested"),
         (base.quantize_per_tensor(0.1, 0, Kind::QUInt8), ErrorKind::DataType, "int_repr"),
         (base.quantize_per_tensor(0.1, 0, Kind::QInt32), ErrorKind::DataType, "int_repr"),
         (base.to_kind(Kind::ComplexHalf), ErrorKind::DataType, "view_as_real"),
@@ -298,6 +312,18 @@ fn what_cannot_be_an_initializer_is_refused() {
         let error = container.insert("#w", tensor).unwrap_err();
         assert_eq!(error.tensor(), Some("#w"));
     }
+}
+
+#[test]
+fn showing_an_initializer_reads_no_element() {
+    let tensor = counted(&[2]);
+    let lazy = tensor.internal_lazy_clone();
+    let weight = initializer(&lazy);
+    let shown = format!("{weight:?}");
+    assert!(shown.contains("Float") && shown.contains("Memory { len: 8, .. }"), "{shown}");
+    // Two lazy clones still share what neither has asked to write to.
+    let both = container(vec![weight, initializer(&tensor)]);
+    assert_eq!(both.dry_run("m.onnx", true).unwrap().files[0].bytes, 8);
 }
 
 #[test]
@@ -496,6 +522,27 @@ fn tensors_come_back_over_a_map_of_their_own() {
             }
         });
     });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_map_goes_with_its_last_tensor() {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = mapped(folder.path(), vec![initializer(&counted(&[100_000]))]);
+    let name = folder.path().join("m.onnx.data");
+    let maps = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.ends_with(name.to_str().unwrap())).count()
+    };
+    assert_eq!(maps(), 1, "the container's own");
+    let tensor = map(loaded.get("#w0").unwrap()).unwrap();
+    let view = tensor.i(5..9);
+    assert_eq!(maps(), 2);
+    drop((loaded, tensor));
+    assert_eq!(maps(), 1);
+    assert_eq!(elements(&view), floats(5..9));
+    drop(view);
+    assert_eq!(maps(), 0);
 }
 
 #[test]

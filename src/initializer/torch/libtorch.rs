@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // calls of C, and memory that libtorch owns
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 use std::sync::Arc;
 
 use tch::Tensor;
@@ -26,6 +27,8 @@ unsafe extern "C" {
     fn aoti_torch_get_dtype(tensor: *const C_tensor, dtype: *mut i32) -> Status;
     fn aoti_torch_get_layout(tensor: *const C_tensor, layout: *mut i32) -> Status;
     fn aoti_torch_get_device_type(tensor: *const C_tensor, device: *mut i32) -> Status;
+    fn aoti_torch_get_dim(tensor: *const C_tensor, dims: *mut i64) -> Status;
+    fn aoti_torch_get_sizes(tensor: *const C_tensor, sizes: *mut *const i64) -> Status;
     fn aoti_torch_get_storage_size(tensor: *const C_tensor, bytes: *mut i64) -> Status;
     fn aoti_torch_get_storage_offset(tensor: *const C_tensor, elements: *mut i64) -> Status;
     fn torch_get_const_data_ptr(tensor: *const C_tensor, data: *mut *const c_void) -> Status;
@@ -98,6 +101,18 @@ pub(super) fn scalar_type(tensor: &Tensor) -> Result<i32> {
     ask(tensor, aoti_torch_get_dtype)
 }
 
+/// The dimensions; an error for tensors that have none, such as nested ones.
+pub(super) fn dims(tensor: &Tensor) -> Result<Vec<i64>> {
+    let count: i64 = ask(tensor, aoti_torch_get_dim)?;
+    let mut sizes = std::ptr::null();
+    // SAFETY: the handle is valid, and the call only writes the pointer.
+    check(unsafe { aoti_torch_get_sizes(tensor.as_ptr(), &raw mut sizes) })?;
+    let count = usize::try_from(count).ok().filter(|_| !sizes.is_null()).unwrap_or_default();
+    // SAFETY: `sizes` is the tensor's own array of as many sizes as it has dimensions, of which none
+    // is read when there are none. It is copied before anything can change the tensor.
+    Ok((0..count).map(|i| unsafe { *sizes.add(i) }).collect())
+}
+
 /// Whether the elements lie in one memory by strides; false for sparse tensors and opaque ones.
 pub(super) fn is_strided(tensor: &Tensor) -> Result<bool> {
     Ok(ask(tensor, aoti_torch_get_layout)? == aoti_torch_layout_strided())
@@ -111,7 +126,6 @@ pub(super) fn is_on_cpu(tensor: &Tensor) -> Result<bool> {
 ///
 /// Neither address nor length of the memory is kept: safe code can resize the storage through
 /// another handle, which moves it. Both are asked for at every read.
-#[derive(Debug)]
 pub(super) struct Memory {
     /// A handle that is nobody else's, on storage that others may share.
     tensor: Tensor,
@@ -193,6 +207,13 @@ impl Memory {
             unsafe { std::ptr::copy(start.add(offset), out.as_mut_ptr(), out.len()) };
         }
         Ok(true)
+    }
+}
+
+impl fmt::Debug for Memory {
+    /// Not that of the tensor, which reads elements, and by calls that may write.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

@@ -95,21 +95,19 @@ make_venv() {
 fetch_models() { "$(python)" scripts/models.py || offline 'the models cannot be fetched'; }
 
 fetch_libtorch() {
-    if ! command -v c++ >/dev/null; then
-        offline 'no C++ compiler: the feature tch is not tested'
-        return
-    fi
+    # A C compiler is all that the other sections ask for, so this is no failure anywhere.
+    command -v c++ >/dev/null || skip 'no C++ compiler: the feature tch is not tested'
     scripts/setup-libtorch.sh || offline 'libtorch cannot be fetched: the feature tch is not tested'
 }
 
 # with_libtorch COMMAND...: run it where there is a libtorch, and say so where there is none.
 with_libtorch() {
     local environment
-    if environment=$(scripts/setup-libtorch.sh --installed); then
+    if command -v c++ >/dev/null && environment=$(scripts/setup-libtorch.sh --installed); then
         eval "$environment"
         TCH_TESTS=require "$@"
     else
-        skip "no libtorch for: $*"
+        skip "no libtorch, or no C++ compiler, for: $*"
     fi
 }
 

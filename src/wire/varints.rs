@@ -34,9 +34,10 @@ fn continued(block: &[u8; BLOCK]) -> u64 {
 
 /// How many varints end in `bytes`.
 pub(super) fn count(bytes: &[u8]) -> usize {
-    // Sums of single bytes are many in one vector; 255 of them do not overflow.
-    let ends = |bytes: &[u8]| bytes.iter().map(|byte| 1 - (byte >> 7)).sum::<u8>();
-    bytes.chunks(255).map(|bytes| usize::from(ends(bytes))).sum()
+    // Sums of single bytes are many in one vector; so few of them do not overflow.
+    let ends = |bytes: &[u8]| usize::from(bytes.iter().map(|byte| 1 - (byte >> 7)).sum::<u8>());
+    let (blocks, tail) = bytes.as_chunks::<BLOCK>();
+    blocks.iter().map(|block| ends(block)).sum::<usize>() + ends(tail)
 }
 
 /// Where the first varint begins that is cut off or too long. With `alone` no other thread helps.
@@ -82,10 +83,10 @@ fn validate_bytes(bytes: &[u8], from: usize) -> Result<(), usize> {
 /// of the block before.
 #[inline]
 fn has_ten(mask: u64, last: u64) -> bool {
-    let bits = u128::from(mask) << 9 | u128::from(last >> 55);
-    let two = bits & bits >> 1;
+    let two = mask & mask >> 1;
     let four = two & two >> 2;
-    four & four >> 4 & two >> 8 != 0
+    let inside = four & four >> 4 & two >> 8;
+    inside != 0 || last.leading_ones() + mask.trailing_ones() >= 10
 }
 
 /// `bytes` in parts of whole varints.

@@ -37,7 +37,7 @@ impl<'c> Plan<'c> {
         let hosts = hosts(used, options);
         let guests = used.iter().enumerate().filter(|(i, _)| hosts.contains_key(i));
         let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
-        let mut entries = entries(container, used, false)?;
+        let mut entries = entries(container, used, None)?;
         entries.retain(|entry| !guests.contains(entry.handle));
         let (file, ranges) = lay_out(name, &entries, &BTreeMap::new(), options)?;
         for (entry, range) in entries.iter().zip(ranges) {
@@ -78,8 +78,12 @@ impl<'c> Exports<'c> {
         metadata: &BTreeMap<String, String>,
         options: &SaveOptions,
     ) -> Result<Self> {
+        if metadata.contains_key(PADDING) {
+            let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
         let used = used(container)?;
-        let entries = entries(container, &used, true)?;
+        let entries = entries(container, &used, Some(metadata))?;
         let handles: HashSet<_> = used.iter().map(|used| used.handle).collect();
         let unused = container.iter().map(|(handle, _)| handle).filter(|h| !handles.contains(h));
         let tied = entries
@@ -225,14 +229,21 @@ fn declared(container: &Container) -> Result<HashMap<&Handle, Vec<Declared>>> {
     Ok(declared)
 }
 
-/// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one; of
-/// another type or shape they are entries of their own when `every` shape is wanted.
-fn entries<'c>(container: &'c Container, used: &[Used<'c>], every: bool) -> Result<Vec<Entry<'c>>> {
+/// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one. For an
+/// export, which has `metadata`, they are entries of their own where their type or shape is another,
+/// or where the metadata cannot say that they are tied.
+fn entries<'c>(
+    container: &'c Container,
+    used: &[Used<'c>],
+    metadata: Option<&BTreeMap<String, String>>,
+) -> Result<Vec<Entry<'c>>> {
     let mut declared = declared(container)?;
-    let mut all = Entries::default();
+    let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+    let keys = keys.chain([FORMAT, PADDING]).collect();
+    let mut all = Entries { keys, every: metadata.is_some(), ..Entries::default() };
     for tensor in used {
         for declared in declared.remove(tensor.handle).unwrap_or_default() {
-            all.add(tensor, declared, every);
+            all.add(tensor, declared);
         }
     }
     Ok(all.entries)
@@ -240,9 +251,13 @@ fn entries<'c>(container: &'c Container, used: &[Used<'c>], every: bool) -> Resu
 
 /// The entries so far.
 #[derive(Default)]
-struct Entries<'c> {
+struct Entries<'c, 'm> {
     entries: Vec<Entry<'c>>,
     names: EntryNames,
+    /// The keys of metadata that say something else than which entry has a tensor's bytes.
+    keys: HashSet<&'m str>,
+    /// Whether every tensor has to be found by its name.
+    every: bool,
     /// The entries that show the same bytes.
     same: HashMap<Shown<'c>, Vec<usize>>,
 }
@@ -258,8 +273,8 @@ enum Shown<'c> {
     Of(&'c Handle),
 }
 
-impl<'c> Entries<'c> {
-    fn add(&mut self, tensor: &Used<'c>, declared: Declared, every: bool) {
+impl<'c> Entries<'c, '_> {
+    fn add(&mut self, tensor: &Used<'c>, declared: Declared) {
         let shown = match tensor.address {
             Some(address) => Shown::Memory { address, len: tensor.len },
             None => Shown::Of(tensor.handle),
@@ -269,11 +284,12 @@ impl<'c> Entries<'c> {
         let entries = &mut self.entries;
         let is_equal = |entry: &Entry<'_>| entry.dtype == dtype && entry.dims == dims;
         let equal = same.iter().find(|i| entries.get(**i).is_some_and(is_equal));
+        let equal = equal.filter(|_| !self.keys.contains(name.as_str()));
         if let Some(entry) = equal.and_then(|i| entries.get_mut(*i)) {
             if self.names.take(&name) {
                 entry.tied.push(name);
             }
-        } else if every || same.is_empty() {
+        } else if self.every || same.is_empty() {
             same.push(entries.len());
             let (name, handle) = (self.names.name(name), tensor.handle);
             let (initializer, tied) = (tensor.initializer, Vec::new());
@@ -418,9 +434,8 @@ impl<'o> Section<'o> {
             metadata.insert(PADDING.to_owned(), self.prefix);
         }
         for entry in entries {
-            for tied in &entry.tied {
-                metadata.entry(tied.clone()).or_insert_with(|| entry.name.clone());
-            }
+            let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));
+            metadata.extend(tied);
         }
         Header { metadata, entries: self.entries }
     }

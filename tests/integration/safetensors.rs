@@ -336,6 +336,31 @@ fn a_tensor_may_be_called_as_padding_is() {
     assert!(reference(&fs::read(&path).unwrap()).len() > 5, "there is padding");
 }
 
+#[test]
+fn padding_is_called_as_no_tensor_is() {
+    let mut original =
+        container(vec![("a", bytes(11, 1)), ("b", bytes(11, 2)), ("c", bytes(11, 3))]);
+    let graph = original.model_mut().graph.as_mut().unwrap();
+    // Tied, so it has no entry; in the other case it is in another shard.
+    graph.initializer.push(TensorProto::external("__padding__.1", TensorProto::UINT8, [11], "#c"));
+    graph.initializer.push(TensorProto::external("___padding__.1", TensorProto::UINT8, [1], "#d"));
+    original.insert("#d", bytes(1, 4)).unwrap();
+    for max in [u64::MAX, 33] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ExportOptions::new().max_shard_bytes(max);
+        original.export_safetensors(folder.path().join("m.safetensors"), options).unwrap();
+        let mut padding = 0;
+        for (name, bytes) in contents(folder.path()) {
+            let tensors = if name.ends_with("json") { vec![] } else { reference(&bytes) };
+            let names = tensors.into_iter().map(|(_, _, name)| name);
+            let names: Vec<_> = names.filter(|name| name.contains("padding")).collect();
+            assert!(!names.iter().any(|name| *name == "__padding__.1"), "{names:?}");
+            padding += names.iter().filter(|name| name.starts_with("____padding__.")).count();
+        }
+        assert!(padding > 0);
+    }
+}
+
 /// Two tied tensors, one of another shape on the same bytes, one inside them, and a subgraph.
 fn tied() -> Container {
     let whole = Buffer::from((0..=255).collect::<Vec<u8>>());

@@ -39,7 +39,8 @@ impl<'c> Plan<'c> {
         let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
         let mut entries = entries(container, used, None)?;
         entries.retain(|entry| !guests.contains(entry.handle));
-        let (file, ranges) = lay_out(name, &entries, &BTreeMap::new(), options)?;
+        let style = Style::new(&entries, &BTreeMap::new(), options);
+        let (file, ranges) = lay_out(name, &entries, &style)?;
         for (entry, range) in entries.iter().zip(ranges) {
             self.places.insert(entry.handle, Placed { file: 0, range });
         }
@@ -108,10 +109,11 @@ fn files<'c>(
     metadata: &BTreeMap<String, String>,
     options: &SaveOptions,
 ) -> Result<Vec<PlannedFile<'c>>> {
+    let style = Style::new(&entries, metadata, options);
     let shards = shards(entries, max_shard.unwrap_or(u64::MAX));
     if let [shard] = shards.as_slice() {
         let name = with_suffix(stem, ".safetensors");
-        return Ok(vec![lay_out(name, shard, metadata, options)?.0]);
+        return Ok(vec![lay_out(name, shard, &style)?.0]);
     }
     let (mut files, mut weight_map, mut total) = (Vec::new(), BTreeMap::new(), 0_u64);
     for (i, shard) in shards.iter().enumerate() {
@@ -120,7 +122,7 @@ fn files<'c>(
             weight_map.insert(entry.name.clone(), name.clone());
             total = total.saturating_add(entry.len());
         }
-        files.push(lay_out(name, shard, metadata, options)?.0);
+        files.push(lay_out(name, shard, &style)?.0);
     }
     files.push(index(with_suffix(stem, ".safetensors.index.json"), &weight_map, total)?);
     Ok(files)
@@ -333,14 +335,41 @@ impl EntryNames {
     }
 }
 
+/// What the files of one export have in common.
+struct Style<'o> {
+    options: &'o SaveOptions,
+    metadata: BTreeMap<String, String>,
+    /// How the names of padding begin, and no tensor's in any of the files.
+    prefix: String,
+}
+
+impl<'o> Style<'o> {
+    fn new(
+        entries: &[Entry<'_>],
+        metadata: &BTreeMap<String, String>,
+        options: &'o SaveOptions,
+    ) -> Self {
+        let names =
+            entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.tied));
+        let alike = names.filter_map(|name| {
+            let rest = name.trim_start_matches('_');
+            rest.starts_with("padding__.").then_some(name.len() - rest.len())
+        });
+        let underscores = alike.max().map_or(2, |most| (most + 1).max(2));
+        let prefix = format!("{}padding__.", "_".repeat(underscores));
+        let mut metadata = metadata.clone();
+        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
+        Self { options, metadata, prefix }
+    }
+}
+
 /// The file `name` with `entries`, and their ranges in it.
 fn lay_out<'c>(
     name: String,
     entries: &[Entry<'c>],
-    metadata: &BTreeMap<String, String>,
-    options: &SaveOptions,
+    style: &Style<'_>,
 ) -> Result<(PlannedFile<'c>, Vec<Range<u64>>)> {
-    let mut section = Section::new(entries, options);
+    let mut section = Section::new(entries, style);
     let mut order: Vec<_> = entries.iter().enumerate().collect();
     order.sort_by_key(|(_, entry)| section.rank(entry.len()));
     let mut placed = Vec::new();
@@ -348,7 +377,7 @@ fn lay_out<'c>(
         placed.push((i, section.push(entry)?, entry));
     }
     let (alignment, end) = (section.alignment(), section.cursor.end());
-    let header = plain_bytes(section.into_header(entries, metadata).to_bytes(alignment)?)?;
+    let header = plain_bytes(section.into_header(entries).to_bytes(alignment)?)?;
     let start = header.initializer.byte_len();
     let len = start.checked_add(end).filter(|len| i64::try_from(*len).is_ok());
     let len =
@@ -365,31 +394,24 @@ fn lay_out<'c>(
 }
 
 /// The data of one file, being laid out; offsets count from the first byte of data.
-struct Section<'o> {
-    options: &'o SaveOptions,
+struct Section<'s> {
+    style: &'s Style<'s>,
     /// Whether an entry is long enough for the greater alignment.
     large: bool,
     cursor: Cursor,
     entries: Vec<header::Entry>,
-    /// How the names of padding begin.
-    prefix: String,
     paddings: usize,
 }
 
-impl<'o> Section<'o> {
-    fn new(entries: &[Entry<'_>], options: &'o SaveOptions) -> Self {
+impl<'s> Section<'s> {
+    fn new(entries: &[Entry<'_>], style: &'s Style<'s>) -> Self {
         let large = entries.iter().any(|entry| entry.len() > SaveOptions::LARGE);
-        let mut prefix = "__padding__.".to_owned();
-        while entries.iter().any(|entry| entry.name.starts_with(&prefix)) {
-            prefix.insert(0, '_');
-        }
-        let cursor = Cursor::default();
-        Self { options, large, cursor, entries: Vec::new(), prefix, paddings: 0 }
+        Self { style, large, cursor: Cursor::default(), entries: Vec::new(), paddings: 0 }
     }
 
     /// The alignment that the first byte of data needs.
     fn alignment(&self) -> Alignment {
-        self.options.alignment_of(if self.large { u64::MAX } else { 0 })
+        self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
     }
 
     /// The place of entries of `len` bytes in the order that needs the least padding.
@@ -400,7 +422,7 @@ impl<'o> Section<'o> {
             0
         } else if len > SaveOptions::LARGE {
             1
-        } else if self.options.alignment.is_aligned(len) {
+        } else if self.style.options.alignment.is_aligned(len) {
             2
         } else {
             3
@@ -412,11 +434,11 @@ impl<'o> Section<'o> {
         let (end, len) = (self.cursor.end(), entry.len());
         let offset = match len {
             0 => end,
-            _ => self.cursor.place(len, self.options.alignment_of(len))?,
+            _ => self.cursor.place(len, self.style.options.alignment_of(len))?,
         };
         if offset > end {
             self.paddings += 1;
-            let name = format!("{}{}", self.prefix, self.paddings);
+            let name = format!("{}{}", self.style.prefix, self.paddings);
             let dims = vec![i64::try_from(offset - end).unwrap_or(i64::MAX)];
             let dtype = DataType::Uint8;
             self.entries.push(header::Entry { name, dtype, dims, range: end..offset });
@@ -427,11 +449,10 @@ impl<'o> Section<'o> {
         Ok(offset)
     }
 
-    fn into_header(self, entries: &[Entry<'_>], metadata: &BTreeMap<String, String>) -> Header {
-        let mut metadata = metadata.clone();
-        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
+    fn into_header(self, entries: &[Entry<'_>]) -> Header {
+        let mut metadata = self.style.metadata.clone();
         if self.paddings > 0 {
-            metadata.insert(PADDING.to_owned(), self.prefix);
+            metadata.insert(PADDING.to_owned(), self.style.prefix.clone());
         }
         for entry in entries {
             let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));

@@ -189,13 +189,6 @@ impl Weights {
         &self.files
     }
 
-    /// The tensors that have no entry of their own.
-    fn spares(&self) -> impl Iterator<Item = (String, Initializer)> {
-        self.tied.iter().filter_map(|(name, entry)| {
-            Some((name.clone(), self.tensors.get(entry)?.clone().into()))
-        })
-    }
-
     /// Takes in the metadata of a file, once its tensors are known.
     fn note(&mut self, metadata: BTreeMap<String, String>) {
         for (key, value) in metadata {
@@ -234,13 +227,23 @@ impl Weights {
                     });
                     all.files.push(path);
                 }
-                Err(error) => errors.push(error.with_path(path)),
+                Err(error) => errors.push(linked(error, &path).with_path(path)),
             }
         }
         all.tied.retain(|name, _| !all.tensors.contains_key(name));
         all.note(Index::texts(index.metadata));
         Error::join(errors).map_or(Ok(all), Err)
     }
+}
+
+/// `error` of a shard; one that is a link in a cache of downloads comes with the way out.
+fn linked(error: Error, path: &Path) -> Error {
+    if error.kind() != ErrorKind::UnsafePath || !path.is_symlink() {
+        return error;
+    }
+    let reason = "a link that leads out of the folder of the index, where shards have to lie: \
+                  `hf download --local-dir` makes files of such links";
+    Error::new(ErrorKind::UnsafePath, reason)
 }
 
 /// Where the index, which has `names` in this shard, and the shard disagree.
@@ -308,9 +311,11 @@ impl Container {
         options: impl Into<FillOptions>,
     ) -> Result<Filled> {
         let path = path.as_ref();
-        let weights = load(path, mmap)?;
-        let spares: Vec<_> = weights.spares().collect();
-        let weights = weights.tensors.into_iter().map(|(name, tensor)| (name, tensor.into()));
+        let Weights { tensors, tied, .. } = load(path, mmap)?;
+        let weights = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into()));
+        let spares = tied
+            .iter()
+            .filter_map(|(name, entry)| Some((name.clone(), tensors.get(entry)?.clone().into())));
         let filled = self.fill_with_spares(weights, spares, options);
         filled.map_err(|error| error.with_path(path))
     }

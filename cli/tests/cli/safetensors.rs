@@ -144,6 +144,23 @@ fn what_is_not_imported_stays() {
 }
 
 #[test]
+fn only_what_is_nowhere_is_missing() {
+    let folder = Folder::new();
+    let mut model = structure(&[("here", 2), ("gone", 2), ("given", 2)]);
+    let tensors = &mut model.graph.as_mut().unwrap().initializer;
+    tensors[0] = TensorProto::external("here", TensorProto::FLOAT, [2], "here.bin");
+    folder.save("s.onnx", &model);
+    fs::write(folder.path("here.bin"), [0; 8]).unwrap();
+    let entry = r#"{"given":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let length = u64::try_from(entry.len()).unwrap().to_le_bytes();
+    let file = [&length, entry.as_bytes(), &[0; 8]].concat();
+    fs::write(folder.path("w.safetensors"), file).unwrap();
+    let args = ["import-safetensors", "s.onnx", "w.safetensors", "o.onnx", "--json"];
+    let run = folder.run(&args).failed(&["gone.bin"]);
+    assert_eq!(run.json()["imported"]["missing"], serde_json::json!(["gone"]));
+}
+
+#[test]
 fn targets_of_exports_are_safe() {
     let folder = Folder::packed();
     let before = folder.contents();

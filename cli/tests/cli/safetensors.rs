@@ -57,7 +57,12 @@ fn exports_are_imported_again() {
     let folder = Folder::with_model();
     let before = tensors(&folder.path("m.onnx"));
     let run = folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
-    run.says(&["wrote     4 tensors to 1 file", "w.safetensors"]);
+    run.says(&["wrote     4 tensors to 1 file", "w.safetensors"]).says(&[
+        "left out  ",
+        "inline in the model",
+        "--min-bytes",
+        "small",
+    ]);
     folder.run(&["pack", "m.onnx", "p.onnx"]).done();
     fs::remove_file(folder.path("p.onnx.data")).unwrap();
 
@@ -73,6 +78,8 @@ fn exports_are_imported_again() {
         ["export-safetensors", "m.onnx", "s.safetensors", "--max-shard-size", "4KB", "--json"];
     let report = folder.run(&args).done().json();
     assert_eq!((&report["tensors"], report["files"].as_array().unwrap().len()), (&4.into(), 4));
+    let left_out = report["left_out"].as_array().unwrap();
+    assert!(left_out.contains(&"small".into()) && !left_out.contains(&"w".into()), "{left_out:?}");
     let index = "s.safetensors.index.json";
     assert_eq!(names(&folder, index), names(&folder, "w.safetensors"));
     let args =

@@ -71,6 +71,9 @@ fn hostile_headers_are_refused() {
         )
     };
     let deep = format!(r#"{{"w":{}"#, "[".repeat(100_000));
+    let many_dims =
+        format!(r#""dtype":"U8","shape":[{}1],"data_offsets":[0,0]"#, "1,".repeat(999_999));
+    let many_dims = one(&many_dims);
     let long_name = format!(r#"{{"{}":1}}"#, "n".repeat(1 << 20));
     let cases: Vec<(String, &[u8], ErrorKind, &str)> = vec![
         (String::new(), b"", ErrorKind::Decode, "does not begin with `{`"),
@@ -134,6 +137,7 @@ fn hostile_headers_are_refused() {
         (r#"{"__metadata__":{"a":1}}"#.into(), b"", ErrorKind::Decode, "expected a string"),
         (r#"{"__metadata__":[]}"#.into(), b"", ErrorKind::Decode, "invalid type"),
         (deep, b"x", ErrorKind::Decode, "tensor `w`"),
+        (many_dims, b"", ErrorKind::Shape, "1000000 dimensions"),
         (long_name, b"", ErrorKind::Decode, "nnn..."),
     ];
     for (json, data, kind, text) in cases {

@@ -246,6 +246,7 @@ fn files_that_do_not_fit_are_refused() {
         ("small", npy(&plain("(4611686018427387904,)"), &[]), "a huge shape"),
         ("small", npy(&plain("(99999999999999999999999,)"), &[]), "illegal value"),
         ("small", npy(&plain("(-4,)"), &[]), "illegal value"),
+        ("small", npy(&plain(&format!("({})", "1,".repeat(65))), &[0; 4]), "65 dimensions"),
         ("small", npy(&plain("(1.5,)"), &[]), "illegal value"),
         (
             "small",

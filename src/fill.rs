@@ -5,95 +5,20 @@
 //! prefix, a transposed matrix, a tensor that was forgotten. So every name is accounted for, and a
 //! tensor is taken only when type and dimensions are the declared ones.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod options;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+pub use options::FillOptions;
 
 use crate::container::{Container, Handle, HandleNames};
-use crate::dtype::DataType;
+use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::find::Names;
 use crate::initializer::Initializer;
 use crate::proto::TensorProto;
 use crate::traversal::{self, Place, Site};
-
-/// How [`Container::fill`] matches the names of weights with those of tensors.
-///
-/// ```
-/// use onnx_container::FillOptions;
-///
-/// // What the checkpoint calls `model.encoder.w` is `encoder.w` in the graph.
-/// let options = FillOptions::new().strip_prefix("model.").rename("lm_head", "head.weight");
-/// ```
-#[derive(Debug, Clone, Default)]
-pub struct FillOptions {
-    renames: BTreeMap<String, String>,
-    prefixes: Vec<(String, String)>,
-    ignored: HashSet<String>,
-    partial: bool,
-    strict: bool,
-}
-
-impl FillOptions {
-    /// The defaults: equal names, every tensor has to be filled, weights may be left over.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The weights called `from` are the tensor `to`. Goes before every prefix rule.
-    #[must_use]
-    pub fn rename(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
-        self.renames.insert(from.into(), to.into());
-        self
-    }
-
-    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
-    /// several rules the one with the longest `from` counts, and only that one.
-    #[must_use]
-    pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
-        self.prefixes.push((from.into(), to.into()));
-        self
-    }
-
-    /// As [`replace_prefix`](Self::replace_prefix) with nothing in its place.
-    #[must_use]
-    pub fn strip_prefix(self, prefix: impl Into<String>) -> Self {
-        self.replace_prefix(prefix, "")
-    }
-
-    /// Passes over the weights called `name`, also when the model has a tensor of that name.
-    #[must_use]
-    pub fn ignore(mut self, name: impl Into<String>) -> Self {
-        self.ignored.insert(name.into());
-        self
-    }
-
-    /// Whether tensors may stay without weights, to be filled from elsewhere. Default false.
-    #[must_use]
-    pub fn partial(mut self, partial: bool) -> Self {
-        self.partial = partial;
-        self
-    }
-
-    /// Whether weights that no tensor asks for are an error. Default false: they are listed in
-    /// [`Filled::unused`].
-    #[must_use]
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
-        self
-    }
-
-    /// The tensor's name for weights called `name`, and whether the caller said just this name.
-    fn tensor_name<'a>(&'a self, name: &'a str) -> (std::borrow::Cow<'a, str>, bool) {
-        if let Some(to) = self.renames.get(name) {
-            return (to.into(), true);
-        }
-        let matching = self.prefixes.iter().filter(|(from, _)| name.starts_with(from.as_str()));
-        match matching.max_by_key(|(from, _)| from.len()) {
-            Some((from, to)) => (name.replacen(from, to, 1).into(), false),
-            None => (name.into(), false),
-        }
-    }
-}
 
 /// What [`Container::fill`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -205,6 +130,8 @@ struct Slot {
     tensor: String,
     dtype: DataType,
     dims: Vec<i64>,
+    /// The dimensions of other tensors on the same handle.
+    other_dims: BTreeSet<Vec<i64>>,
     inline: bool,
     /// Whether there is an initializer already, or the tensor is inline.
     full: bool,
@@ -262,8 +189,10 @@ impl Slots {
         }
         // What its entries say matters only as far as it ties tensors.
         let shared = ExternalData::parse(tensor).ok().and_then(|entry| shared(entry, tensor));
-        if let Some(slot) = shared.as_ref().and_then(|shared| self.shared.get(shared)) {
-            return Ok(Some(*slot));
+        if let Some(number) = shared.as_ref().and_then(|shared| self.shared.get(shared)) {
+            let slot = self.slots.get_mut(*number).filter(|slot| slot.dims != tensor.dims);
+            slot.map(|slot| slot.other_dims.insert(tensor.dims.clone()));
+            return Ok(Some(*number));
         }
         let handle = match &shared {
             Some(Shared::Handle(handle)) => handle.parse::<Handle>().ok(),
@@ -291,6 +220,7 @@ impl Slots {
             tensor: place.qualified_name(tensor),
             dtype,
             dims: tensor.dims.clone(),
+            other_dims: BTreeSet::new(),
             inline: !is_external(tensor),
             full,
             handle,
@@ -315,7 +245,12 @@ fn shared(entry: ExternalData, tensor: &TensorProto) -> Option<Shared> {
 impl Slot {
     /// `initializer` as this slot declares it.
     fn fit(&self, initializer: Initializer) -> Result<Initializer> {
-        let fitting = self.as_declared(initializer)?;
+        let mut fitting = self.as_declared(initializer)?;
+        // A vector stands for every shape.
+        if !self.other_dims.is_empty() {
+            let count = i64::try_from(element_count(&self.dims)?).unwrap_or(i64::MAX);
+            fitting = fitting.retyped(self.dtype, &[count])?;
+        }
         // What stays inline needs its bytes in one piece.
         if self.inline { Ok(fitting.to_tensor()?.into()) } else { Ok(fitting) }
     }
@@ -332,7 +267,7 @@ impl Slot {
             let reason = format!("the weights are {dtype}, the model declares {}", self.dtype);
             return Err(Error::new(ErrorKind::DataType, reason));
         }
-        if dims != self.dims {
+        if dims != self.dims && !self.other_dims.contains(dims) {
             let mut reason =
                 format!("the weights are {dims:?}, the model declares {:?}", self.dims);
             if dims.len() > 1 && dims.iter().rev().eq(&self.dims) {
@@ -393,48 +328,62 @@ impl<'o> Filling<'o> {
         Self { options, slots, report: Filled::default(), renames, errors: Vec::new() }
     }
 
-    /// Puts one weight into its slot, or notes why not.
+    /// Puts one weight into the slots that it is for, or notes why not.
     fn take(&mut self, name: String, initializer: Initializer, spare: bool) {
-        let (wanted, named) = self.options.tensor_name(&name);
         self.renames.remove(name.as_str());
         if self.options.ignored.contains(&name) {
             return;
         }
-        match self.slots.names.find(&wanted) {
-            Ok(Some(slot)) => self.give(slot, name, initializer),
-            Ok(None) if named => {
-                let reason = format!("renamed to `{wanted}`, which the model does not have");
-                self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
+        let bytes = initializer.byte_len();
+        let (tensors, named) = self.options.tensors(&name);
+        let (mut asked_for, mut filled) = (spare, false);
+        for tensor in &tensors {
+            match self.slots.names.find(tensor) {
+                Ok(None) if !named => continue,
+                Ok(None) => {
+                    let reason = format!("renamed to `{tensor}`, which the model does not have");
+                    self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
+                }
+                Ok(Some(slot)) => filled |= self.give(slot, &name, initializer.clone(), spare),
+                Err(error) => self.wrong(&name, error),
             }
-            Ok(None) if spare => {}
-            Ok(None) => self.report.unused.push(name),
-            Err(error) => self.wrong(&name, error),
+            asked_for = true;
+        }
+        if filled {
+            self.report.filled += 1;
+            self.report.bytes = self.report.bytes.saturating_add(bytes);
+        }
+        drop(tensors);
+        if !asked_for {
+            self.report.unused.push(name);
         }
     }
 
-    fn give(&mut self, slot: usize, name: String, initializer: Initializer) {
-        let Some(slot) = self.slots.slots.get_mut(slot) else { return };
+    /// Whether the slot took the weights called `name`, and had none.
+    fn give(&mut self, slot: usize, name: &str, initializer: Initializer, spare: bool) -> bool {
+        let Some(slot) = self.slots.slots.get_mut(slot) else { return false };
         match (slot.fit(initializer), &slot.given) {
             // A checkpoint may list tied weights under both names.
             (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
             (_, Some(_)) => {
                 let (tensor, given) = (&slot.tensor, &slot.given_as);
                 let reason = format!("`{tensor}` has the weights `{given}` already");
-                self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
+                self.wrong(name, Error::new(ErrorKind::InvalidArgument, reason));
             }
             (Ok(initializer), None) => {
-                self.report.filled += 1;
-                self.report.bytes = self.report.bytes.saturating_add(initializer.byte_len());
                 slot.given = Some(initializer);
-                slot.given_as = name;
+                name.clone_into(&mut slot.given_as);
+                return true;
             }
             (Err(error), None) => {
                 // Not also reported as missing.
                 slot.full = true;
-                let tensor = slot.tensor.clone();
-                self.errors.push(error.because(&format!("weights `{name}`")).with_tensor(tensor));
+                let tied = if spare { ", which the metadata tie to others" } else { "" };
+                let error = error.because(&format!("weights `{name}`{tied}"));
+                self.errors.push(error.with_tensor(slot.tensor.as_str()));
             }
         }
+        false
     }
 
     fn wrong(&mut self, name: &str, error: Error) {

@@ -35,7 +35,7 @@ impl<T> Default for Names<T> {
     }
 }
 
-impl<T: Copy + PartialEq> Names<T> {
+impl<T: Copy + Ord> Names<T> {
     /// Adds `tensor` at `place` as (one of the tensors of) `thing`.
     pub(crate) fn add(&mut self, place: &Place<'_>, tensor: &TensorProto, thing: T) {
         note(&mut self.qualified, place.qualified_name(tensor), thing);
@@ -65,7 +65,7 @@ impl<T: Copy + PartialEq> Names<T> {
         }
     }
 
-    /// Everything that `name` may mean, in the order in which it was added.
+    /// Everything that `name` may mean, sorted.
     fn meanings(&self, name: &str) -> &[T] {
         let handle = if is_handle(name) { name.get(1..).unwrap_or_default() } else { name };
         let maps = [(&self.qualified, name), (&self.plain, name), (&self.handles, handle)];
@@ -73,10 +73,11 @@ impl<T: Copy + PartialEq> Names<T> {
     }
 }
 
-fn note<T: PartialEq>(map: &mut HashMap<String, Vec<T>>, name: String, thing: T) {
+/// Most often `thing` is the greatest so far: a million of one name are not compared with each other.
+fn note<T: Ord>(map: &mut HashMap<String, Vec<T>>, name: String, thing: T) {
     let things = map.entry(name).or_default();
-    if !things.contains(&thing) {
-        things.push(thing);
+    if let Err(at) = things.binary_search(&thing) {
+        things.insert(at, thing);
     }
 }
 
@@ -184,9 +185,16 @@ impl Index {
     /// The names that are most like `name`, the best first.
     fn near(&self, name: &str) -> Vec<&str> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
+        let len = name.chars().count();
         let likeness = |other: &str| {
             let within = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
-            if within { 1.0 } else { strsim::normalized_damerau_levenshtein(name, other) }
+            if within {
+                return 1.0;
+            }
+            // Most names are told apart by their lengths, and a huge one is not compared.
+            let other_len = other.chars().count();
+            let may_be_near = len.min(other_len) * 10 >= len.max(other_len) * 6;
+            if may_be_near { strsim::normalized_damerau_levenshtein(name, other) } else { 0.0 }
         };
         let mut near: Vec<_> = names.map(|other| (likeness(other), other)).collect();
         near.retain(|(likeness, other)| *likeness >= NEAR && !other.is_empty());
@@ -207,4 +215,31 @@ pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {
         text += &format!(" and {more} more");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If each were compared with all before it, this would take minutes.
+    #[test]
+    fn many_things_of_one_name_are_noted_in_order_and_once() {
+        let (many, mut map) = (300_000, HashMap::new());
+        for thing in (0..many).chain([0, many / 2, many - 1]) {
+            note(&mut map, "same".to_owned(), thing);
+        }
+        assert!(map["same"].iter().copied().eq(0..many));
+    }
+
+    /// The comparison takes memory for the product of both lengths.
+    #[test]
+    fn a_huge_name_is_near_nothing_but_its_own_end() {
+        let mut graph = crate::proto::GraphProto::new("g");
+        for name in ["x".repeat(10_000_000), "layer.weight".to_owned()] {
+            graph.initializer.push(TensorProto::new(name, TensorProto::FLOAT, [1]));
+        }
+        let index = Index::of(&ModelProto::new(graph)).unwrap();
+        assert_eq!(index.near(&"y".repeat(10_000)), Vec::<&str>::new());
+        assert_eq!(index.near("layer.wieght"), ["layer.weight"]);
+    }
 }

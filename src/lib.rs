@@ -57,6 +57,7 @@
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | [`Tied`], [`Replaced`] | one tensor by its name: [`Container::tensor`], [`Container::replace`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
+//! | [`model_that_needs`] | whose external data a file is, before it is replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
@@ -159,7 +160,7 @@ pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
 pub use replace::{Replaced, Tied};
-pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles};
+pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, model_that_needs};
 pub use tensor::Tensor;
 
 /// Runs the examples of the page on PyTorch.

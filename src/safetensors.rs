@@ -13,10 +13,11 @@
 
 mod export;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 pub use export::{ExportOptions, Exported};
 
@@ -29,7 +30,7 @@ use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
 use crate::load::directory_of;
 use crate::mmap::MmapChoice;
-use crate::safetensors_header::{FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
+use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
 
 /// The tensors of a safetensors file, or of all shards of an index, by name.
@@ -98,12 +99,9 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     let (header, start) = Header::read(&bytes)?;
     let Header { metadata, entries } = header;
     let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
-    let is_padding = |name: &str, dtype| {
-        dtype == DataType::Uint8 && padding.is_some_and(|prefix| name.starts_with(prefix))
-    };
     let mut weights = Weights::default();
     for entry in entries {
-        if !is_padding(&entry.name, entry.dtype) {
+        if !padding.is_some_and(|prefix| is_padding(&entry, prefix)) {
             let range =
                 usize::try_from(entry.range.start).ok().zip(usize::try_from(entry.range.end).ok());
             let data = range.and_then(|(from, to)| {
@@ -119,10 +117,38 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     Ok(weights)
 }
 
+/// Whether `entry` only fills a gap: numbered after `prefix`, plain bytes in a row. Anything else that
+/// begins so is a tensor.
+fn is_padding(entry: &Entry, prefix: &str) -> bool {
+    let number = entry.name.strip_prefix(prefix).unwrap_or_default();
+    let numbered = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    numbered && entry.dtype == DataType::Uint8 && entry.dims.len() == 1
+}
+
 /// The index of a sharded model.
 #[derive(Deserialize)]
 struct Index {
+    metadata: Option<Unique<Note>>,
     weight_map: Unique<String>,
+}
+
+/// What an index says of a key; only texts mean something here.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Note {
+    Text(String),
+    Other(IgnoredAny),
+}
+
+impl Index {
+    fn texts(metadata: Option<Unique<Note>>) -> BTreeMap<String, String> {
+        let notes = metadata.map(|metadata| metadata.0).unwrap_or_default().into_iter();
+        let text = |(key, note)| match note {
+            Note::Text(text) => Some((key, text)),
+            Note::Other(_) => None,
+        };
+        notes.filter_map(text).collect()
+    }
 }
 
 impl Weights {
@@ -152,7 +178,8 @@ impl Weights {
         &self.tied
     }
 
-    /// The `__metadata__` as it stands in the file; of shards, what the first of them says counts.
+    /// The `__metadata__` as it stands in the file. Of shards, what the first of them says counts, and
+    /// last the texts among the metadata of their index.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -160,13 +187,6 @@ impl Weights {
     /// The files that were opened, the one that was asked for first.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
-    }
-
-    /// The tensors that have no entry of their own.
-    fn spares(&self) -> impl Iterator<Item = (String, Initializer)> {
-        self.tied.iter().filter_map(|(name, entry)| {
-            Some((name.clone(), self.tensors.get(entry)?.clone().into()))
-        })
     }
 
     /// Takes in the metadata of a file, once its tensors are known.
@@ -188,14 +208,17 @@ impl Weights {
         }
         let index: Index = serde_json::from_slice(index).map_err(|e| json_error(&e))?;
         let places = index.weight_map.0;
-        let shards: BTreeSet<_> = places.values().map(String::as_str).collect();
+        let mut shards: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        places
+            .iter()
+            .for_each(|(name, shard)| shards.entry(shard.as_str()).or_default().push(name));
         let (mut all, mut errors) = (Self::default(), Vec::new());
-        for shard in shards {
+        for (shard, names) in shards {
             let path = directory.join(shard);
             let opened = directory.open_file(shard).and_then(|file| mmap.open(&file, &path));
             match opened.and_then(load_bytes) {
                 Ok(weights) => {
-                    let wrong = misplaced(&places, shard, &weights);
+                    let wrong = misplaced(&places, shard, &names, &weights);
                     errors.extend(wrong.into_iter().map(|error| error.with_path(&path)));
                     all.tensors.extend(weights.tensors);
                     all.tied.extend(weights.tied);
@@ -204,21 +227,36 @@ impl Weights {
                     });
                     all.files.push(path);
                 }
-                Err(error) => errors.push(error.with_path(path)),
+                Err(error) => errors.push(linked(error, &path).with_path(path)),
             }
         }
+        all.tied.retain(|name, _| !all.tensors.contains_key(name));
+        all.note(Index::texts(index.metadata));
         Error::join(errors).map_or(Ok(all), Err)
     }
 }
 
-/// Where the index and a shard disagree.
-fn misplaced(places: &BTreeMap<String, String>, shard: &str, weights: &Weights) -> Vec<Error> {
+/// `error` of a shard; one that is a link in a cache of downloads comes with the way out.
+fn linked(error: Error, path: &Path) -> Error {
+    if error.kind() != ErrorKind::UnsafePath || !path.is_symlink() {
+        return error;
+    }
+    let reason = "a link that leads out of the folder of the index, where shards have to lie: \
+                  `hf download --local-dir` makes files of such links";
+    Error::new(ErrorKind::UnsafePath, reason)
+}
+
+/// Where the index, which has `names` in this shard, and the shard disagree.
+fn misplaced(
+    places: &BTreeMap<String, String>,
+    shard: &str,
+    names: &[&String],
+    weights: &Weights,
+) -> Vec<Error> {
     let wrong =
         |name: &str, reason: String| Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
-    let lacking = places.iter().filter(|(name, place)| {
-        *place == shard && !weights.tensors.contains_key(*name) && !weights.tied.contains_key(*name)
-    });
-    let lacking = lacking.map(|(name, _)| {
+    let lacking = names.iter().filter(|name| weights.get(name).is_none());
+    let lacking = lacking.map(|name| {
         wrong(name, "the index says that it is in this shard, where it is not".to_owned())
     });
     let extra = weights.tensors.keys().filter_map(|name| match places.get(name) {
@@ -273,9 +311,11 @@ impl Container {
         options: impl Into<FillOptions>,
     ) -> Result<Filled> {
         let path = path.as_ref();
-        let weights = load(path, mmap)?;
-        let spares: Vec<_> = weights.spares().collect();
-        let weights = weights.tensors.into_iter().map(|(name, tensor)| (name, tensor.into()));
+        let Weights { tensors, tied, .. } = load(path, mmap)?;
+        let weights = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into()));
+        let spares = tied
+            .iter()
+            .filter_map(|(name, entry)| Some((name.clone(), tensors.get(entry)?.clone().into())));
         let filled = self.fill_with_spares(weights, spares, options);
         filled.map_err(|error| error.with_path(path))
     }

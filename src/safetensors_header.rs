@@ -35,6 +35,9 @@ pub(crate) const PADDING: &str = "onnx_container.padding";
 pub(crate) const FORMAT: &str = "format";
 /// Row-major, as PyTorch has it and ONNX too.
 pub(crate) const FORMAT_PT: &str = "pt";
+/// The most dimensions of a tensor: numpy and PyTorch have 64. Tensors are named in messages with their
+/// shape, and a header has room for millions of numbers.
+const MAX_RANK: usize = 1024;
 /// What is quoted of a fault in JSON, in characters: the text is a stranger's.
 const QUOTED: usize = 200;
 
@@ -128,6 +131,10 @@ fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
     let dtype = DataType::from_safetensors_name(&info.dtype.to_string()).ok_or_else(|| {
         Error::new(ErrorKind::DataType, format!("ONNX has no type like {}", info.dtype))
     })?;
+    if info.shape.len() > MAX_RANK {
+        let reason = format!("{} dimensions are more than {MAX_RANK}", info.shape.len());
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
     let dims = info.shape.iter().map(|dim| i64::try_from(*dim)).collect::<Result<Vec<_>, _>>();
     let dims =
         dims.map_err(|_| Error::new(ErrorKind::Shape, "a dimension does not fit 63 bits"))?;

@@ -13,6 +13,7 @@ mod write;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+pub use neighbours::model_that_needs;
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]

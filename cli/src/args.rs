@@ -66,7 +66,8 @@ pub struct ImportArgs {
     /// The model to write, which may be MODEL itself; a model that is there is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// The weights called A are the tensor B; may be given several times
+    /// The weights called A are the tensor B; may be given several times, also for one A, whose
+    /// tensors are tied then
     #[arg(long, value_name = "A=B", value_parser = pair)]
     pub rename: Vec<(String, String)>,
     /// Leave this out where the name of weights begins with it; may be given several times

@@ -3,20 +3,22 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::external_data::is_external;
 use onnx_container::safetensors::{ExportOptions, Exported};
-use onnx_container::{Container, ExternalizeOptions, SaveOptions};
+use onnx_container::{Container, Error, ExternalizeOptions, SaveOptions, traversal};
 use serde::Serialize;
 
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, human, lossy, tidy};
-use crate::{mapping, progress};
+use crate::{mapping, progress, save};
 
 /// Exports, and says what was written.
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, mapping::choice(&args.map))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     container.externalize(moving.all_tensors(args.all_tensors))?;
+    let left_out = inline(&container)?;
     let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
     let bar = progress::bar("writing", lens.fold(0, u64::saturating_add));
     let save = SaveOptions::new().sync(!args.no_sync).overwrite(!args.no_clobber);
@@ -27,13 +29,25 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     let exported = container.export_safetensors(&args.output, options);
     bar.finish_and_clear();
-    let report = Report::new(args, exported?);
+    let report = Report::new(args, exported?, left_out);
     if args.json {
         out.json(&report)?;
     } else {
         report.print(out)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The tensors that are not external, which an export passes over.
+fn inline(container: &Container) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    traversal::tensors(container.model(), |place, tensor| {
+        if !is_external(tensor) {
+            names.push(place.qualified_name(tensor));
+        }
+        Ok(())
+    })?;
+    Ok(names)
 }
 
 /// What was written.
@@ -50,6 +64,8 @@ struct Report<'a> {
     as_bytes: Vec<String>,
     /// Tensors that share the entry of another.
     tied: Vec<Tied>,
+    /// Tensors that are inline in the model, and in no file.
+    left_out: Vec<String>,
     left_behind: Vec<String>,
 }
 
@@ -67,7 +83,7 @@ struct Tied {
 }
 
 impl<'a> Report<'a> {
-    fn new(args: &'a ExportArgs, exported: Exported) -> Self {
+    fn new(args: &'a ExportArgs, exported: Exported, left_out: Vec<String>) -> Self {
         let folder = args.output.parent().unwrap_or(Path::new(""));
         let files = exported.files.into_iter();
         let tied = exported.tied.into_iter();
@@ -82,17 +98,23 @@ impl<'a> Report<'a> {
             tensors: exported.tensors,
             as_bytes: exported.as_bytes,
             tied: tied.map(|(tensor, entry)| Tied { tensor, entry }).collect(),
+            left_out,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
         }
     }
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, files) = (count(self.tensors, "tensor"), count(self.files.len(), "file"));
-        let bytes = human(self.bytes);
-        out.line(format_args!("wrote     {tensors} to {files} ({bytes})"))?;
+        out.line(format_args!("wrote     {tensors} to {files} ({})", human(self.bytes)))?;
         for file in &self.files {
             out.line(format_args!("{:>12}  {}", file.bytes, file.path.display()))?;
         }
+        self.print_changed(out)?;
+        self.print_left(out)
+    }
+
+    /// Prints what is in the files otherwise than in the model.
+    fn print_changed(&self, out: &mut Output) -> io::Result<()> {
         if !self.tied.is_empty() {
             let tied = count(self.tied.len(), "tensor");
             out.line(format_args!("tied      {tied} to entries of other names"))?;
@@ -101,12 +123,23 @@ impl<'a> Report<'a> {
             let entries = count(self.as_bytes.len(), "tensor");
             out.line(format_args!("as bytes  {entries} of types that readers do not know"))?;
         }
+        Ok(())
+    }
+
+    /// Prints what was not written, and what was not replaced.
+    fn print_left(&self, out: &mut Output) -> io::Result<()> {
+        let line = |name: &String| format!("{:>14}{name}", "");
+        if !self.left_out.is_empty() {
+            let tensors = count(self.left_out.len(), "tensor");
+            out.line(format_args!(
+                "left out  {tensors} inline in the model; see --min-bytes and --all-tensors"
+            ))?;
+            save::short(self.left_out.iter().map(line), out)?;
+        }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
             out.line(format_args!("left      {files} of an earlier export"))?;
-            for path in &self.left_behind {
-                out.line(format_args!("{:>14}{path}", ""))?;
-            }
+            self.left_behind.iter().map(line).try_for_each(|line| out.line(line))?;
         }
         Ok(())
     }

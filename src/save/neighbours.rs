@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::external_data::{fold_case, without_dots};
+use crate::load::directory_of;
 
 /// The messages on the way to an external entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,29 @@ pub(crate) fn neighbours(directory: &Path, model_name: &str) -> impl Iterator<It
         path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
             && path.file_name().is_some_and(|name| *name != *model_name)
     })
+}
+
+/// A model in the folder of the file `path` that refers to it: it breaks when the file is replaced.
+///
+/// The folder's `.onnx` files are looked at, and nothing of them is loaded. A save and an export look
+/// by themselves.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let (model, weights) = (folder.path().join("m.onnx"), folder.path().join("w.bin"));
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "w.bin"));
+/// std::fs::write(&model, ModelProto::new(graph).encode_to_vec()?).unwrap();
+/// std::fs::write(&weights, [1, 2]).unwrap();
+/// assert_eq!(onnx_container::model_that_needs(&weights), Some(model));
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+pub fn model_that_needs(path: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = path.as_ref();
+    let name = path.file_name()?.to_str()?;
+    Needed::by_others(&directory_of(path), "").by(name).map(Path::to_path_buf)
 }
 
 /// The files of a folder that its models need, but for one model.

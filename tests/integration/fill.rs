@@ -247,3 +247,15 @@ fn what_is_missing_or_left_over_is_listed() {
     container.fill(weights([("a", constant(4.0))]), FillOptions::new()).unwrap();
     assert_eq!(firsts(&container), [4.0, 2.0]);
 }
+
+#[test]
+fn one_weight_may_be_renamed_to_several_tensors() {
+    let mut container = container([place("a", &[1, 2], "#a"), place("b", &[1, 2], "#b")]);
+    let options = FillOptions::new().rename("wte", "a").rename("wte", "b");
+    let filled = container.fill(weights([("wte", constant(4.0))]), options).unwrap();
+    assert_eq!((filled.filled, filled.bytes), (1, 8));
+    assert_eq!(firsts(&container), [4.0, 4.0]);
+    let (a, b) = (container.get("#a").unwrap(), container.get("#b").unwrap());
+    let address = |i: &Initializer| i.as_buffer().unwrap().as_ptr().addr();
+    assert_eq!(address(a), address(b), "they are tied");
+}

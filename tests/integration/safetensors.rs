@@ -71,6 +71,9 @@ fn hostile_headers_are_refused() {
         )
     };
     let deep = format!(r#"{{"w":{}"#, "[".repeat(100_000));
+    let many_dims =
+        format!(r#""dtype":"U8","shape":[{}1],"data_offsets":[0,0]"#, "1,".repeat(999_999));
+    let many_dims = one(&many_dims);
     let long_name = format!(r#"{{"{}":1}}"#, "n".repeat(1 << 20));
     let cases: Vec<(String, &[u8], ErrorKind, &str)> = vec![
         (String::new(), b"", ErrorKind::Decode, "does not begin with `{`"),
@@ -134,6 +137,7 @@ fn hostile_headers_are_refused() {
         (r#"{"__metadata__":{"a":1}}"#.into(), b"", ErrorKind::Decode, "expected a string"),
         (r#"{"__metadata__":[]}"#.into(), b"", ErrorKind::Decode, "invalid type"),
         (deep, b"x", ErrorKind::Decode, "tensor `w`"),
+        (many_dims, b"", ErrorKind::Shape, "1000000 dimensions"),
         (long_name, b"", ErrorKind::Decode, "nnn..."),
     ];
     for (json, data, kind, text) in cases {
@@ -336,6 +340,31 @@ fn a_tensor_may_be_called_as_padding_is() {
     assert!(reference(&fs::read(&path).unwrap()).len() > 5, "there is padding");
 }
 
+#[test]
+fn padding_is_called_as_no_tensor_is() {
+    let mut original =
+        container(vec![("a", bytes(11, 1)), ("b", bytes(11, 2)), ("c", bytes(11, 3))]);
+    let graph = original.model_mut().graph.as_mut().unwrap();
+    // Tied, so it has no entry; in the other case it is in another shard.
+    graph.initializer.push(TensorProto::external("__padding__.1", TensorProto::UINT8, [11], "#c"));
+    graph.initializer.push(TensorProto::external("___padding__.1", TensorProto::UINT8, [1], "#d"));
+    original.insert("#d", bytes(1, 4)).unwrap();
+    for max in [u64::MAX, 33] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ExportOptions::new().max_shard_bytes(max);
+        original.export_safetensors(folder.path().join("m.safetensors"), options).unwrap();
+        let mut padding = 0;
+        for (name, bytes) in contents(folder.path()) {
+            let tensors = if name.ends_with("json") { vec![] } else { reference(&bytes) };
+            let names = tensors.into_iter().map(|(_, _, name)| name);
+            let names: Vec<_> = names.filter(|name| name.contains("padding")).collect();
+            assert!(!names.iter().any(|name| *name == "__padding__.1"), "{names:?}");
+            padding += names.iter().filter(|name| name.starts_with("____padding__.")).count();
+        }
+        assert!(padding > 0);
+    }
+}
+
 /// Two tied tensors, one of another shape on the same bytes, one inside them, and a subgraph.
 fn tied() -> Container {
     let whole = Buffer::from((0..=255).collect::<Vec<u8>>());
@@ -413,6 +442,72 @@ fn tied_bytes_stand_for_a_type_once() {
         let options = FillOptions::new().strict(true);
         filled.attach_safetensors(&path, MmapChoice::never(), options).unwrap();
         assert_eq!(all_bytes(filled), all_bytes(&original));
+    }
+}
+
+#[test]
+fn a_handle_of_several_shapes_is_filled_by_any_of_them() {
+    let original = tied();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    // The handles are those of the export: `#a` stands for a vector and a matrix.
+    let mut filled = Container::new(original.model().clone());
+    filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
+    filled.check().unwrap();
+    assert_eq!(all_bytes(&filled), all_bytes(&original));
+}
+
+#[test]
+fn a_tied_name_that_the_metadata_have_otherwise_is_an_entry() {
+    let names = ["w", "format", "onnx_container.padding", "license", "head"];
+    let tied = names.map(|name| TensorProto::external(name, TensorProto::UINT8, [4], "#w"));
+    let mut original = Container::new(model(graph(tied.to_vec(), vec![])));
+    original.insert("#w", bytes(4, 7)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let options = ExportOptions::new().metadata("license", "w");
+    let exported = original.export_safetensors(&path, options).unwrap();
+    assert_eq!(exported.tied, BTreeMap::from([("head".to_owned(), "w".to_owned())]));
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    for name in names {
+        assert_eq!(weights.get(name), Some(&bytes(4, 7)), "{name}");
+    }
+    let mut filled = structure(&original);
+    filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
+    assert_eq!(all_bytes(&filled), all_bytes(&original));
+}
+
+#[test]
+fn metadata_that_would_hide_tensors_are_refused() {
+    let original = container(vec![("w1", bytes(4, 7)), ("w2", bytes(4, 7))]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let options = ExportOptions::new().metadata("onnx_container.padding", "w");
+    let error = original.export_safetensors(&path, options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("onnx_container.padding"), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_what_is_named_and_shaped_as_padding_is_hidden() {
+    let file_of = |name: &str, dtype: &str, shape: &str| {
+        let json = format!(
+            r#"{{"__metadata__":{{"onnx_container.padding":"w"}},
+                "{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,4]}}}}"#
+        );
+        load_bytes(file(&json, b"\0\0\0\0")).unwrap()
+    };
+    assert!(file_of("w12", "U8", "[4]").is_empty());
+    for (name, dtype, shape) in [
+        ("w", "U8", "[4]"),
+        ("weight", "U8", "[4]"),
+        ("w1.weight", "U8", "[4]"),
+        ("w1", "I8", "[4]"),
+        ("w1", "U8", "[2,2]"),
+    ] {
+        assert_eq!(file_of(name, dtype, shape).len(), 1, "{name} {dtype} {shape}");
     }
 }
 
@@ -570,7 +665,7 @@ fn indexes_that_are_wrong_are_refused() {
         (map(r#"{"a":"../m.safetensors"}"#), ErrorKind::UnsafePath, &["`..` component"]),
         (map(r#"{"a":"/etc/passwd"}"#), ErrorKind::UnsafePath, &["absolute path"]),
         (map(r#"{"a":""}"#), ErrorKind::UnsafePath, &["empty"]),
-        (map(r#"{"a":"link"}"#), ErrorKind::UnsafePath, &["leads out"]),
+        (map(r#"{"a":"link"}"#), ErrorKind::UnsafePath, &["leads out", "--local-dir"]),
         (
             map(r#"{"a":"gone-1","b":"gone-2"}"#),
             ErrorKind::MissingFile,
@@ -599,6 +694,59 @@ fn indexes_that_are_wrong_are_refused() {
             assert!(error.to_string().contains(text), "no {text:?} in {error}");
         }
     }
+}
+
+/// huggingface_hub leaves the ties of a sharded model in its index, and in no shard.
+#[test]
+fn an_index_ties_names_too() {
+    let folder = sharded();
+    let path = folder.path().join("m.safetensors.index.json");
+    let index = fs::read_to_string(&path).unwrap();
+    // The total is a number; a value that is no entry's name ties nothing.
+    let more = r#""metadata": { "head": "b", "note": "hello", "deep": {"x": [1]}, "#;
+    let index = index.replacen(r#""metadata": {"#, more, 1);
+    fs::write(&path, index).unwrap();
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    assert_eq!(weights.tied(), &BTreeMap::from([("head".to_owned(), "b".to_owned())]));
+    assert_eq!(weights.metadata()["note"], "hello");
+    let places = ["a", "b", "head"].map(|name| (name, bytes(if name == "a" { 3 } else { 4 }, 0)));
+    let mut filled = structure(&container(places.to_vec()));
+    filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
+    assert_eq!(filled.tensor("head").unwrap(), bytes(4, 2));
+
+    // An index without metadata, as some tools write it.
+    let map =
+        format!(r#"{{"weight_map":{{"a":"{}","b":"{}"}}}}"#, shard("m", 1, 2), shard("m", 2, 2));
+    fs::write(&path, map).unwrap();
+    assert!(load(&path, MmapChoice::never()).unwrap().tied().is_empty());
+}
+
+#[test]
+fn an_entry_of_one_shard_counts_more_than_the_metadata_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &[u8]| fs::write(folder.path().join(name), text).unwrap();
+    let entry =
+        |name: &str| format!(r#""{name}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#);
+    write("1", &file(&format!(r#"{{"__metadata__":{{"b":"a"}},{}}}"#, entry("a")), b"x"));
+    write("2", &file(&format!("{{{}}}", entry("b")), b"y"));
+    write("index.json", br#"{"weight_map":{"a":"1","b":"2"}}"#);
+    let path = folder.path().join("index.json");
+    assert!(load(&path, MmapChoice::never()).unwrap().tied().is_empty());
+    let mut filled = structure(&container(vec![("a", bytes(1, 0)), ("b", bytes(1, 0))]));
+    filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new()).unwrap();
+    assert_eq!(filled.tensor("b").unwrap(), bytes(1, b'y'));
+}
+
+#[test]
+fn a_tie_that_does_not_fit_says_where_it_comes_from() {
+    let json = r#"{"__metadata__":{"b":"a"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    fs::write(&path, file(json, b"x")).unwrap();
+    let mut filled = structure(&container(vec![("a", bytes(1, 0)), ("b", bytes(2, 0))]));
+    let error = filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("weights `b`, which the metadata tie to others"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Error, ErrorKind, Result};
+use onnx_container::{Error, ErrorKind, Result, model_that_needs};
 use tempfile::{Builder, NamedTempFile};
 
 use crate::args::ExtractArgs;
@@ -47,6 +47,13 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     if path.canonicalize().is_ok_and(|path| own.contains(&path)) {
         return refuse(ErrorKind::AlreadyExists, "a file of the model itself: not replaced");
     }
+    if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("onnx")) {
+        return refuse(ErrorKind::AlreadyExists, "a model: not replaced by a tensor");
+    }
+    if let Some(model) = model_that_needs(path) {
+        let reason = format!("`{}` refers to this file: it is not replaced", model.display());
+        return refuse(ErrorKind::AlreadyExists, &reason);
+    }
     if no_clobber { refuse(ErrorKind::AlreadyExists, "exists already") } else { None }
 }
 
@@ -65,7 +72,9 @@ impl Staged {
         write: impl FnOnce(&mut dyn Write) -> Result<()>,
     ) -> Result<Self> {
         let fail = |e| Error::io(&path, e);
-        let file = builder().tempfile_in(folder(&path)).map_err(fail)?;
+        let folder = folder(&path);
+        folder.metadata().map_err(|e| Error::io(folder, e))?;
+        let file = builder().tempfile_in(folder).map_err(fail)?;
         let mut buffered = BufWriter::new(file.as_file());
         write(&mut buffered).map_err(|e| e.with_path(&path))?;
         buffered.flush().map_err(fail)?;

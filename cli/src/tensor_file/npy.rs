@@ -102,6 +102,9 @@ pub fn read(bytes: &Buffer, dtype: DataType, codes: bool) -> Result<Tensor> {
     let elements = Elements::of(&header.type_descriptor, dtype, codes)?;
     let dims = header.shape.iter().map(|dim| i64::try_from(*dim));
     let dims: Vec<i64> = dims.collect::<Result<_, _>>().map_err(|_| malformed("a huge shape"))?;
+    if dims.len() > MAX_RANK {
+        return Err(malformed(&format!("{} dimensions, numpy has {MAX_RANK}", dims.len())));
+    }
     let expected = elements.byte_len(&dims)?;
     if data.len() != expected {
         let reason = format!(
@@ -145,6 +148,8 @@ fn unsigned_codes(dtype: DataType, codes: &[u8]) -> Vec<u8> {
 
 /// The longest header that numpy reads, in bytes.
 const MAX_HEADER: usize = 10_000;
+/// The most dimensions that numpy has. A longer list would also make long messages.
+const MAX_RANK: usize = 64;
 /// A dict with a list of tuples, as structured arrays have it, is three deep.
 const MAX_NESTING: usize = 4;
 

@@ -4,10 +4,12 @@
 //! the model's own files. So a model without weights will do, and one with weights gets some of them
 //! replaced. Nothing is written when a tensor has no weights anywhere.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, Error, FillOptions, Filled, LoadOptions};
+use onnx_container::external_data::{Directory, ExternalData, is_external};
+use onnx_container::{Container, Error, FillOptions, Filled, LoadOptions, traversal};
 use serde::Serialize;
 
 use super::Job;
@@ -26,6 +28,8 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut imported = Imported::new(&args.weights, filled);
     if let Err(error) = own {
         print_error(&error);
+        let here = names_with_files(&container, directory(args))?;
+        imported.missing.retain(|name| !here.contains(name));
         return imported.refuse(args, out);
     }
     imported.missing.clear();
@@ -46,11 +50,31 @@ fn own_weights(container: &mut Container, args: &ImportArgs, filled: &Filled) ->
     if filled.missing.is_empty() {
         return Ok(());
     }
-    let directory = match args.model.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    container.attach(directory, mapping::choice(&args.write.map))
+    container.attach(directory(args), mapping::choice(&args.write.map))
+}
+
+/// The directory of the model, where its own files are.
+fn directory(args: &ImportArgs) -> &Path {
+    let parent = args.model.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// The tensors whose files are in `directory`.
+fn names_with_files(container: &Container, directory: &Path) -> Result<HashSet<String>, Error> {
+    let directory = Directory::open(directory)?;
+    let (mut names, mut files) = (HashSet::new(), HashMap::new());
+    traversal::tensors(container.model(), |place, tensor| {
+        let data = is_external(tensor).then(|| ExternalData::parse(tensor).ok()).flatten();
+        let is_here = data.is_some_and(|data| {
+            let opened = |location: &String| directory.open_file(location).is_ok();
+            *files.entry(data.location).or_insert_with_key(opened)
+        });
+        if is_here {
+            names.insert(place.qualified_name(tensor));
+        }
+        Ok(())
+    })?;
+    Ok(names)
 }
 
 /// What came from other weights than the model's.
@@ -60,7 +84,7 @@ pub struct Imported {
     weights: PathBuf,
     filled: usize,
     filled_bytes: u64,
-    /// Tensors without weights, in WEIGHTS or in the model's own files.
+    /// Tensors without weights, in WEIGHTS or in a file of the model's own that is there.
     missing: Vec<String>,
     /// Weights that no tensor asks for.
     left_over: Vec<String>,

@@ -57,7 +57,12 @@ fn exports_are_imported_again() {
     let folder = Folder::with_model();
     let before = tensors(&folder.path("m.onnx"));
     let run = folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
-    run.says(&["wrote     4 tensors to 1 file", "w.safetensors"]);
+    run.says(&["wrote     4 tensors to 1 file", "w.safetensors"]).says(&[
+        "left out  ",
+        "inline in the model",
+        "--min-bytes",
+        "small",
+    ]);
     folder.run(&["pack", "m.onnx", "p.onnx"]).done();
     fs::remove_file(folder.path("p.onnx.data")).unwrap();
 
@@ -73,6 +78,8 @@ fn exports_are_imported_again() {
         ["export-safetensors", "m.onnx", "s.safetensors", "--max-shard-size", "4KB", "--json"];
     let report = folder.run(&args).done().json();
     assert_eq!((&report["tensors"], report["files"].as_array().unwrap().len()), (&4.into(), 4));
+    let left_out = report["left_out"].as_array().unwrap();
+    assert!(left_out.contains(&"small".into()) && !left_out.contains(&"w".into()), "{left_out:?}");
     let index = "s.safetensors.index.json";
     assert_eq!(names(&folder, index), names(&folder, "w.safetensors"));
     let args =
@@ -141,6 +148,23 @@ fn what_is_not_imported_stays() {
         assert_eq!((&name, what), (&old_name, old_what));
         assert_eq!(bytes == old, name != "w", "{name}");
     }
+}
+
+#[test]
+fn only_what_is_nowhere_is_missing() {
+    let folder = Folder::new();
+    let mut model = structure(&[("here", 2), ("gone", 2), ("given", 2)]);
+    let tensors = &mut model.graph.as_mut().unwrap().initializer;
+    tensors[0] = TensorProto::external("here", TensorProto::FLOAT, [2], "here.bin");
+    folder.save("s.onnx", &model);
+    fs::write(folder.path("here.bin"), [0; 8]).unwrap();
+    let entry = r#"{"given":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let length = u64::try_from(entry.len()).unwrap().to_le_bytes();
+    let file = [&length, entry.as_bytes(), &[0; 8]].concat();
+    fs::write(folder.path("w.safetensors"), file).unwrap();
+    let args = ["import-safetensors", "s.onnx", "w.safetensors", "o.onnx", "--json"];
+    let run = folder.run(&args).failed(&["gone.bin"]);
+    assert_eq!(run.json()["imported"]["missing"], serde_json::json!(["gone"]));
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn standard_output_takes_a_tensor() {
 fn an_extract_that_is_refused_writes_nothing() {
     let folder = folder();
     fs::write(folder.path("there.npy"), "mine").unwrap();
+    folder.run(&["pack", "p.onnx", "other.onnx"]).done();
     let before = folder.contents();
     let cases: &[(&[&str], &[&str])] = &[
         (&["w", "-o", "w.txt"], &["the suffix of `w.txt`", "--format"]),
@@ -131,7 +132,12 @@ fn an_extract_that_is_refused_writes_nothing() {
             &["w", "-o", "./p.onnx.data", "--format", "raw"],
             &["p.onnx.data", "a file of the model itself"],
         ),
-        (&["w", "-o", "no/such/w.npy"], &["no/such/w.npy"]),
+        (
+            &["w", "-o", "other.onnx.data", "--format", "raw"],
+            &["other.onnx.data", "other.onnx` refers to this file"],
+        ),
+        (&["w", "-o", "other.onnx", "--format", "raw"], &["other.onnx", "a model: not replaced"]),
+        (&["w", "-o", "no/such/w.npy"], &["`no/such`: "]),
     ];
     for (args, texts) in cases {
         let args = [&["extract", "p.onnx"], *args].concat();
@@ -240,6 +246,7 @@ fn files_that_do_not_fit_are_refused() {
         ("small", npy(&plain("(4611686018427387904,)"), &[]), "a huge shape"),
         ("small", npy(&plain("(99999999999999999999999,)"), &[]), "illegal value"),
         ("small", npy(&plain("(-4,)"), &[]), "illegal value"),
+        ("small", npy(&plain(&format!("({})", "1,".repeat(65))), &[0; 4]), "65 dimensions"),
         ("small", npy(&plain("(1.5,)"), &[]), "illegal value"),
         (
             "small",

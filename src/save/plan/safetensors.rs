@@ -37,9 +37,10 @@ impl<'c> Plan<'c> {
         let hosts = hosts(used, options);
         let guests = used.iter().enumerate().filter(|(i, _)| hosts.contains_key(i));
         let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
-        let mut entries = entries(container, used, false)?;
+        let mut entries = entries(container, used, None)?;
         entries.retain(|entry| !guests.contains(entry.handle));
-        let (file, ranges) = lay_out(name, &entries, &BTreeMap::new(), options)?;
+        let style = Style::new(&entries, &BTreeMap::new(), options);
+        let (file, ranges) = lay_out(name, &entries, &style)?;
         for (entry, range) in entries.iter().zip(ranges) {
             self.places.insert(entry.handle, Placed { file: 0, range });
         }
@@ -78,8 +79,12 @@ impl<'c> Exports<'c> {
         metadata: &BTreeMap<String, String>,
         options: &SaveOptions,
     ) -> Result<Self> {
+        if metadata.contains_key(PADDING) {
+            let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
         let used = used(container)?;
-        let entries = entries(container, &used, true)?;
+        let entries = entries(container, &used, Some(metadata))?;
         let handles: HashSet<_> = used.iter().map(|used| used.handle).collect();
         let unused = container.iter().map(|(handle, _)| handle).filter(|h| !handles.contains(h));
         let tied = entries
@@ -104,10 +109,11 @@ fn files<'c>(
     metadata: &BTreeMap<String, String>,
     options: &SaveOptions,
 ) -> Result<Vec<PlannedFile<'c>>> {
+    let style = Style::new(&entries, metadata, options);
     let shards = shards(entries, max_shard.unwrap_or(u64::MAX));
     if let [shard] = shards.as_slice() {
         let name = with_suffix(stem, ".safetensors");
-        return Ok(vec![lay_out(name, shard, metadata, options)?.0]);
+        return Ok(vec![lay_out(name, shard, &style)?.0]);
     }
     let (mut files, mut weight_map, mut total) = (Vec::new(), BTreeMap::new(), 0_u64);
     for (i, shard) in shards.iter().enumerate() {
@@ -116,7 +122,7 @@ fn files<'c>(
             weight_map.insert(entry.name.clone(), name.clone());
             total = total.saturating_add(entry.len());
         }
-        files.push(lay_out(name, shard, metadata, options)?.0);
+        files.push(lay_out(name, shard, &style)?.0);
     }
     files.push(index(with_suffix(stem, ".safetensors.index.json"), &weight_map, total)?);
     Ok(files)
@@ -225,14 +231,21 @@ fn declared(container: &Container) -> Result<HashMap<&Handle, Vec<Declared>>> {
     Ok(declared)
 }
 
-/// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one; of
-/// another type or shape they are entries of their own when `every` shape is wanted.
-fn entries<'c>(container: &'c Container, used: &[Used<'c>], every: bool) -> Result<Vec<Entry<'c>>> {
+/// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one. For an
+/// export, which has `metadata`, they are entries of their own where their type or shape is another,
+/// or where the metadata cannot say that they are tied.
+fn entries<'c>(
+    container: &'c Container,
+    used: &[Used<'c>],
+    metadata: Option<&BTreeMap<String, String>>,
+) -> Result<Vec<Entry<'c>>> {
     let mut declared = declared(container)?;
-    let mut all = Entries::default();
+    let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+    let keys = keys.chain([FORMAT, PADDING]).collect();
+    let mut all = Entries { keys, every: metadata.is_some(), ..Entries::default() };
     for tensor in used {
         for declared in declared.remove(tensor.handle).unwrap_or_default() {
-            all.add(tensor, declared, every);
+            all.add(tensor, declared);
         }
     }
     Ok(all.entries)
@@ -240,9 +253,13 @@ fn entries<'c>(container: &'c Container, used: &[Used<'c>], every: bool) -> Resu
 
 /// The entries so far.
 #[derive(Default)]
-struct Entries<'c> {
+struct Entries<'c, 'm> {
     entries: Vec<Entry<'c>>,
     names: EntryNames,
+    /// The keys of metadata that say something else than which entry has a tensor's bytes.
+    keys: HashSet<&'m str>,
+    /// Whether every tensor has to be found by its name.
+    every: bool,
     /// The entries that show the same bytes.
     same: HashMap<Shown<'c>, Vec<usize>>,
 }
@@ -258,8 +275,8 @@ enum Shown<'c> {
     Of(&'c Handle),
 }
 
-impl<'c> Entries<'c> {
-    fn add(&mut self, tensor: &Used<'c>, declared: Declared, every: bool) {
+impl<'c> Entries<'c, '_> {
+    fn add(&mut self, tensor: &Used<'c>, declared: Declared) {
         let shown = match tensor.address {
             Some(address) => Shown::Memory { address, len: tensor.len },
             None => Shown::Of(tensor.handle),
@@ -269,11 +286,12 @@ impl<'c> Entries<'c> {
         let entries = &mut self.entries;
         let is_equal = |entry: &Entry<'_>| entry.dtype == dtype && entry.dims == dims;
         let equal = same.iter().find(|i| entries.get(**i).is_some_and(is_equal));
+        let equal = equal.filter(|_| !self.keys.contains(name.as_str()));
         if let Some(entry) = equal.and_then(|i| entries.get_mut(*i)) {
             if self.names.take(&name) {
                 entry.tied.push(name);
             }
-        } else if every || same.is_empty() {
+        } else if self.every || same.is_empty() {
             same.push(entries.len());
             let (name, handle) = (self.names.name(name), tensor.handle);
             let (initializer, tied) = (tensor.initializer, Vec::new());
@@ -317,14 +335,41 @@ impl EntryNames {
     }
 }
 
+/// What the files of one export have in common.
+struct Style<'o> {
+    options: &'o SaveOptions,
+    metadata: BTreeMap<String, String>,
+    /// How the names of padding begin, and no tensor's in any of the files.
+    prefix: String,
+}
+
+impl<'o> Style<'o> {
+    fn new(
+        entries: &[Entry<'_>],
+        metadata: &BTreeMap<String, String>,
+        options: &'o SaveOptions,
+    ) -> Self {
+        let names =
+            entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.tied));
+        let alike = names.filter_map(|name| {
+            let rest = name.trim_start_matches('_');
+            rest.starts_with("padding__.").then_some(name.len() - rest.len())
+        });
+        let underscores = alike.max().map_or(2, |most| (most + 1).max(2));
+        let prefix = format!("{}padding__.", "_".repeat(underscores));
+        let mut metadata = metadata.clone();
+        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
+        Self { options, metadata, prefix }
+    }
+}
+
 /// The file `name` with `entries`, and their ranges in it.
 fn lay_out<'c>(
     name: String,
     entries: &[Entry<'c>],
-    metadata: &BTreeMap<String, String>,
-    options: &SaveOptions,
+    style: &Style<'_>,
 ) -> Result<(PlannedFile<'c>, Vec<Range<u64>>)> {
-    let mut section = Section::new(entries, options);
+    let mut section = Section::new(entries, style);
     let mut order: Vec<_> = entries.iter().enumerate().collect();
     order.sort_by_key(|(_, entry)| section.rank(entry.len()));
     let mut placed = Vec::new();
@@ -332,7 +377,7 @@ fn lay_out<'c>(
         placed.push((i, section.push(entry)?, entry));
     }
     let (alignment, end) = (section.alignment(), section.cursor.end());
-    let header = plain_bytes(section.into_header(entries, metadata).to_bytes(alignment)?)?;
+    let header = plain_bytes(section.into_header(entries).to_bytes(alignment)?)?;
     let start = header.initializer.byte_len();
     let len = start.checked_add(end).filter(|len| i64::try_from(*len).is_ok());
     let len =
@@ -349,31 +394,24 @@ fn lay_out<'c>(
 }
 
 /// The data of one file, being laid out; offsets count from the first byte of data.
-struct Section<'o> {
-    options: &'o SaveOptions,
+struct Section<'s> {
+    style: &'s Style<'s>,
     /// Whether an entry is long enough for the greater alignment.
     large: bool,
     cursor: Cursor,
     entries: Vec<header::Entry>,
-    /// How the names of padding begin.
-    prefix: String,
     paddings: usize,
 }
 
-impl<'o> Section<'o> {
-    fn new(entries: &[Entry<'_>], options: &'o SaveOptions) -> Self {
+impl<'s> Section<'s> {
+    fn new(entries: &[Entry<'_>], style: &'s Style<'s>) -> Self {
         let large = entries.iter().any(|entry| entry.len() > SaveOptions::LARGE);
-        let mut prefix = "__padding__.".to_owned();
-        while entries.iter().any(|entry| entry.name.starts_with(&prefix)) {
-            prefix.insert(0, '_');
-        }
-        let cursor = Cursor::default();
-        Self { options, large, cursor, entries: Vec::new(), prefix, paddings: 0 }
+        Self { style, large, cursor: Cursor::default(), entries: Vec::new(), paddings: 0 }
     }
 
     /// The alignment that the first byte of data needs.
     fn alignment(&self) -> Alignment {
-        self.options.alignment_of(if self.large { u64::MAX } else { 0 })
+        self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
     }
 
     /// The place of entries of `len` bytes in the order that needs the least padding.
@@ -384,7 +422,7 @@ impl<'o> Section<'o> {
             0
         } else if len > SaveOptions::LARGE {
             1
-        } else if self.options.alignment.is_aligned(len) {
+        } else if self.style.options.alignment.is_aligned(len) {
             2
         } else {
             3
@@ -396,11 +434,11 @@ impl<'o> Section<'o> {
         let (end, len) = (self.cursor.end(), entry.len());
         let offset = match len {
             0 => end,
-            _ => self.cursor.place(len, self.options.alignment_of(len))?,
+            _ => self.cursor.place(len, self.style.options.alignment_of(len))?,
         };
         if offset > end {
             self.paddings += 1;
-            let name = format!("{}{}", self.prefix, self.paddings);
+            let name = format!("{}{}", self.style.prefix, self.paddings);
             let dims = vec![i64::try_from(offset - end).unwrap_or(i64::MAX)];
             let dtype = DataType::Uint8;
             self.entries.push(header::Entry { name, dtype, dims, range: end..offset });
@@ -411,16 +449,14 @@ impl<'o> Section<'o> {
         Ok(offset)
     }
 
-    fn into_header(self, entries: &[Entry<'_>], metadata: &BTreeMap<String, String>) -> Header {
-        let mut metadata = metadata.clone();
-        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
+    fn into_header(self, entries: &[Entry<'_>]) -> Header {
+        let mut metadata = self.style.metadata.clone();
         if self.paddings > 0 {
-            metadata.insert(PADDING.to_owned(), self.prefix);
+            metadata.insert(PADDING.to_owned(), self.style.prefix.clone());
         }
         for entry in entries {
-            for tied in &entry.tied {
-                metadata.entry(tied.clone()).or_insert_with(|| entry.name.clone());
-            }
+            let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));
+            metadata.extend(tied);
         }
         Header { metadata, entries: self.entries }
     }

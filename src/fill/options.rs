@@ -1,0 +1,87 @@
+//! [`FillOptions`]: which weights are which tensors.
+//!
+//! Only the names that a caller gives or a rule makes; what the model has of them is left to `fill`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+
+/// How [`Container::fill`] matches the names of weights with those of tensors.
+///
+/// ```
+/// use onnx_container::FillOptions;
+///
+/// // What the checkpoint calls `model.encoder.w` is `encoder.w` in the graph.
+/// let options = FillOptions::new().strip_prefix("model.").rename("lm_head", "head.weight");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct FillOptions {
+    pub(super) renames: BTreeMap<String, Vec<String>>,
+    prefixes: Vec<(String, String)>,
+    pub(super) ignored: HashSet<String>,
+    pub(super) partial: bool,
+    pub(super) strict: bool,
+}
+
+impl FillOptions {
+    /// The defaults: equal names, every tensor has to be filled, weights may be left over.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The weights called `from` are the tensor `to`. Goes before every prefix rule. Weights that
+    /// are renamed more than once are all these tensors, which are tied from then on.
+    #[must_use]
+    pub fn rename(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        self.renames.entry(from.into()).or_default().push(to.into());
+        self
+    }
+
+    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
+    /// several rules the one with the longest `from` counts, and only that one.
+    #[must_use]
+    pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        self.prefixes.push((from.into(), to.into()));
+        self
+    }
+
+    /// As [`replace_prefix`](Self::replace_prefix) with nothing in its place.
+    #[must_use]
+    pub fn strip_prefix(self, prefix: impl Into<String>) -> Self {
+        self.replace_prefix(prefix, "")
+    }
+
+    /// Passes over the weights called `name`, also when the model has a tensor of that name.
+    #[must_use]
+    pub fn ignore(mut self, name: impl Into<String>) -> Self {
+        self.ignored.insert(name.into());
+        self
+    }
+
+    /// Whether tensors may stay without weights, to be filled from elsewhere. Default false.
+    #[must_use]
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
+    /// Whether weights that no tensor asks for are an error. Default false: they are listed in
+    /// [`Filled::unused`].
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// The tensors' names for weights called `name`, and whether the caller said just these names.
+    pub(super) fn tensors<'a>(&'a self, name: &'a str) -> (Vec<Cow<'a, str>>, bool) {
+        if let Some(to) = self.renames.get(name) {
+            return (to.iter().map(Cow::from).collect(), true);
+        }
+        let matching = self.prefixes.iter().filter(|(from, _)| name.starts_with(from.as_str()));
+        let tensor = match matching.max_by_key(|(from, _)| from.len()) {
+            Some((from, to)) => name.replacen(from, to, 1).into(),
+            None => name.into(),
+        };
+        (vec![tensor], false)
+    }
+}

@@ -581,6 +581,22 @@ fn only_what_lies_in_that_file_is_mapped() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_pipe_in_the_place_of_the_file_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx.data");
+    let loaded = mapped(folder.path(), vec![initializer(&counted(&[100]))]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let weight = loaded.get("#w0").unwrap().clone();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(map(&weight).map(|_| ())));
+    let answer = receiver.recv_timeout(Duration::from_secs(10));
+    let error = answer.expect("waits for a writer").unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*path)));
+}
+
+#[test]
 fn variables_come_sorted_by_name() {
     let store = tch::nn::VarStore::new(Device::Cpu);
     let root = store.root();

@@ -73,7 +73,8 @@ impl Initializer {
     }
 
     /// The initializer as a PyTorch tensor over a private map of the file range that it lies in:
-    /// nothing is read before it is touched, and a page that is written to is copied first. Writes
+    /// nothing is read before it is touched (but of a `BOOL` tensor, to see that libtorch can read
+    /// it), and a page that is written to is copied first. Writes
     /// reach neither the file nor the container nor another tensor of the same range. The map lives as
     /// long as the tensor and its views, whatever becomes of the container.
     ///

@@ -59,10 +59,10 @@ impl Initializer {
             return bytes_to_tch(&bytes);
         }
         let whole = Tensor::f_empty([len], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
-        let mut chunk = vec![0; CHUNK];
+        let part_from = |start| usize::try_from(len - start).map_or(CHUNK, |left| left.min(CHUNK));
+        let mut chunk = vec![0; part_from(0)];
         for start in (0..len).step_by(CHUNK) {
-            let left = usize::try_from(len - start).unwrap_or(CHUNK);
-            let part = chunk.get_mut(..left.min(CHUNK)).unwrap_or_default();
+            let part = chunk.get_mut(..part_from(start)).unwrap_or_default();
             self.read_at(u64::try_from(start).unwrap_or_default(), part)?;
             let size = i64::try_from(part.len()).unwrap_or_default();
             let part = bytes_to_tch(part)?;

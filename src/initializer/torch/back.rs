@@ -83,6 +83,10 @@ impl Initializer {
     /// the file (a later access would raise `SIGBUS`) or write to it (elements would change that were
     /// not written to here). Replacing it by renaming another file over it is fine.
     ///
+    /// Nor may such a tensor be resized (`resize_`, an `out` of another shape): libtorch reports that
+    /// its storage cannot grow, but leaves the tensor with the new size, and reading that goes beyond
+    /// the map.
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the initializer does not lie in a mapped file (because it was
     /// read or inserted), or not at an address that fits its type: [`to_tch`](Self::to_tch) copies

@@ -261,9 +261,18 @@ impl fmt::Debug for Buffer {
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 pub struct BufferMut {
-    map: MmapMut,
+    memory: Zeroed,
     range: Range<usize>,
 }
+
+enum Zeroed {
+    Heap(Vec<u8>),
+    Map(MmapMut),
+}
+
+/// From how many bytes on, with those that alignment costs, memory is mapped. A map takes whole pages
+/// and two calls of the system, and a process may have only so many: too much for a small tensor.
+const MAPPED: usize = 64 << 10;
 
 /// The length from which huge pages pay for themselves: two of them.
 const HUGE: usize = 4 << 20;
@@ -278,22 +287,60 @@ impl BufferMut {
         let align = usize::try_from(alignment.bytes());
         let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
         let align = align.map_err(|_| too_large())?;
-        let slack = if align > 4096 { align } else { 0 };
-        let whole = len.checked_add(slack).ok_or_else(too_large)?.max(1);
-        let map = MmapMut::map_anon(whole).map_err(|e| Error::io("anonymous memory", e))?;
-        #[cfg(target_os = "linux")]
-        if len >= HUGE {
-            // Only a hint: without huge pages the memory is as good, only slower to touch.
-            let _ = map.advise(memmap2::Advice::HugePage);
-        }
-        let start = map.as_ptr().align_offset(align);
-        let end = start.checked_add(len).filter(|end| *end <= map.len()).ok_or_else(too_large)?;
-        Ok(Self { map, range: start..end })
+        let small = len.checked_add(align).filter(|whole| *whole < MAPPED);
+        let memory = match small {
+            Some(whole) => Zeroed::Heap(vec![0; whole]),
+            None => {
+                let slack = if align > 4096 { align } else { 0 };
+                Zeroed::Map(mapped(len.checked_add(slack).ok_or_else(too_large)?)?)
+            }
+        };
+        let start = memory.as_ptr().align_offset(align);
+        let end =
+            start.checked_add(len).filter(|end| *end <= memory.len()).ok_or_else(too_large)?;
+        Ok(Self { memory, range: start..end })
     }
 
     /// The bytes as a shared [`Buffer`], without a copy.
     pub fn freeze(self) -> Buffer {
-        Buffer::from_memory(Memory::Anonymous { map: self.map, range: self.range }, None)
+        let Self { memory, range } = self;
+        match memory {
+            Zeroed::Heap(bytes) => {
+                let whole = Buffer::from(bytes);
+                Buffer { start: range.start, end: range.end, ..whole }
+            }
+            Zeroed::Map(map) => Buffer::from_memory(Memory::Anonymous { map, range }, None),
+        }
+    }
+}
+
+fn mapped(len: usize) -> Result<MmapMut> {
+    let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
+    #[cfg(target_os = "linux")]
+    if len >= HUGE {
+        // Only a hint: without huge pages the memory is as good, only slower to touch.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
+    Ok(map)
+}
+
+impl Deref for Zeroed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+        }
+    }
+}
+
+impl DerefMut for Zeroed {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+        }
     }
 }
 
@@ -301,13 +348,13 @@ impl Deref for BufferMut {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.map.get(self.range.clone()).unwrap_or_default()
+        self.memory.get(self.range.clone()).unwrap_or_default()
     }
 }
 
 impl DerefMut for BufferMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.map.get_mut(self.range.clone()).unwrap_or_default()
+        self.memory.get_mut(self.range.clone()).unwrap_or_default()
     }
 }
 
@@ -360,6 +407,15 @@ mod tests {
             BufferMut::zeroed(usize::MAX, Alignment::PAGE).unwrap_err().kind(),
             ErrorKind::Io
         );
+    }
+
+    #[test]
+    fn small_memory_takes_no_page_of_its_own() {
+        let small = |_| BufferMut::zeroed(16, Alignment::CACHE_LINE).unwrap().freeze();
+        let all: Vec<_> = (0..1000).map(small).collect();
+        let pages: std::collections::HashSet<_> =
+            all.iter().map(|bytes| bytes.as_ptr().addr() / 4096).collect();
+        assert!(pages.len() < 500, "{} pages", pages.len());
     }
 
     #[test]

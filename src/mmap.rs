@@ -7,6 +7,8 @@
 #![allow(unsafe_code)] // the one place that maps files
 
 use std::fs::File;
+#[cfg(feature = "tch")]
+use std::fs::Metadata;
 use std::io;
 #[cfg(not(unix))]
 use std::io::{Read, Seek, SeekFrom};
@@ -120,11 +122,17 @@ impl PrivateMap {
             Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
         })?;
         let io = |error| Error::io(place.path, error);
+        let is_the_same = |metadata: Metadata| match FileIdentity::new(&metadata) == *identity {
+            true => Ok(()),
+            false => {
+                let reason = "the file changed, or another one took its place, since it was mapped";
+                Err(Error::new(ErrorKind::Io, reason).with_path(place.path))
+            }
+        };
+        // Also looked at before it is opened: opening a FIFO would wait for its writer.
+        is_the_same(std::fs::metadata(place.path).map_err(io)?)?;
         let file = File::open(place.path).map_err(io)?;
-        if FileIdentity::new(&file.metadata().map_err(io)?) != *identity {
-            let reason = "the file changed, or another one took its place, since it was mapped";
-            return Err(Error::new(ErrorKind::Io, reason).with_path(place.path));
-        }
+        is_the_same(file.metadata().map_err(io)?)?;
         let mut options = memmap2::MmapOptions::new();
         // Without a reservation a file that is longer than the memory can be mapped.
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();

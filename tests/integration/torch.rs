@@ -480,7 +480,8 @@ fn mapped(folder: &std::path::Path, weights: Vec<Initializer>) -> Container {
 }
 
 fn map(weight: &Initializer) -> onnx_container::Result<tch::Tensor> {
-    // SAFETY: the tests replace or remove mapped files, but never truncate or write to one.
+    // SAFETY: the tests replace or remove mapped files, but never truncate or write to one, and use no
+    // tensor that was resized.
     #[allow(unsafe_code)]
     unsafe {
         weight.map_tch()
@@ -578,6 +579,44 @@ fn only_what_lies_in_that_file_is_mapped() {
     let error = map(weight).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*path)));
     assert_eq!(bytes(weight), floats(0..100), "the container has the old file");
+}
+
+#[test]
+fn a_map_is_not_outgrown() {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = mapped(folder.path(), vec![initializer(&counted(&[100]))]);
+    let mut tensor = map(loaded.get("#w0").unwrap()).unwrap();
+    assert!(tensor.f_resize_([1 << 20]).is_err());
+    // libtorch refuses only after it has changed the size. That tensor is not read here.
+    assert_eq!(tensor.size(), [1 << 20], "libtorch was mended: `map_tch` may promise more");
+    assert_eq!(Initializer::try_from(&tensor).unwrap_err().kind(), ErrorKind::OutOfBounds);
+}
+
+#[test]
+fn bytes_that_are_no_bools_do_not_come_back() {
+    // torch has such bytes by `view`; they are written as they are, as from `raw_data`.
+    let odd = initializer(&tch::Tensor::from_slice(&[1_u8, 2]).view_dtype(Kind::Bool));
+    assert_eq!((odd.dtype(), bytes(&odd)), (DataType::Bool, vec![1, 2]));
+    assert_eq!(odd.to_tch().unwrap_err().kind(), ErrorKind::DataType);
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = mapped(folder.path(), vec![odd]);
+    assert_eq!(map(loaded.get("#w0").unwrap()).unwrap_err().kind(), ErrorKind::DataType);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_in_the_place_of_the_file_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx.data");
+    let loaded = mapped(folder.path(), vec![initializer(&counted(&[100]))]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let weight = loaded.get("#w0").unwrap().clone();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(map(&weight).map(|_| ())));
+    let answer = receiver.recv_timeout(Duration::from_secs(10));
+    let error = answer.expect("waits for a writer").unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*path)));
 }
 
 #[test]

@@ -59,10 +59,10 @@ impl Initializer {
             return bytes_to_tch(&bytes);
         }
         let whole = Tensor::f_empty([len], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
-        let mut chunk = vec![0; CHUNK];
+        let part_from = |start| usize::try_from(len - start).map_or(CHUNK, |left| left.min(CHUNK));
+        let mut chunk = vec![0; part_from(0)];
         for start in (0..len).step_by(CHUNK) {
-            let left = usize::try_from(len - start).unwrap_or(CHUNK);
-            let part = chunk.get_mut(..left.min(CHUNK)).unwrap_or_default();
+            let part = chunk.get_mut(..part_from(start)).unwrap_or_default();
             self.read_at(u64::try_from(start).unwrap_or_default(), part)?;
             let size = i64::try_from(part.len()).unwrap_or_default();
             let part = bytes_to_tch(part)?;
@@ -73,7 +73,8 @@ impl Initializer {
     }
 
     /// The initializer as a PyTorch tensor over a private map of the file range that it lies in:
-    /// nothing is read before it is touched, and a page that is written to is copied first. Writes
+    /// nothing is read before it is touched (but of a `BOOL` tensor, to see that libtorch can read
+    /// it), and a page that is written to is copied first. Writes
     /// reach neither the file nor the container nor another tensor of the same range. The map lives as
     /// long as the tensor and its views, whatever becomes of the container.
     ///
@@ -81,6 +82,10 @@ impl Initializer {
     /// For as long as the tensor, or any tensor that shares its storage, lives, no process may truncate
     /// the file (a later access would raise `SIGBUS`) or write to it (elements would change that were
     /// not written to here). Replacing it by renaming another file over it is fine.
+    ///
+    /// Nor may such a tensor be resized (`resize_`, an `out` of another shape): libtorch reports that
+    /// its storage cannot grow, but leaves the tensor with the new size, and reading that goes beyond
+    /// the map.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the initializer does not lie in a mapped file (because it was

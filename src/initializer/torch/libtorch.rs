@@ -222,19 +222,20 @@ impl fmt::Debug for Memory {
 /// The dimensions are those of exactly the bytes in `map`, and the map is aligned for the type.
 pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Result<Tensor> {
     let strides = row_major(dims)?;
+    let ndim = i64::try_from(dims.len());
+    let ndim = ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?;
     let data = map.as_ptr();
     // On a failure libtorch has run the deleter in some cases and in others not: the count tells.
     let map = Arc::new(map);
     let context = Arc::into_raw(map.clone());
     let mut tensor = std::ptr::null_mut();
-    let ndim = i64::try_from(dims.len());
     // SAFETY: `sizes` and `strides` have `ndim` entries and do not overflow, which libtorch would
     // answer by ending the process. The memory is writable, private, and owned by `context`, which
     // the deleter drops once. A CPU device has no index, which is -1.
     let status = unsafe {
         torch_from_blob(
             data,
-            ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?,
+            ndim,
             dims.as_ptr(),
             strides.as_ptr(),
             0,

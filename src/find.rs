@@ -185,8 +185,13 @@ impl Index {
     fn near(&self, name: &str) -> Vec<&str> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let likeness = |other: &str| {
-            let within = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
-            if within { 1.0 } else { strsim::normalized_damerau_levenshtein(name, other) }
+            let ends = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
+            let part = name.len() >= PART && other.contains(name);
+            match (ends, part) {
+                (true, _) => 1.0,
+                (_, true) => NEAR,
+                _ => strsim::normalized_damerau_levenshtein(name, other),
+            }
         };
         let mut near: Vec<_> = names.map(|other| (likeness(other), other)).collect();
         near.retain(|(likeness, other)| *likeness >= NEAR && !other.is_empty());
@@ -198,6 +203,9 @@ impl Index {
 
 /// From here on two names are taken for the same with a slip: 1 is equal, 0 has nothing in common.
 const NEAR: f64 = 0.6;
+
+/// From this length on, a name that stands within another may mean it.
+const PART: usize = 3;
 
 /// `items` with commas, up to [`LISTED`] of them.
 pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {

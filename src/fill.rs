@@ -39,8 +39,9 @@ impl Container {
     ///
     /// A weight's name is looked up among the tensors by scope and name (`then_branch/w`), by name
     /// alone, then among the handles. Tensors of one handle, or of one range of a file that was not
-    /// loaded, are filled together. An initializer that is inline is replaced inline. Weights that
-    /// were there are replaced.
+    /// loaded, are filled together. An initializer that is inline is replaced inline; other inline
+    /// tensors, such as the value of a `Constant`, are part of the structure and are left. Weights
+    /// that were there are replaced.
     ///
     /// `UINT8` weights of the right length stand for the packed bytes of types that a weights format
     /// may not know: narrower than a byte, 8-bit floats, complex numbers.
@@ -407,7 +408,8 @@ impl<'o> Filling<'o> {
         }));
         if self.options.strict {
             self.errors.extend(self.report.unused.iter().map(|name| {
-                let reason = format!("weights `{name}`: the model has no tensor of this name");
+                let reason =
+                    format!("weights `{name}`: no initializer or external tensor is called so");
                 Error::new(ErrorKind::InvalidArgument, reason)
             }));
         }

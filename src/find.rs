@@ -187,14 +187,17 @@ impl Index {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let len = name.chars().count();
         let likeness = |other: &str| {
-            let within = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
-            if within {
-                return 1.0;
-            }
+            let ends = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
+            let part = name.len() >= PART && other.contains(name);
             // Most names are told apart by their lengths, and a huge one is not compared.
             let other_len = other.chars().count();
-            let may_be_near = len.min(other_len) * 10 >= len.max(other_len) * 6;
-            if may_be_near { strsim::normalized_damerau_levenshtein(name, other) } else { 0.0 }
+            let alike = len.min(other_len) * 10 >= len.max(other_len) * 6;
+            match (ends, part, alike) {
+                (true, ..) => 1.0,
+                (_, true, _) => NEAR,
+                (.., true) => strsim::normalized_damerau_levenshtein(name, other),
+                _ => 0.0,
+            }
         };
         let mut near: Vec<_> = names.map(|other| (likeness(other), other)).collect();
         near.retain(|(likeness, other)| *likeness >= NEAR && !other.is_empty());
@@ -206,6 +209,9 @@ impl Index {
 
 /// From here on two names are taken for the same with a slip: 1 is equal, 0 has nothing in common.
 const NEAR: f64 = 0.6;
+
+/// From this length on, a name that stands within another may mean it.
+const PART: usize = 3;
 
 /// `items` with commas, up to [`LISTED`] of them.
 pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {

@@ -210,8 +210,14 @@ pub(crate) fn decode_model(bytes: &Buffer, recursion_limit: u32) -> Result<Model
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));
     }
     let options = DecodeOptions::new().recursion_limit(recursion_limit);
-    let damaged = |error: Error| error.because("not an ONNX model, or cut off or damaged");
-    ModelProto::decode_with(bytes, &options).map_err(damaged)
+    // A header's length, of less than 16 MiB, and the `{` after it.
+    let safetensors = bytes.get(3..9) == Some(b"\0\0\0\0\0{");
+    let what = if safetensors {
+        "a safetensors file, not an ONNX model"
+    } else {
+        "not an ONNX model, or cut off or damaged"
+    };
+    ModelProto::decode_with(bytes, &options).map_err(|error| error.because(what))
 }
 
 /// A byte range of a weights file, as one type and shape.

@@ -61,6 +61,21 @@ impl Container {
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
+    /// Each call walks the model. All tensors in one walk, wherever they lie, come by way of
+    /// [`embed`](Self::embed), which shares the bytes:
+    ///
+    /// ```no_run
+    /// use onnx_container::{Container, MmapChoice, Tensor, traversal};
+    ///
+    /// let model = Container::load("model.onnx", MmapChoice::never())?.embed()?;
+    /// traversal::tensors(&model, |place, proto| {
+    ///     let tensor = Tensor::try_from(proto)?;
+    ///     println!("{} {} {:?}", place.qualified_name(proto), tensor.dtype(), tensor.dims());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] when no tensor has the name, [`ErrorKind::InvalidArgument`] when
     /// several have it, and what [`check`](Self::check) or [`Tensor::try_from`] says of this one.

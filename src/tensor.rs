@@ -178,7 +178,8 @@ impl Tensor {
             Borrowed::Invalid => Err(invalid_element(self.dtype, bytes)),
             Borrowed::Unaligned => {
                 let reason = format!(
-                    "the {} elements are not aligned to {} bytes and cannot be borrowed",
+                    "the {} elements are not aligned to {} bytes and cannot be borrowed: to_slice \
+                     and to_array copy",
                     self.dtype,
                     align_of::<T>(),
                 );

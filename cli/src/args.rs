@@ -73,8 +73,8 @@ pub struct ImportArgs {
     /// Leave this out where the name of weights begins with it; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pub strip_prefix: Vec<String>,
-    /// Put B where the name of weights begins with A; may be given several times
-    #[arg(long, value_name = "A=B", value_parser = pair)]
+    /// Put B where the name of weights begins with A, =B before every name; may be given several times
+    #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
     /// Fail when there are weights that no tensor asks for
     #[arg(long)]
@@ -245,6 +245,12 @@ fn shard_size(text: &str) -> Result<u64, String> {
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
     let (from, to) = pair.ok_or("not two names such as A=B")?;
+    Ok((from.to_owned(), to.to_owned()))
+}
+
+/// Two prefixes: `A=B`, of which each may be empty; an empty one begins every name.
+fn prefixes(text: &str) -> Result<(String, String), String> {
+    let (from, to) = text.split_once('=').ok_or("not two prefixes such as A=B")?;
     Ok((from.to_owned(), to.to_owned()))
 }
 

@@ -15,6 +15,7 @@ use crate::{mapping, save};
 
 /// Replaces, writes and says what was done.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    save::refuse_weights(&args.output, Some(&args.file))?;
     let format = format(args)?;
     let map = mapping::choice(&args.map);
     let mut container = Container::load(&args.model, map)?;

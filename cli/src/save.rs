@@ -33,6 +33,27 @@ pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
     }
 }
 
+/// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
+/// name of weights: what lies there is likely a checkpoint of somebody's.
+pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> {
+    let same = |other: &Path| {
+        path.canonicalize().ok().is_some_and(|p| other.canonicalize().ok() == Some(p))
+    };
+    let shown = path.display();
+    if other.is_some_and(same) {
+        let reason =
+            format!("`{shown}`: is read, and would be replaced by a model: name another OUT");
+        return Err(Failure::Refused(reason));
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    if name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") {
+        let reason = format!("`{shown}`: OUT is the model, such as NAME.onnx, not its weights");
+        return Err(Failure::Refused(reason));
+    }
+    Ok(())
+}
+
 /// Writes `container` to `path`, or only plans.
 pub fn save(
     container: &Container,

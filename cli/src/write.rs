@@ -29,12 +29,23 @@ pub fn pack(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// `split IN OUT`: a weights file for each tensor.
 pub fn split(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    refuse_safetensors(args)?;
     Job::new("split", &args.input, &args.output, &args.write, WeightFiles::PerTensor).run(out)
 }
 
 /// `embed IN OUT`: no weights file.
 pub fn embed(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    refuse_safetensors(args)?;
     Job::new("embed", &args.input, &args.output, &args.write, WeightFiles::Embedded).run(out)
+}
+
+/// Refuses `--safetensors` where no packed file is written.
+fn refuse_safetensors(args: &WriteArgs) -> Result<(), Failure> {
+    if !args.write.save.safetensors {
+        return Ok(());
+    }
+    let reason = "--safetensors is about a packed file: pack IN OUT --safetensors writes one";
+    Err(Failure::Refused(reason.to_owned()))
 }
 
 /// What a command that writes was asked to do.
@@ -64,6 +75,7 @@ impl<'a> Job<'a> {
     }
 
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
+        save::refuse_weights(self.output, None)?;
         let container = Container::load(self.input, mapping::choice(&self.args.map))?;
         self.write(container, None, out)
     }

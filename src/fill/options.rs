@@ -37,7 +37,8 @@ impl FillOptions {
     }
 
     /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
-    /// several rules the one with the longest `from` counts, and only that one.
+    /// several rules the one with the longest `from` counts, and only that one. Every name begins
+    /// with an empty `from`: `replace_prefix("", "m.")` puts `m.` before it.
     #[must_use]
     pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.prefixes.push((from.into(), to.into()));

@@ -223,7 +223,10 @@ fn every_fault_is_reported_and_nothing_changed() {
         ),
         (ErrorKind::MissingHandle, "tensor `missing`: no weights of this name were given"),
         (ErrorKind::InvalidArgument, "there are no weights `x` to rename"),
-        (ErrorKind::InvalidArgument, "weights `left.over`: the model has no tensor of this name"),
+        (
+            ErrorKind::InvalidArgument,
+            "weights `left.over`: no initializer or external tensor is called so",
+        ),
     ];
     let expected = expected.map(|(kind, text)| (kind, text.to_owned()));
     assert_eq!(found, expected);

@@ -368,6 +368,11 @@ fn files_that_are_not_models_are_named() {
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
             "Git LFS pointer",
         ),
+        (
+            "weights.onnx",
+            b"\x08\x02\0\0\0\0\0\0{\"w\":{}}",
+            "a safetensors file, not an ONNX model",
+        ),
         ("page.onnx", b"\n <!DOCTYPE html>\n<html>", "web page"),
         ("empty.onnx", b"", "empty"),
         ("noise.onnx", b"\xff\xff\xff\xff", ""),

@@ -128,6 +128,7 @@ fn names_that_mean_none_or_several_are_refused_with_those_there_are() {
         ("encoder.wieght", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
         ("model.encoder.weight", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
         ("weight", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
+        ("coder.wei", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
         ("", ErrorKind::MissingTensor, &["the model has 20 others"]),
         ("#no", ErrorKind::MissingTensor, &["no tensor is called so"]),
         ("list_out[2]", ErrorKind::MissingTensor, &["`list_out`"]),

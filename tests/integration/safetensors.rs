@@ -162,6 +162,7 @@ fn lengths_of_headers_are_not_believed() {
         ([&3_u64.to_le_bytes()[..], b"{}"].concat(), "cut off"),
         ([&2_u64.to_le_bytes()[..], b"\xff\xff"].concat(), "does not begin"),
         ([&4_u64.to_le_bytes()[..], b"{\"\xff\""].concat(), "the JSON"),
+        (b"PK\x03\x04\x14\0\x08\x08 and so on".to_vec(), "zip archive, as torch.save"),
         (b"version https://git-lfs.github.com/spec/v1\n".to_vec(), "Git LFS"),
     ];
     for (bytes, text) in cases {

@@ -39,6 +39,9 @@ impl Target {
 
 /// Why nothing may be written to `path`; `own` are the files of the model that is read.
 pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> {
+    if !folder(path).is_dir() {
+        return Some(Error::new(ErrorKind::Io, "no such folder").with_path(folder(path)));
+    }
     path.symlink_metadata().ok()?;
     let refuse = |kind, reason: &str| Some(Error::new(kind, reason).with_path(path));
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {

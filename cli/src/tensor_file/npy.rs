@@ -245,7 +245,11 @@ fn other_type(descr: &str, kind: &str, dtype: DataType, codes: bool) -> Error {
         return no_such_type(dtype);
     }
     let known = DataType::ALL.iter().find(|dtype| code(**dtype) == Some(kind));
-    let known = known.map(|dtype| format!(" ({dtype})")).unwrap_or_default();
+    let known = match known {
+        Some(dtype) => format!(" ({dtype})"),
+        None if kind == "O" => " (pickled Python objects, which are never read)".to_owned(),
+        None => String::new(),
+    };
     let wanted = code(dtype).or(codes_of(dtype).first().copied()).unwrap_or("none");
     let reason =
         format!("the npy file holds `{descr}`{known}, {dtype} elements are `{wanted}` there");

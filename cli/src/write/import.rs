@@ -15,15 +15,20 @@ use serde::Serialize;
 use super::Job;
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, print_error};
-use crate::output::{Output, count, human, lossy};
+use crate::output::{Output, complain, count, human, lossy};
 use crate::{mapping, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
 pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    save::refuse_weights(&args.output, Some(&args.weights))?;
     let map = mapping::choice(&args.write.map);
     let options = LoadOptions::new().mmap(map).weights(false);
     let mut container = Container::load(&args.model, options)?;
     let filled = container.attach_safetensors(&args.weights, map, fill_options(args))?;
+    if filled.filled == 0 {
+        complain(format_args!("error: {}", nothing_fits(&container, &filled)?));
+        return Imported::new(&args.weights, filled).refuse(args, out);
+    }
     let own = own_weights(&mut container, args, &filled);
     let mut imported = Imported::new(&args.weights, filled);
     if let Err(error) = own {
@@ -32,10 +37,38 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         imported.missing.retain(|name| !here.contains(name));
         return imported.refuse(args, out);
     }
-    imported.missing.clear();
+    imported.own = std::mem::take(&mut imported.missing);
     let (layout, command) = (save::packed(&args.write.save), "import-safetensors");
     let job = Job::new(command, &args.model, &args.output, &args.write, layout);
     job.write(container, Some(imported), out)
+}
+
+/// What to do when no weights have the name of a tensor.
+fn nothing_fits(container: &Container, filled: &Filled) -> Result<String, Error> {
+    let mut tensors = Vec::new();
+    traversal::tensors(container.model(), |place, tensor| {
+        tensors.push(place.qualified_name(tensor));
+        Ok(())
+    })?;
+    let rule = filled.unused.iter().find_map(|weights| {
+        let rules = tensors.iter().filter_map(|tensor| prefix_rule(weights, tensor));
+        rules.min_by_key(String::len)
+    });
+    let rule = rule.unwrap_or("--strip-prefix, --replace-prefix and --rename map names".to_owned());
+    Ok(format!("no tensor of the model is called as any of the weights: {rule}"))
+}
+
+/// The rule that makes `tensor` of `weights`, when one of the names ends in the other.
+fn prefix_rule(weights: &str, tensor: &str) -> Option<String> {
+    let prefix = |long: &str, short: &str| {
+        let prefix = long.strip_suffix(short)?;
+        (!short.is_empty() && prefix.ends_with(['.', '/'])).then(|| prefix.to_owned())
+    };
+    if let Some(prefix) = prefix(weights, tensor) {
+        return Some(format!("--strip-prefix {prefix} makes `{tensor}` of `{weights}`"));
+    }
+    let prefix = prefix(tensor, weights)?;
+    Some(format!("--replace-prefix ={prefix} makes `{tensor}` of `{weights}`"))
 }
 
 fn fill_options(args: &ImportArgs) -> FillOptions {
@@ -86,6 +119,8 @@ pub struct Imported {
     filled_bytes: u64,
     /// Tensors without weights, in WEIGHTS or in a file of the model's own that is there.
     missing: Vec<String>,
+    /// External tensors that are not in WEIGHTS and have what the model's own files say.
+    own: Vec<String>,
     /// Weights that no tensor asks for.
     left_over: Vec<String>,
 }
@@ -97,6 +132,7 @@ impl Imported {
             filled: filled.filled,
             filled_bytes: filled.bytes,
             missing: filled.missing,
+            own: Vec::new(),
             left_over: filled.unused,
         }
     }
@@ -115,6 +151,11 @@ impl Imported {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, bytes) = (count(self.filled, "tensor"), human(self.filled_bytes));
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
+        if !self.own.is_empty() {
+            let tensors = count(self.own.len(), "tensor");
+            out.line(format_args!("own       {tensors} not in there, from the model's own files"))?;
+            save::short(self.own.iter().map(|name| format!("{:>14}{name}", "")), out)?;
+        }
         if !self.left_over.is_empty() {
             let weights = count(self.left_over.len(), "weight");
             out.line(format_args!("left over {weights} that no tensor asks for"))?;

@@ -130,6 +130,67 @@ fn names_are_mapped() {
 }
 
 #[test]
+fn an_import_that_fills_nothing_says_how_names_could_fit() {
+    let folder = Folder::packed();
+    folder.run(&["export-safetensors", "p.onnx", "w.safetensors"]).done();
+    let cases: &[(&str, &[&str], &str)] = &[
+        ("m.w", &[], "--replace-prefix =m. makes `m.w` of `w`"),
+        ("m.w", &["--replace-prefix", "=m."], ""),
+        ("m.w", &["--replace-prefix", "=a.m."], "--replace-prefix =m. makes `m.w` of `w`"),
+        ("other", &[], "--strip-prefix, --replace-prefix and --rename map names"),
+        ("inner", &[], "--strip-prefix z.then_branch/ makes `inner` of `z.then_branch/inner`"),
+    ];
+    for (name, flags, text) in cases {
+        let len = if *name == "inner" { 600 } else { 1000 };
+        folder.save("s.onnx", &structure(&[(name, len)]));
+        let args = [&["import-safetensors", "s.onnx", "w.safetensors", "o.onnx"], *flags].concat();
+        let run = folder.run(&args);
+        assert_eq!(folder.path("o.onnx").exists(), text.is_empty(), "{args:?}");
+        if text.is_empty() {
+            run.done().says(&["filled    1 tensor"]);
+            fs::remove_file(folder.path("o.onnx")).unwrap();
+        } else {
+            run.failed(&[text]).says(&["filled    0 tensors", "nothing was written"]);
+        }
+    }
+    // Also where the model has all its weights: they are not what was asked for.
+    let mut other = structure(&[]);
+    if let Some(graph) = &mut other.graph {
+        graph.initializer.push(floats("model.w", 1000));
+    }
+    folder.save("other.onnx", &other);
+    folder.run(&["export-safetensors", "other.onnx", "v.safetensors"]).done();
+    let before = folder.contents();
+    let run = folder.run(&["import-safetensors", "p.onnx", "v.safetensors", "p.onnx"]);
+    run.failed(&["--strip-prefix model. makes `w` of `model.w`"]);
+    assert_eq!(folder.contents(), before);
+}
+
+#[test]
+fn a_model_is_not_written_over_weights() {
+    let folder = Folder::packed();
+    folder.run(&["export-safetensors", "p.onnx", "w.safetensors"]).done();
+    fs::copy(folder.path("w.safetensors"), folder.path("w.st")).unwrap();
+    let before = folder.contents();
+    let cases: &[(&[&str], &str)] = &[
+        (&["import-safetensors", "p.onnx", "w.safetensors", "w.safetensors"], "is read"),
+        (&["import-safetensors", "p.onnx", "w.st", "./w.st"], "is read"),
+        (&["import-safetensors", "p.onnx", "w.st", "w.safetensors"], "OUT is the model"),
+        (&["pack", "p.onnx", "new.safetensors", "--safetensors"], "OUT is the model"),
+        (&["split", "p.onnx", "new.safetensors.index.json"], "OUT is the model"),
+        (&["embed", "p.onnx", "w.safetensors"], "OUT is the model"),
+        (&["replace", "p.onnx", "w", "w.safetensors", "-o", "w.safetensors"], "is read"),
+        (&["replace", "p.onnx", "w", "w.st", "-o", "new.safetensors"], "OUT is the model"),
+        (&["embed", "p.onnx", "o.onnx", "--safetensors"], "--safetensors is about a packed file"),
+        (&["split", "p.onnx", "o.onnx", "--safetensors"], "--safetensors is about a packed file"),
+    ];
+    for (args, text) in cases {
+        folder.run(args).failed(&[text]);
+        assert_eq!(folder.contents(), before, "{args:?}");
+    }
+}
+
+#[test]
 fn what_is_not_imported_stays() {
     let folder = Folder::packed();
     let mut other = GraphProto::new("main");
@@ -141,7 +202,7 @@ fn what_is_not_imported_stays() {
     folder.run(&["export-safetensors", "other.onnx", "w.safetensors"]).done();
     let before = tensors(&folder.path("p.onnx"));
     let run = folder.run(&["import-safetensors", "p.onnx", "w.safetensors", "p.onnx"]).done();
-    run.says(&["filled    1 tensor (4.0 kB)"]);
+    run.says(&["filled    1 tensor (4.0 kB)", "own       3 tensors not in there"]);
     for ((name, what, bytes), (old_name, old_what, old)) in
         tensors(&folder.path("p.onnx")).into_iter().zip(before)
     {

@@ -137,7 +137,7 @@ fn an_extract_that_is_refused_writes_nothing() {
             &["other.onnx.data", "other.onnx` refers to this file"],
         ),
         (&["w", "-o", "other.onnx", "--format", "raw"], &["other.onnx", "a model: not replaced"]),
-        (&["w", "-o", "no/such/w.npy"], &["`no/such`: "]),
+        (&["w", "-o", "no/such/w.npy"], &["`no/such`: no such folder"]),
     ];
     for (args, texts) in cases {
         let args = [&["extract", "p.onnx"], *args].concat();
@@ -254,7 +254,7 @@ fn files_that_do_not_fit_are_refused() {
             "`<f8` (DOUBLE), FLOAT elements are `f4`",
         ),
         ("small", npy(&header("'<V4'", "False", "(4,)"), &[0; 16]), "`<V4`"),
-        ("small", npy(&header("'|O'", "False", "(4,)"), &[0; 16]), "`|O`"),
+        ("small", npy(&header("'|O'", "False", "(4,)"), &[0; 16]), "`|O` (pickled Python objects"),
         ("small", npy(&header("'=f4'", "False", "(4,)"), &[0; 16]), "`=f4`"),
         ("small", npy(&header("''", "False", "(4,)"), &[0; 16]), "``"),
         ("small", npy(&header("[('a', '<f4')]", "False", "(4,)"), &[0; 16]), "structured"),

@@ -18,7 +18,7 @@ use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::find::Names;
 use crate::initializer::Initializer;
 use crate::proto::TensorProto;
-use crate::traversal::{self, Place, Site};
+use crate::traversal::{self, Place};
 
 /// What [`Container::fill`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,9 +39,8 @@ impl Container {
     ///
     /// A weight's name is looked up among the tensors by scope and name (`then_branch/w`), by name
     /// alone, then among the handles. Tensors of one handle, or of one range of a file that was not
-    /// loaded, are filled together. An initializer that is inline is replaced inline; other inline
-    /// tensors, such as the value of a `Constant`, are part of the structure and are left. Weights
-    /// that were there are replaced.
+    /// loaded, are filled together. Weights that were there are replaced: what is inline, the value of
+    /// a `Constant` among it, is replaced inline.
     ///
     /// `UINT8` weights of the right length stand for the packed bytes of types that a weights format
     /// may not know: narrower than a byte, 8-bit floats, complex numbers.
@@ -185,7 +184,7 @@ impl Slots {
         tensor: &TensorProto,
     ) -> Result<Option<usize>> {
         if !is_external(tensor) {
-            let replaced = place.site == Site::Initializer && external_data::layout(tensor).is_ok();
+            let replaced = external_data::layout(tensor).is_ok();
             return replaced.then(|| self.add(place, tensor, None, true)).transpose();
         }
         // What its entries say matters only as far as it ties tensors.
@@ -408,8 +407,7 @@ impl<'o> Filling<'o> {
         }));
         if self.options.strict {
             self.errors.extend(self.report.unused.iter().map(|name| {
-                let reason =
-                    format!("weights `{name}`: no initializer or external tensor is called so");
+                let reason = format!("weights `{name}`: no tensor is called so");
                 Error::new(ErrorKind::InvalidArgument, reason)
             }));
         }

@@ -76,6 +76,9 @@ pub struct ImportArgs {
     /// Put B where the name of weights begins with A, =B before every name; may be given several times
     #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
+    /// Pass over the weights called NAME; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub ignore: Vec<String>,
     /// Fail when there are weights that no tensor asks for
     #[arg(long)]
     pub strict: bool,

@@ -152,6 +152,19 @@ fn inline_initializers_stay_inline() {
 }
 
 #[test]
+fn values_of_constants_are_filled_by_their_outputs() {
+    let value = TensorProto::new("", TensorProto::FLOAT, [1, 2]).with_raw_data(&[0; 8][..]);
+    let mut node = NodeProto::new("Constant", [""; 0], ["c"]);
+    node.attribute.push(AttributeProto::tensor("value", value));
+    let mut graph = GraphProto::new("g");
+    graph.node.push(node);
+    let mut container = Container::new(ModelProto::new(graph));
+    container.fill(weights([("c", constant(8.0))]), FillOptions::new().strict(true)).unwrap();
+    assert!(container.is_empty());
+    assert_eq!(container.tensor("c").unwrap().as_slice::<f32>().unwrap(), [8.0, 8.0]);
+}
+
+#[test]
 fn bytes_stand_for_types_that_have_no_name() {
     let bytes = |bytes: &[u8]| {
         Initializer::from(ArrayD::from_shape_vec(vec![bytes.len()], bytes.to_vec()).unwrap())
@@ -223,10 +236,7 @@ fn every_fault_is_reported_and_nothing_changed() {
         ),
         (ErrorKind::MissingHandle, "tensor `missing`: no weights of this name were given"),
         (ErrorKind::InvalidArgument, "there are no weights `x` to rename"),
-        (
-            ErrorKind::InvalidArgument,
-            "weights `left.over`: no initializer or external tensor is called so",
-        ),
+        (ErrorKind::InvalidArgument, "weights `left.over`: no tensor is called so"),
     ];
     let expected = expected.map(|(kind, text)| (kind, text.to_owned()));
     assert_eq!(found, expected);

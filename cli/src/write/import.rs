@@ -74,6 +74,7 @@ fn prefix_rule(weights: &str, tensor: &str) -> Option<String> {
 fn fill_options(args: &ImportArgs) -> FillOptions {
     let options = FillOptions::new().partial(true).strict(args.strict);
     let options = args.rename.iter().fold(options, |options, (a, b)| options.rename(a, b));
+    let options = args.ignore.iter().fold(options, FillOptions::ignore);
     let options = args.strip_prefix.iter().fold(options, FillOptions::strip_prefix);
     args.replace_prefix.iter().fold(options, |options, (a, b)| options.replace_prefix(a, b))
 }

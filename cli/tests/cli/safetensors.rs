@@ -91,6 +91,18 @@ fn exports_are_imported_again() {
     assert_eq!(entries(&folder, "j.safetensors"), entries(&folder, "w.safetensors"));
 }
 
+const IGNORED: [&str; 9] = [
+    "--strict",
+    "--ignore",
+    "small",
+    "--ignore",
+    "c",
+    "--ignore",
+    "typed",
+    "--ignore",
+    "z.then_branch/inner",
+];
+
 #[test]
 fn names_are_mapped() {
     let folder = Folder::with_model();
@@ -99,6 +111,8 @@ fn names_are_mapped() {
     let cases: &[(Declared, &[&str], i32, &str)] = &[
         (&[("w", 1000)], &[], 0, "left over"),
         (&[("w", 1000)], &["--strict"], 1, ""),
+        (&[("w", 1000)], &["--strict", "--ignore", "small", "--ignore", "c"], 1, ""),
+        (&[("w", 1000)], &IGNORED, 0, "filled    1 tensor "),
         (&[("v", 1000)], &["--rename", "w=v"], 0, "filled    1 tensor "),
         (&[("eight", 1000)], &["--strip-prefix", "w"], 1, ""),
         (

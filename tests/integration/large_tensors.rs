@@ -4,6 +4,8 @@
 use onnx_container::proto::{Message, Packed, TensorProto};
 use onnx_container::{Buffer, DataType, Tensor};
 
+use crate::tensors::hold_views;
+
 const DIMS: [i64; 2] = [521, 1031];
 const COUNT: usize = 521 * 1031;
 
@@ -154,6 +156,9 @@ fn every_type_is_imported_at_length() {
             assert_eq!((tensor.dtype(), tensor.dims()), (dtype, &DIMS[..]));
             assert_eq!(checksum(tensor.as_bytes().unwrap()), bytes, "{name}");
             assert_eq!(checksum(&elements(&tensor)), codes, "{name}");
+            // The bytes were just held to their checksum.
+            let whole = dtype.bit_width() >= Some(8);
+            assert_eq!(hold_views(&tensor, &ruled.bytes()), whole, "{name}");
         }
         seen += 1;
     }

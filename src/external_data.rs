@@ -169,6 +169,13 @@ pub(crate) fn inline_payload(tensor: &TensorProto) -> bool {
 
 /// Removes every value field and external entry from `tensor`.
 pub(crate) fn clear_payload(tensor: &mut TensorProto) {
+    clear_values(tensor);
+    tensor.external_data.clear();
+    tensor.data_location = None;
+}
+
+/// Removes every value field from `tensor`.
+pub(crate) fn clear_values(tensor: &mut TensorProto) {
     tensor.raw_data = None;
     tensor.float_data.clear();
     tensor.int32_data.clear();
@@ -176,8 +183,6 @@ pub(crate) fn clear_payload(tensor: &mut TensorProto) {
     tensor.int64_data.clear();
     tensor.double_data.clear();
     tensor.uint64_data.clear();
-    tensor.external_data.clear();
-    tensor.data_location = None;
 }
 
 /// Makes `tensor` external with exactly these `entries`, in place of whatever data it had.

@@ -378,8 +378,13 @@ impl<'o> Filling<'o> {
             (Err(error), None) => {
                 // Not also reported as missing.
                 slot.full = true;
-                let tied = if spare { ", which the metadata tie to others" } else { "" };
-                let error = error.because(&format!("weights `{name}`{tied}"));
+                let error = match spare {
+                    true => error
+                        .because(&format!("weights `{name}`, which the metadata tie to others")),
+                    // A name that is the tensor's is said once.
+                    false if name == slot.tensor => error,
+                    false => error.because(&format!("weights `{name}`")),
+                };
                 self.errors.push(error.with_tensor(slot.tensor.as_str()));
             }
         }

@@ -12,6 +12,7 @@ use ndarray::{ArrayBase, Data, Dimension};
 use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_data;
 use crate::placement::Alignment;
 use crate::proto::TensorProto;
 use crate::tensor::{Tensor, little_endian};
@@ -217,13 +218,7 @@ impl TryFrom<TensorProto> for Initializer {
     /// [`ProtoInitializer::proto`].
     fn try_from(mut proto: TensorProto) -> Result<Self> {
         let tensor = Tensor::try_from(&proto)?;
-        proto.raw_data = None;
-        proto.float_data = Default::default();
-        proto.int32_data = Default::default();
-        proto.string_data = Default::default();
-        proto.int64_data = Default::default();
-        proto.double_data = Default::default();
-        proto.uint64_data = Default::default();
+        external_data::clear_values(&mut proto);
         Ok(Self::Proto(ProtoInitializer { proto: Box::new(proto), tensor }))
     }
 }

@@ -206,29 +206,30 @@ fn every_fault_is_reported_and_nothing_changed() {
         weights([
             ("transposed", ones(2, 3)),
             ("shape", ones(6, 1)),
-            ("dtype", array![[1_i32, 2]].into()),
+            ("given", array![[1_i32, 2]].into()),
             ("good", constant(1.0)),
             ("left.over", constant(1.0)),
             ("renamed", constant(1.0)),
         ])
     };
-    let options = FillOptions::new().strict(true).rename("renamed", "nowhere").rename("x", "good");
+    let options = FillOptions::new()
+        .strict(true)
+        .rename("renamed", "nowhere")
+        .rename("given", "dtype")
+        .rename("x", "good");
     let mut container = model();
     let error = container.fill(given(), options).unwrap_err();
     let found: Vec<_> = error.related().iter().map(|e| (e.kind(), e.to_string())).collect();
     let expected = [
         (
             ErrorKind::Shape,
-            "tensor `transposed`: weights `transposed`: the weights are [2, 3], the model declares \
+            "tensor `transposed`: the weights are [2, 3], the model declares \
              [3, 2]: the exporter stored them transposed; transpose the weights first",
         ),
-        (
-            ErrorKind::Shape,
-            "tensor `shape`: weights `shape`: the weights are [6, 1], the model declares [3, 2]",
-        ),
+        (ErrorKind::Shape, "tensor `shape`: the weights are [6, 1], the model declares [3, 2]"),
         (
             ErrorKind::DataType,
-            "tensor `dtype`: weights `dtype`: the weights are INT32, the model declares FLOAT",
+            "tensor `dtype`: weights `given`: the weights are INT32, the model declares FLOAT",
         ),
         (
             ErrorKind::InvalidArgument,

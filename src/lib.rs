@@ -110,9 +110,8 @@
 //! # Lints
 //!
 //! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those that
-//! call libtorch. Unwrapping, panicking, indexing and
-//! casts that cut are denied outside tests, because every offset and length comes from a file. Every
-//! public item is documented.
+//! call libtorch. Unwrapping, panicking, indexing and casts that cut are denied outside tests, because
+//! every offset and length comes from a file. Every public item is documented.
 //!
 //! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
 //! `docs/tensors.md`; how the house is built, in `docs/design.md`.

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-/// How [`Container::fill`] matches the names of weights with those of tensors.
+/// How [`Container::fill`](crate::Container::fill) matches the names of weights with those of tensors.
 ///
 /// ```
 /// use onnx_container::FillOptions;
@@ -66,7 +66,7 @@ impl FillOptions {
     }
 
     /// Whether weights that no tensor asks for are an error. Default false: they are listed in
-    /// [`Filled::unused`].
+    /// [`Filled::unused`](crate::Filled::unused).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

@@ -121,6 +121,25 @@ impl DataType {
         })
     }
 
+    /// Whether formats of weights may have no such type and hold its packed bytes as `UINT8` instead:
+    /// types narrower than a byte, 8-bit floats and complex numbers.
+    ///
+    /// ```
+    /// use onnx_container::DataType;
+    ///
+    /// assert!(DataType::Int4.may_be_bytes());
+    /// assert!(!DataType::Bfloat16.may_be_bytes());
+    /// ```
+    pub fn may_be_bytes(self) -> bool {
+        use DataType::{
+            Complex64, Complex128, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz,
+            Float8E8M0,
+        };
+        self.bit_width().is_some_and(|bits| bits < 8)
+            || matches!(self, Complex64 | Complex128 | Float8E8M0)
+            || matches!(self, Float8E4M3Fn | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz)
+    }
+
     /// Whether elements are integers (bool not included).
     pub const fn is_integer(self) -> bool {
         use DataType::{

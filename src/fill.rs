@@ -257,7 +257,7 @@ impl Slot {
 
     fn as_declared(&self, initializer: Initializer) -> Result<Initializer> {
         let (dtype, dims) = (initializer.dtype(), initializer.dims());
-        if dtype == DataType::Uint8 && may_be_bytes(self.dtype) {
+        if dtype == DataType::Uint8 && self.dtype.may_be_bytes() {
             let wanted = self.dtype.byte_len(&self.dims)?;
             if initializer.byte_len() == wanted {
                 return initializer.retyped(self.dtype, &self.dims);
@@ -277,16 +277,6 @@ impl Slot {
         }
         Ok(initializer)
     }
-}
-
-/// Whether weights of this type may come as plain bytes, because their format has no name for it.
-fn may_be_bytes(dtype: DataType) -> bool {
-    use DataType::{
-        Complex64, Complex128, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz, Float8E8M0,
-    };
-    dtype.bit_width().is_some_and(|bits| bits < 8)
-        || matches!(dtype, Complex64 | Complex128 | Float8E8M0)
-        || matches!(dtype, Float8E4M3Fn | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz)
 }
 
 /// Whether both read the same; an initializer that cannot be read equals none.

@@ -102,6 +102,13 @@ pub struct ExportArgs {
     /// Export also what readers want inline: shape operands, sparse indices, function bodies
     #[arg(long)]
     pub all_tensors: bool,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// What every command that writes tensors and no model takes.
+#[derive(Debug, Args)]
+pub struct OutArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,

@@ -15,13 +15,13 @@ use crate::{mapping, progress, save};
 
 /// Exports, and says what was written.
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let mut container = Container::load(&args.model, mapping::choice(&args.map))?;
+    let mut container = Container::load(&args.model, mapping::choice(&args.out.map))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     container.externalize(moving.all_tensors(args.all_tensors))?;
     let left_out = inline(&container)?;
     let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
     let bar = progress::bar("writing", lens.fold(0, u64::saturating_add));
-    let save = SaveOptions::new().sync(!args.no_sync).overwrite(!args.no_clobber);
+    let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
     let options = ExportOptions::from(progress::shown(save, &bar));
     let options = match args.max_shard_size {
         Some(bytes) => options.max_shard_bytes(bytes),
@@ -30,7 +30,7 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let exported = container.export_safetensors(&args.output, options);
     bar.finish_and_clear();
     let report = Report::new(args, exported?, left_out);
-    if args.json {
+    if args.out.json {
         out.json(&report)?;
     } else {
         report.print(out)?;

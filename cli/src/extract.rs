@@ -45,7 +45,7 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// The model, and the files that it is read from.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
-    let map = mapping::choice(&args.map);
+    let map = mapping::choice(&args.out.map);
     let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), &args.model)?;
     let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
@@ -117,7 +117,7 @@ impl Job<'_> {
 
     /// Writes each tensor to its path: all of them or none, unless a rename fails.
     fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
-        let no_clobber = self.args.no_clobber;
+        let no_clobber = self.args.out.no_clobber;
         let refusals = paths.iter().filter_map(|path| target::refusal(path, &self.own, no_clobber));
         if let Some(error) = Error::join(refusals.collect()) {
             return Err(error.into());
@@ -133,11 +133,11 @@ impl Job<'_> {
 
     /// Writes all tensors to one safetensors file.
     fn export(&self, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
-        if let Some(error) = target::refusal(path, &self.own, self.args.no_clobber) {
+        if let Some(error) = target::refusal(path, &self.own, self.args.out.no_clobber) {
             return Err(error.into());
         }
-        let options = SaveOptions::new().sync(!self.args.no_sync);
-        let options = options.overwrite(!self.args.no_clobber);
+        let options = SaveOptions::new().sync(!self.args.out.no_sync);
+        let options = options.overwrite(!self.args.out.no_clobber);
         let exported = safetensors::write(path, &self.tensors, options)?;
         let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
         self.report(tensors.collect(), exported.tied, out)
@@ -150,7 +150,7 @@ impl Job<'_> {
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
         let report = Report { model: &self.args.model, tensors, tied };
-        if self.args.json {
+        if self.args.out.json {
             out.json(&report)?;
         } else {
             report.print(out)?;
@@ -161,7 +161,7 @@ impl Job<'_> {
     fn stage(&self, name: &str, tensor: &Tensor, path: PathBuf) -> Result<Staged, Error> {
         let args = self.args;
         let write = |file: &mut dyn Write| self.format.write(name, tensor, args.codes, file);
-        Staged::new(path, !args.no_sync, write).map_err(|e| e.with_tensor(name))
+        Staged::new(path, !args.out.no_sync, write).map_err(|e| e.with_tensor(name))
     }
 }
 

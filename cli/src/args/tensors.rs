@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use onnx_container::Tied;
 
-use super::{MapArgs, SaveArgs};
+use super::{MapArgs, OutArgs, SaveArgs};
 
 /// A file that holds tensors and no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,17 +62,8 @@ pub struct ExtractArgs {
     /// narrow ones
     #[arg(long)]
     pub codes: bool,
-    /// Fail when a file would be replaced
-    #[arg(long)]
-    pub no_clobber: bool,
-    /// Do not wait until everything is on the disk
-    #[arg(long)]
-    pub no_sync: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub out: OutArgs,
 }
 
 #[derive(Debug, Args)]

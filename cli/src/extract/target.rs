@@ -23,7 +23,7 @@ impl Target {
         let (path, several) = (&args.output, args.names.len() > 1);
         let refused = |reason: &str| Err(Failure::Refused(reason.to_owned()));
         if path.as_os_str() == "-" {
-            return match (several, args.json) {
+            return match (several, args.out.json) {
                 (true, _) => refused("standard output takes one tensor; -o DIR/ takes several"),
                 (_, true) => refused("standard output takes the tensor or --json, not both"),
                 _ => Ok(Self::Stdout),

@@ -58,18 +58,11 @@ fn as_declared(tensor: &Tensor, like: &Tensor) -> Result<Tensor> {
     match tensor.buffer() {
         Some(bytes)
             if tensor.dtype() == DataType::Uint8
-                && has_no_type(like.dtype())
+                && like.dtype().may_be_bytes()
                 && bytes.len() == like.byte_len() =>
         {
             Tensor::new(like.dtype(), like.dims(), bytes.clone())
         }
         _ => Ok(tensor.clone()),
     }
-}
-
-/// Whether writers of safetensors may have no type for elements of `dtype`, and store bytes: the same
-/// types for which [`Container::fill`] takes them.
-fn has_no_type(dtype: DataType) -> bool {
-    let complex = matches!(dtype, DataType::Complex64 | DataType::Complex128);
-    complex || dtype.name().starts_with("FLOAT8") || dtype.bit_width().is_some_and(|bits| bits < 8)
 }

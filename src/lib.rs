@@ -132,6 +132,8 @@ mod initializer;
 mod load;
 mod mmap;
 mod operands;
+#[cfg_attr(not(test), expect(dead_code, reason = "inlining asks it"))]
+mod opset;
 mod placement;
 pub mod proto;
 mod replace;

@@ -34,7 +34,9 @@ impl<'m> Copier<'m> {
         names.resize(1 + body.inputs.len(), Name::Absent);
         let passed = self.outputs(function, body, &names, node, scope)?;
         // The call's own name and shardings, which nothing takes.
-        (0..1 + sharded(node).count()).for_each(|_| drop(scope.slot()));
+        for _ in 0..1 + sharded(node).count() {
+            scope.slot();
+        }
         self.fresh.next(body, &self.taken, &mut names);
         let binding = self.binding(callee, function, node, scope)?;
         let value_info = self.types(body, &names);

@@ -5,6 +5,7 @@
 //! `FunctionProto.opset_import`. A body that may not stays a function, with all that it calls.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 
 use super::calls::{Calls, Functions, domain_of, each_node_of};
 use crate::opset;
@@ -69,6 +70,7 @@ impl Context<'_> {
 }
 
 /// What was decided for a place.
+#[derive(Clone)]
 pub(super) struct Decision {
     /// Of each function, whether its body takes the place of calls.
     pub(super) inline: Vec<bool>,
@@ -97,11 +99,15 @@ pub(super) fn decide(
     let inline = vec![false; selected.len()];
     let (moved, called, conflicts) = (Vec::new(), Vec::new(), Vec::new());
     let mut decision = Decision { inline, moved, called, conflicts };
-    let mut seen = HashSet::new();
+    let mut seen = vec![false; selected.len()];
     let mut next = roots;
     next.reverse();
     while let Some(index) = next.pop() {
-        let Some(function) = functions.get(index).filter(|_| seen.insert(index)) else { continue };
+        let Some(function) = functions.get(index) else { continue };
+        let first = seen.get_mut(index).is_some_and(|seen| !mem::replace(seen, true));
+        if !first {
+            continue;
+        }
         if selected.get(index) != Some(&true) {
             decision.called.push(index);
             continue;

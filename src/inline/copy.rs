@@ -94,8 +94,7 @@ impl<'m> Copier<'m> {
             devices: 0,
             max_nodes,
             left: max_nodes,
-            // Of sequences since 14, of optionals since 16.
-            identity: opset.is_some_and(|opset| opset >= 16),
+            identity: has_identity(opset),
             bindings: Vec::new(),
             taken: Vec::new(),
             frames: Vec::new(),
@@ -118,10 +117,7 @@ impl<'m> Copier<'m> {
         for node in nodes {
             match self.callee(node, scope) {
                 Some(callee) => self.splice(callee, node, scope, out, depth)?,
-                None => {
-                    let copy = self.copy(node, scope, depth)?;
-                    out.nodes.push(copy);
-                }
+                None => self.copy(node, scope, out, depth)?,
             }
         }
         Ok(())
@@ -150,10 +146,7 @@ impl<'m> Copier<'m> {
                     let frame = self.call(callee, node, &mut frame.scope)?;
                     frames.push(frame);
                 }
-                None => {
-                    let copy = self.copy(node, &mut frame.scope, depth)?;
-                    out.nodes.push(copy);
-                }
+                None => self.copy(node, &mut frame.scope, out, depth)?,
             }
         }
         self.frames = frames;
@@ -174,8 +167,9 @@ impl<'m> Copier<'m> {
         &mut self,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
+        out: &mut Copied,
         depth: usize,
-    ) -> Result<NodeProto> {
+    ) -> Result<()> {
         let input = node.input.iter().map(|name| self.fresh.text(scope.name(name))).collect();
         let output = node.output.iter().map(|name| self.fresh.text(scope.name(name))).collect();
         let name = self.optional(node.name.as_ref(), scope);
@@ -190,16 +184,13 @@ impl<'m> Copier<'m> {
                 }
             }
         }
-        Ok(NodeProto {
-            input,
-            output,
-            name,
-            more,
-            op_type: node.op_type.clone(),
-            domain: node.domain.clone(),
-            attribute: self.attributes(&node.attribute, scope, depth)?,
-            metadata_props: merged(node, &scope.binding.metadata),
-        })
+        let attribute = self.attributes(&node.attribute, scope, depth)?;
+        let metadata_props = merged(node, &scope.binding.metadata);
+        let (op_type, domain) = (node.op_type.clone(), node.domain.clone());
+        let copy =
+            NodeProto { input, output, name, more, op_type, domain, attribute, metadata_props };
+        out.nodes.push(copy);
+        Ok(())
     }
 
     fn attributes(
@@ -379,6 +370,12 @@ impl<'m> Copier<'m> {
 
 fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
     if list.is_empty() { Rare::new() } else { Rare::from(list) }
+}
+
+/// Whether a version of the ONNX operators has an Identity of every type: of sequences since 14, of
+/// optionals since 16.
+pub(super) fn has_identity(opset: Option<i64>) -> bool {
+    opset.is_some_and(|opset| opset >= 16)
 }
 
 /// The value of an attribute under the name of another.

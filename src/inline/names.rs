@@ -68,6 +68,11 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
+    /// As these are `calls` calls later, when no name needs a second attempt.
+    pub(super) fn after(&self, calls: u64) -> Self {
+        Self { call: self.call.saturating_add(calls), ..self.clone() }
+    }
+
     /// Goes on to the next call.
     pub(super) fn next(&mut self) {
         self.call += 1;

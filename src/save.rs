@@ -114,7 +114,9 @@ impl Container {
         match job.write() {
             Ok(()) => Ok(job.saved),
             // Somebody replaced the packed file meanwhile: it is written after all.
-            Err(_) if job.lost_its_file() => self.save(path, options.keep_placement(false)),
+            Err(error) if error.kind() != ErrorKind::Cancelled && job.lost_its_file() => {
+                self.save(path, options.keep_placement(false))
+            }
             Err(error) => Err(error),
         }
     }
@@ -323,7 +325,7 @@ impl<'c> Job<'c> {
 
     /// Whether a packed file that was to be kept is not there any more.
     fn lost_its_file(&self) -> bool {
-        let kept = self.plan.kept.as_ref().filter(|_| self.options.keep_placement);
+        let kept = self.plan.kept.as_ref();
         self.options.weight_files == WeightFiles::One && kept.is_some_and(|k| k.check().is_err())
     }
 }

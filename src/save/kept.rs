@@ -63,9 +63,13 @@ impl KeptFiles {
     /// Waits until the files are on the disk: whoever wrote them may not have.
     #[cfg(unix)]
     pub(crate) fn flush(&self) -> Result<()> {
-        self.files.iter().try_for_each(|kept| {
-            let file = self.folder.open(kept)?;
-            file.sync_all().map_err(|e| Error::io(&kept.file.path, e))
+        use rustix::io::Errno;
+        // Some network file systems flush only what is open for writing.
+        let lost = [Errno::IO, Errno::NOSPC, Errno::DQUOT];
+        let is_lost = |e: &_| Errno::from_io_error(e).is_some_and(|e| lost.contains(&e));
+        self.files.iter().try_for_each(|kept| match self.folder.open(kept)?.sync_all() {
+            Err(error) if is_lost(&error) => Err(Error::io(&kept.file.path, error)),
+            _ => Ok(()),
         })
     }
 
@@ -103,10 +107,11 @@ pub(crate) fn plan<'c>(
 /// Keeps the target's data file when everything lies in it, aligned as it was asked for.
 fn one_file<'c>(used: &[Used<'c>], target: &Target, options: &SaveOptions) -> Option<Plan<'c>> {
     let first = used.iter().find(|tensor| tensor.len > 0)?;
-    let file = Origin::of(first.initializer)?.file;
+    let folder = Folder::open_for(target).ok()?;
+    let kept = folder.data_file(Origin::of(first.initializer)?.file, target, options)?;
     let mut places = HashMap::with_capacity(used.len());
     for Used { handle, initializer, len, .. } in used {
-        let origin = Origin::of(initializer).filter(|origin| origin.file == file);
+        let origin = Origin::of(initializer).filter(|origin| origin.file == kept.file);
         let aligned = |at: u64| *len == 0 || options.alignment_asked(*len).is_aligned(at);
         let range = match origin {
             Some(origin) if aligned(origin.range.start) => origin.range,
@@ -116,8 +121,6 @@ fn one_file<'c>(used: &[Used<'c>], target: &Target, options: &SaveOptions) -> Op
         };
         places.insert(*handle, Placed { file: 0, range });
     }
-    let folder = Folder::open_for(target).ok()?;
-    let kept = folder.data_file(file, target, options)?;
     Some(KeptFiles { folder, files: vec![kept] }.plan(places))
 }
 

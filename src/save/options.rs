@@ -137,12 +137,16 @@ impl SaveOptions {
     /// only the model is written. Default true; `false` packs the weights anew.
     ///
     /// This is for changes to a model of gigabytes that leave its weights alone. It takes a container
-    /// that was loaded from that very file, which nobody replaced or wrote to since; the file is the
-    /// one that [`data_name`](Self::data_name) says, else `<model file>.data`, else the only one that
-    /// the model now at the target refers to. Offsets stay what they are, in graph order or not and
-    /// with whatever lies between, unless an alignment was asked for that they do not have. Where
-    /// any of this is not so, everything is written as usual. [`Saved::kept`](crate::Saved::kept)
-    /// tells.
+    /// that was loaded from that very file, mapped or read, which nobody replaced or wrote to since;
+    /// the file is the one that [`data_name`](Self::data_name) says, else `<model file>.data`, else
+    /// the only one that the model now at the target refers to. Offsets stay what they are, in graph
+    /// order or not and with whatever lies between, unless an alignment was asked for that they do
+    /// not have. Where any of this is not so, everything is written as usual.
+    /// [`Saved::kept`](crate::Saved::kept) tells.
+    ///
+    /// Whether a file is the same is told by device, inode, length and times, when the save begins
+    /// and again when the model is renamed. A file that was read (not mapped) within two seconds of
+    /// being written is never taken for the same: the next write may leave the same times.
     ///
     /// Counts for [`WeightFiles::One`]; [`WeightFiles::AsLoaded`] always keeps, the others never.
     ///

@@ -83,7 +83,7 @@ pub(crate) struct Source<'c, 'm> {
 impl<'c> Plan<'c> {
     /// Plans the files of `used`, all that `source` uses, beside a model file called `model_name`.
     pub(crate) fn new(
-        source: Source<'c, '_>,
+        #[cfg_attr(not(feature = "safetensors"), allow(unused_variables))] source: Source<'c, '_>,
         used: &[Used<'c>],
         model_name: &str,
         options: &SaveOptions,

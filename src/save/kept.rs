@@ -131,19 +131,20 @@ fn every_file<'c>(used: &[Used<'c>], target: &Target) -> Result<Plan<'c>> {
     // `None` for a file that cannot stay and was reported.
     let mut known: HashMap<LoadedFile, Option<usize>> = HashMap::new();
     let mut errors = Vec::new();
-    for Used { handle, initializer, len, .. } in used {
+    // What has no bytes comes last, and into the model where its file cannot stay.
+    let (empty, full): (Vec<_>, Vec<_>) = used.iter().partition(|tensor| tensor.len == 0);
+    for Used { handle, initializer, len, .. } in full.into_iter().chain(empty) {
+        let mut refuse = |e: Error| errors.extend((*len > 0).then(|| e.with_tensor(handle.name())));
         let Some(Origin { file, range }) = Origin::of(initializer) else {
-            // Nothing fits the model; what has bytes would have to be written.
-            if *len > 0 {
-                errors.push(unsupported("lies in no file").with_tensor(handle.name()));
-            }
+            refuse(unsupported("lies in no file"));
             continue;
         };
         let number = *known.entry(file).or_insert_with_key(|file| {
             let found = kept.folder.locate(file);
             let found = found.map(|location| KeptFile { location, file: file.clone() });
-            let found = found.map_err(|error| errors.push(error.with_tensor(handle.name())));
-            found.ok().map(|file| (kept.files.push(file), kept.files.len() - 1).1)
+            let file = found.map_err(&mut refuse).ok()?;
+            kept.files.push(file);
+            Some(kept.files.len() - 1)
         });
         if let Some(file) = number {
             places.insert(*handle, Placed { file, range });

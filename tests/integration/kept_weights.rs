@@ -301,14 +301,15 @@ fn bytes_that_were_read_as_they_were_written_have_no_file() {
 
 #[test]
 fn a_file_that_is_lost_while_the_model_is_written_is_written_after_all() {
-    for layout in [WeightFiles::One, WeightFiles::AsLoaded] {
+    let layouts = [WeightFiles::One, WeightFiles::AsLoaded];
+    for (layout, sync) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let folder = tempfile::tempdir().unwrap();
         let path = foreign(folder.path(), "m.onnx.data");
         let container = Container::load(&path, both_choices()[0]).unwrap();
         let before = fs::read(&path).unwrap();
         let data = folder.path().join("m.onnx.data");
         // The model is being written: what to keep was decided.
-        let options = SaveOptions::from(layout).progress(move |_| {
+        let options = SaveOptions::from(layout).sync(sync).progress(move |_| {
             fs::write(data.with_extension("new"), [0; 9000]).unwrap();
             fs::rename(data.with_extension("new"), &data).unwrap();
             ControlFlow::Continue(())
@@ -505,7 +506,8 @@ fn what_has_no_bytes_needs_no_file() {
     assert_eq!((saved.files.len(), saved.kept.len(), entries(&saved.model).len()), (1, 0, 0));
     // In an empty file, and beside what has bytes.
     for layout in [WeightFiles::One, WeightFiles::PerTensor] {
-        container.save(&path, layout).unwrap();
+        let saved = container.save(&path, layout).unwrap();
+        settle(&folder.path().join(&saved.files[0].name));
         for mmap in both_choices() {
             let loaded = Container::load(&path, mmap).unwrap();
             for again in [layout, WeightFiles::AsLoaded] {

@@ -104,8 +104,9 @@ impl Container {
     /// # Errors
     /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
-    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]). Later
-    /// [`ErrorKind::Io`]; what was there is then still there.
+    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), and for
+    /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::Unsupported`], one error for
+    /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let (path, options) = (path.as_ref(), options.into());
         let job = Job::new(self, path, &options)?;
@@ -180,7 +181,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// As [`check`](Self::check); [`ErrorKind::Unsupported`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
         let model = self.model_to_save(&options)?;

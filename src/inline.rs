@@ -91,13 +91,15 @@ pub fn inline_functions(
 /// All that changes, made beside the model.
 struct Made {
     graph: Spliced,
-    /// Training graphs without their calls: which information, whether its algorithm.
-    training: Vec<(usize, bool, GraphProto)>,
+    training: Vec<Trained>,
     imports: Vec<OperatorSetIdProto>,
     /// Functions that stay, and what of them changes.
     stay: BTreeMap<usize, Option<Rewritten>>,
     inlined: Inlined,
 }
+
+/// A training graph without its calls: which information, whether its algorithm.
+type Trained = (usize, bool, GraphProto);
 
 /// The body of a function that stays, without the calls to others.
 struct Rewritten {
@@ -217,7 +219,7 @@ impl Work {
         model: &ModelProto,
         list: &[FunctionProto],
         place: &Place<'_>,
-    ) -> Result<(Spliced, Vec<(usize, bool, GraphProto)>)> {
+    ) -> Result<(Spliced, Vec<Trained>)> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_model(model);
         let mut graph = Spliced::default();

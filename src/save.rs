@@ -30,6 +30,7 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, fold_case, is_external};
+use crate::inline::{InlineOptions, Inlined, inline_functions};
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::kept::KeptFiles;
@@ -52,6 +53,8 @@ pub struct Saved {
     /// The weights files that the model refers to and that stay as they were, by their locations;
     /// see [`SaveOptions::keep_placement`].
     pub kept: Vec<SavedFile>,
+    /// What came of inlining local functions, when that was asked for.
+    pub inlined: Option<Inlined>,
     /// What was free on the target's file system before the save, in bytes, where it says.
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
@@ -184,7 +187,7 @@ impl Container {
     /// As [`check`](Self::check); [`ErrorKind::Unsupported`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
-        let model = self.model_to_save(&options)?;
+        let (model, _) = self.model_to_save(&options)?;
         self.check_for(&model)?;
         let source = Source { container: self, model: &model };
         let plan = Plan::new(source, &source.used()?, "model.onnx", &options)?;
@@ -195,8 +198,16 @@ impl Container {
 
     /// The model that is saved, whose external tensors name handles: this one, unless `options` ask
     /// for a change to it.
-    fn model_to_save(&self, _: &SaveOptions) -> Result<Cow<'_, ModelProto>> {
-        Ok(Cow::Borrowed(&self.model))
+    fn model_to_save(
+        &self,
+        options: &SaveOptions,
+    ) -> Result<(Cow<'_, ModelProto>, Option<Inlined>)> {
+        if !options.inline_functions {
+            return Ok((Cow::Borrowed(&self.model), None));
+        }
+        let mut model = self.model.clone();
+        let inlined = inline_functions(&mut model, InlineOptions::new())?;
+        Ok((Cow::Owned(model), Some(inlined)))
     }
 
     /// `model` with external tensors that name their place in the planned files; a tensor without a
@@ -245,7 +256,7 @@ struct Job<'c> {
 impl<'c> Job<'c> {
     fn new(container: &'c Container, path: &Path, options: &'c SaveOptions) -> Result<Self> {
         let target = Target::new(path)?;
-        let model = container.model_to_save(options)?;
+        let (model, inlined) = container.model_to_save(options)?;
         container.check_for(&model)?;
         let source = Source { container, model: &model };
         let used = source.used()?;
@@ -260,7 +271,7 @@ impl<'c> Job<'c> {
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         let kept = plan.kept.as_ref().map(KeptFiles::to_saved).unwrap_or_default();
         let (free_bytes, left_behind) = (target.free_bytes(), Vec::new());
-        let saved = Saved { model, files, bytes, kept, free_bytes, unused, left_behind };
+        let saved = Saved { model, files, bytes, kept, inlined, free_bytes, unused, left_behind };
         let mut job = Self { options, target, plan, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)

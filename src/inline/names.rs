@@ -87,18 +87,15 @@ impl Numbers {
         text.extend_from_slice(base);
         text.extend_from_slice(&self.suffix);
         let risky = taken.could_have(base);
-        if !again && !(risky && taken.has(text.get(start..).unwrap_or_default())) {
-            return;
-        }
+        let is_taken = |text: &[u8]| risky && taken.has(text.get(start..).unwrap_or_default());
         let end = text.len();
-        loop {
+        let mut next = again || is_taken(text);
+        while next {
             self.attempts += 1;
             text.truncate(end);
             text.push(b'_');
             push_number(text, self.attempts);
-            if !(risky && taken.has(text.get(start..).unwrap_or_default())) {
-                return;
-            }
+            next = is_taken(text);
         }
     }
 }

@@ -69,6 +69,7 @@ pub struct SaveOptions {
     pub(crate) alignment_large: Option<Alignment>,
     pub(crate) keep_placement: bool,
     pub(crate) data_name: Option<String>,
+    pub(crate) inline_functions: bool,
     pub(crate) sync: bool,
     pub(crate) overwrite: bool,
     pub(crate) progress: Option<ProgressFn>,
@@ -82,6 +83,7 @@ impl Default for SaveOptions {
             alignment_large: None,
             keep_placement: true,
             data_name: None,
+            inline_functions: false,
             sync: true,
             overwrite: true,
             progress: None,
@@ -185,6 +187,37 @@ impl SaveOptions {
         self
     }
 
+    /// Whether local functions are inlined in what is written, as
+    /// [`inline_functions`](crate::inline_functions) does by default; the container keeps them.
+    /// Default false. [`Saved::inlined`](crate::Saved::inlined) tells what came of it.
+    ///
+    /// ```
+    /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
+    /// use onnx_container::{Container, SaveOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.node.push(NodeProto::new("nothing", ["x"], ["y"]));
+    /// let mut function = FunctionProto::new("", "nothing");
+    /// function.input.push("a".into());
+    /// function.output.push("b".into());
+    /// function.node.push(NodeProto::new("Abs", ["a"], ["b"]));
+    /// let mut model = ModelProto::new(graph);
+    /// model.functions.push(function);
+    /// let container = Container::new(model);
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let options = SaveOptions::new().inline_functions(true);
+    /// let saved = container.save(folder.path().join("m.onnx"), options)?;
+    /// assert_eq!(saved.inlined.unwrap().calls, 1);
+    /// assert!(saved.model.functions.is_empty() && container.model().functions.len() == 1);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn inline_functions(mut self, inline: bool) -> Self {
+        self.inline_functions = inline;
+        self
+    }
+
     /// Whether the save waits until everything is on the disk. Default true; without it a power
     /// failure soon after can lose the new files.
     #[must_use]
@@ -243,6 +276,7 @@ impl fmt::Debug for SaveOptions {
             .field("alignment_large", &self.alignment_large)
             .field("keep_placement", &self.keep_placement)
             .field("data_name", &self.data_name)
+            .field("inline_functions", &self.inline_functions)
             .field("sync", &self.sync)
             .field("overwrite", &self.overwrite)
             .finish_non_exhaustive()

@@ -330,11 +330,10 @@ impl<'c, 'm> Resolver<'c, 'm> {
             let slot = self.resolve(input)?;
             self.push(slot);
         }
-        // The name is given first and stands last.
-        let name = match (&node.name, callee) {
-            (Some(name), None) if !name.is_empty() => self.local(name),
-            _ => ABSENT,
-        };
+        // The name is given first and stands last. Nothing takes that of a call, but onnx's inliner
+        // gives it one too, and so the numbers of second attempts are the same.
+        let name = node.name.as_ref().filter(|name| !name.is_empty());
+        let name = name.map_or(ABSENT, |name| self.local(name));
         let mut defined = Vec::with_capacity(node.output.len());
         for output in &node.output {
             let slot = self.output(output);

@@ -126,13 +126,10 @@ impl Calls {
                 Some(callee) => callees.push(callee),
                 None => sum = sum.saturating_add(weight(node)),
             });
-            // Each output may need an Identity.
-            let outputs = u64::try_from(function.output.len()).unwrap_or(u64::MAX);
-            calls.weights.push(if function.node.is_empty() {
-                sum.saturating_add(outputs)
-            } else {
-                sum
-            });
+            // A type is copied too, and an output may need an Identity.
+            let more = function.value_info.len() + function.output.len();
+            let more = u64::try_from(more / MORE).unwrap_or(u64::MAX);
+            calls.weights.push(sum.saturating_add(more));
             calls.callees.push(callees);
         }
         calls
@@ -212,6 +209,9 @@ fn shortened(names: &[String]) -> Vec<String> {
     }
 }
 
+/// So many types and outputs of a function count as a node.
+const MORE: usize = 4;
+
 /// The bytes of names and numbers that a copied node may take and still count as one.
 const NODE: usize = 1024;
 
@@ -230,7 +230,9 @@ fn copied(attribute: &AttributeProto) -> usize {
     let tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
     let initializers = graphs(attribute).flat_map(|graph| &graph.initializer);
     let tensors: usize = tensors.chain(initializers).map(copied_tensor).sum();
-    numbers + strings + tensors + attribute.type_protos.len() * 64
+    let types = graphs(attribute).map(|g| g.input.len() + g.output.len() + g.value_info.len());
+    let types = attribute.type_protos.len() + types.sum::<usize>();
+    numbers + strings + tensors + types * (NODE / MORE)
 }
 
 fn copied_tensor(tensor: &TensorProto) -> usize {

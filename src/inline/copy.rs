@@ -24,7 +24,7 @@ use crate::proto::{
 
 /// How deep graphs may nest. Readers stop at 100 messages in one another, and a graph inside another
 /// is three deeper.
-const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 31;
 
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]

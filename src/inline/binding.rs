@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::body::{Bodies, Body, is_reference, name_of};
-use super::calls::{graphs, id_of};
+use super::calls::graphs;
+use super::options::FunctionId;
 use super::scope::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
@@ -134,7 +135,7 @@ pub(super) fn check_default(
     let reason = format!(
         "function `{}` cannot be inlined where its attribute takes the optional attribute `{name}` of \
          a function that stays: its default would be lost",
-        id_of(callee)
+        FunctionId::from(callee)
     );
     Err(Error::new(ErrorKind::Unsupported, reason))
 }

@@ -10,8 +10,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
-use super::calls::{each_node, graphs, id_of, invalid, weight};
+use super::calls::{each_node, graphs, invalid, weight};
 use super::context::{Context, Decision};
+use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -75,7 +76,8 @@ impl<'m> Body<'m> {
     /// [`ErrorKind::InvalidModel`] when a name is not defined where it is used, or twice.
     pub(super) fn of_function(function: &'m FunctionProto, context: &Context<'m>) -> Result<Self> {
         let mut resolver = Resolver::new(context, true);
-        let named = |error: Error| error.because(&format!("function `{}`", id_of(function)));
+        let named =
+            |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
         let inputs = function.input.iter().collect();
         Ok(resolver.finish(inputs))

@@ -74,16 +74,12 @@ fn id(function: &FunctionProto) -> Id<'_> {
     (domain, bytes(function.name.as_ref()), bytes(function.overload.as_deref()))
 }
 
-/// The id of `function`, to be shown.
-pub(super) fn id_of(function: &FunctionProto) -> FunctionId {
-    let (domain, name, overload) = id(function);
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    FunctionId { domain: text(domain), name: text(name), overload: text(overload) }
-}
-
 /// An error about `function`.
 pub(super) fn invalid(function: &FunctionProto, reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidModel, format!("function `{}` {reason}", id_of(function)))
+    Error::new(
+        ErrorKind::InvalidModel,
+        format!("function `{}` {reason}", FunctionId::from(function)),
+    )
 }
 
 /// The graphs in an attribute.
@@ -192,7 +188,7 @@ fn enter(function: usize, seen: &mut [bool], on_way: &mut [bool], way: &mut Vec<
 fn recursion(functions: &Functions<'_>, way: &[(usize, usize)], first: usize) -> Error {
     let cycle = way.iter().map(|(function, _)| *function).skip_while(|f| *f != first);
     let names = cycle.chain([first]).filter_map(|f| functions.get(f));
-    let names: Vec<_> = names.map(|function| id_of(function).to_string()).collect();
+    let names: Vec<_> = names.map(|function| FunctionId::from(function).to_string()).collect();
     let reason = format!("functions call themselves: {}", shortened(&names).join(" -> "));
     Error::new(ErrorKind::InvalidModel, reason)
 }

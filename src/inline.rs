@@ -16,6 +16,7 @@ mod fresh;
 mod names;
 mod options;
 mod place;
+mod rename;
 mod scope;
 mod share;
 mod splice;
@@ -33,7 +34,7 @@ use self::copy::{Copier, Reserved};
 use self::fresh::Fresh;
 use self::names::Numbers;
 use self::place::{Place, check_growth, training};
-use self::scope::Scope;
+use self::scope::{Scope, outputs_of};
 use self::share::Job;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
@@ -239,8 +240,7 @@ impl Work {
         let mut copier = self.copier(place, &bodies, &reserved, usize::from(shared));
         let mut lists = place.lists.iter();
         if let (Some((nodes, steps)), Some(main), false) = (lists.next(), &model.graph, shared) {
-            let outputs = main.output.iter().filter_map(|output| output.name.as_ref());
-            let mut scope = Scope::written(Binding::default(), outputs);
+            let mut scope = Scope::written(Binding::default(), outputs_of(main));
             let len = place.size_of_list(0).nodes;
             graph = Spliced::new(nodes, &steps.list, &mut scope, &mut copier, len)?;
         }
@@ -260,7 +260,7 @@ impl Work {
         let mut copier = self.copier(place, &bodies, &reserved, 0);
         let mut nodes = Spliced::default();
         if let Some((list, steps)) = place.lists.first() {
-            let outputs = function.output.iter();
+            let outputs = function.output.iter().map(|output| (output, 1));
             let mut scope = Scope::written(Binding::open(function), outputs);
             let len = place.size_of_list(0).nodes;
             nodes = Spliced::new(list, &steps.list, &mut scope, &mut copier, len)?;

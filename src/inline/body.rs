@@ -13,6 +13,7 @@ use std::ptr;
 use super::calls::{each_node, graphs, invalid, weight};
 use super::context::{Context, Decision};
 use super::options::FunctionId;
+use super::rename::identity_since;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -45,8 +46,8 @@ pub(super) struct Body<'m> {
     pub(super) arguments: Vec<Body<'m>>,
     /// Types of values that the function's own nodes compute.
     pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
-    /// Slots that are outputs of a graph inside.
-    pub(super) graph_outputs: HashSet<Slot>,
+    /// Slots that are outputs of a graph inside, each with [`identity_since`] of its type.
+    pub(super) graph_outputs: HashMap<Slot, i64>,
     /// How many nodes a copy counts as, without the bodies of calls.
     pub(super) weight: u64,
 }
@@ -209,7 +210,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             callees: Vec::new(),
             arguments: Vec::new(),
             value_info: Vec::new(),
-            graph_outputs: HashSet::new(),
+            graph_outputs: HashMap::new(),
             weight: 0,
         };
         Self {
@@ -232,7 +233,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         let settle = |slot: Slot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
         body.slots.iter_mut().for_each(|slot| *slot = settle(*slot));
         body.value_info.iter_mut().for_each(|(slot, _)| *slot = settle(*slot));
-        body.graph_outputs = body.graph_outputs.iter().map(|slot| settle(*slot)).collect();
+        let outputs = body.graph_outputs.into_iter();
+        body.graph_outputs = outputs.map(|(slot, since)| (settle(slot), since)).collect();
         for output in &mut body.outputs {
             if let Output::Computed(slot) | Output::Passed(slot) = output {
                 *slot = settle(*slot);
@@ -434,7 +436,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         self.nodes(&graph.node)?;
         for output in &graph.output {
             let slot = output.name.as_ref().map_or(Ok(ABSENT), |name| self.resolve(name))?;
-            self.body.graph_outputs.insert(slot);
+            self.body.graph_outputs.insert(slot, identity_since(output.r#type.as_deref()));
             self.push(slot);
         }
         self.remarks(graph);

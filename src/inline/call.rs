@@ -11,6 +11,9 @@ use super::types::renamed;
 use crate::error::{Error, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 
+/// Values that are handed on; names and slots of computed outputs.
+type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
+
 /// With so many remarks a copied node counts as two.
 const REMARKS: usize = 16;
 
@@ -35,7 +38,7 @@ impl<'m> Copier<'m> {
         names.push(Name::Absent);
         names.extend(node.input.iter().map(|input| scope.name(input)));
         names.resize(1 + body.inputs.len(), Name::Absent);
-        let passed = self.outputs(function, body, &names, node, scope)?;
+        let (passed, taken) = self.outputs(function, body, &names, node, scope)?;
         // The call's own name and shardings, which nothing takes.
         for _ in 0..1 + sharded(node).count() {
             scope.slot();
@@ -44,12 +47,15 @@ impl<'m> Copier<'m> {
         let binding = self.binding(callee, function, body, node, scope)?;
         let value_info = self.types(body, &names);
         let call = Some(self.fresh.call());
-        let scope = Scope { names: Names::Slots(Slots::new(body, names)), binding, call };
+        let mut slots = Slots::new(body, names);
+        slots.taken = taken;
+        let scope = Scope { names: Names::Slots(slots), binding, call };
         Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
     }
 
     /// Notes in `taken` what the call calls the values that the body computes. Returns what the body
-    /// hands on without computing it, or for a second time.
+    /// hands on without computing it, or for a second time; and where there is no Identity for
+    /// everything, the names and slots of those that it computes.
     fn outputs(
         &mut self,
         function: &FunctionProto,
@@ -57,10 +63,13 @@ impl<'m> Copier<'m> {
         inputs: &[Name<'m>],
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
-    ) -> Result<Vec<Passed<'m>>> {
+    ) -> Result<Given<'m>> {
         self.taken.clear();
         self.taken.resize(body.computed, None);
-        let mut passed = Vec::new();
+        let (mut passed, mut slots) = (Vec::new(), Vec::new());
+        if !self.has_identity() {
+            slots.resize(body.computed, None);
+        }
         for (i, (output, written)) in body.outputs.iter().zip(&node.output).enumerate() {
             let (name, slot) = scope.name_and_slot(written);
             if name.is_empty() {
@@ -72,6 +81,10 @@ impl<'m> Copier<'m> {
                     let Some(taken) = self.taken.get_mut(local) else { continue };
                     let Some(value) = taken else {
                         *taken = Some(name);
+                        slots
+                            .get_mut(local)
+                            .map(|place| *place = Some((name, slot)))
+                            .unwrap_or_default();
                         continue;
                     };
                     *value
@@ -84,7 +97,7 @@ impl<'m> Copier<'m> {
             }
             passed.push(Passed { value, name, slot });
         }
-        Ok(passed)
+        Ok((passed, slots))
     }
 
     /// What the call gives to the attributes and remarks of the body.

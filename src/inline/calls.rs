@@ -89,6 +89,13 @@ pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphP
     attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
+/// The graphs in an attribute, to be changed.
+pub(super) fn graphs_mut(attribute: &mut AttributeProto) -> impl Iterator<Item = &mut GraphProto> {
+    let AttributeProto { g, more, .. } = attribute;
+    let more = more.as_deref_mut().into_iter().flat_map(|more| &mut more.graphs);
+    g.as_deref_mut().into_iter().chain(more)
+}
+
 /// Calls `visit` with every node of `nodes`, at any depth.
 pub(super) fn each_node<'n>(nodes: &'n [NodeProto], visit: &mut dyn FnMut(&'n NodeProto)) {
     for node in nodes {

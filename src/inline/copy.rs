@@ -14,7 +14,8 @@ use super::calls::graphs;
 use super::context::Context;
 use super::fresh::Fresh;
 use super::names::Taken;
-use super::scope::{Name, Names, Passed, Scope, Slots};
+use super::rename::{self, Renames};
+use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
 use super::types::renamed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
@@ -40,6 +41,8 @@ pub(super) struct Reserved {
 pub(super) struct Copied {
     pub(super) nodes: Vec<NodeProto>,
     pub(super) value_info: Vec<ValueInfoProto>,
+    /// Values that are to have the name of an output.
+    pub(super) renames: Renames,
 }
 
 /// A body that is being copied.
@@ -101,6 +104,11 @@ impl<'m> Copier<'m> {
         }
     }
 
+    /// Whether a value of every type can be handed on by a node.
+    pub(super) fn has_identity(&self) -> bool {
+        self.identity == Identity::Every
+    }
+
     pub(super) fn inlines(&self, callee: usize) -> bool {
         self.context.decision.inlines(callee)
     }
@@ -136,8 +144,13 @@ impl<'m> Copier<'m> {
         while let Some(frame) = frames.last_mut() {
             let Some(node) = frame.nodes.next() else {
                 let Some(done) = frames.pop() else { break };
-                let caller = frames.last_mut().map_or(&mut *scope, |frame| &mut frame.scope);
-                self.hand_on(done, caller, out)?;
+                match frames.last_mut() {
+                    Some(caller) => {
+                        let more = self.hand_on(done, &mut caller.scope, out)?;
+                        caller.passed.extend(more);
+                    }
+                    None => drop(self.hand_on(done, scope, out)?),
+                }
                 continue;
             };
             match self.callee(node, &mut frame.scope) {
@@ -269,6 +282,11 @@ impl<'m> Copier<'m> {
         let sparse: Vec<_> = sparse.collect();
         let mut inner = Copied { nodes: Vec::with_capacity(graph.node.len()), ..Copied::default() };
         self.nodes(&graph.node, scope, &mut inner, depth)?;
+        if !inner.renames.is_empty() {
+            let computed = inner.nodes.iter().flat_map(|node| &node.output);
+            rename::check(&inner.renames, computed, &scope.outputs())?;
+            rename::apply(&inner.renames, &mut inner.nodes);
+        }
         let output = graph.output.iter().map(|info| self.info(info, scope)).collect();
         let value_info = graph.value_info.iter().filter_map(|info| self.known_info(info, scope));
         let mut value_info: Vec<_> = value_info.collect();
@@ -297,20 +315,33 @@ impl<'m> Copier<'m> {
         Ok(())
     }
 
-    /// Ends a body: what it hands on without computing it, and types.
-    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) -> Result<()> {
-        for passed in &done.passed {
-            if self.identity == Identity::Every || !caller.alias(passed) {
-                if self.identity == Identity::None {
-                    let reason = "an output that a function only hands on needs ONNX's Identity, \
-                                  which the model does not import, or has a function in place of";
-                    return Err(Error::new(ErrorKind::Unsupported, reason));
+    /// Ends a body: what it hands on without computing it, and types. Returns what the body around
+    /// hands on for it.
+    fn hand_on(
+        &mut self,
+        done: Frame<'m>,
+        caller: &mut Scope<'m>,
+        out: &mut Copied,
+    ) -> Result<Vec<Passed<'m>>> {
+        let mut on = Vec::new();
+        for passed in done.passed {
+            let handed = match self.identity {
+                Identity::Every => Handed::Output(passed, 1),
+                _ => caller.alias(passed),
+            };
+            match handed {
+                Handed::Aliased => {}
+                Handed::On(passed) => on.push(passed),
+                Handed::Output(Passed { value, name, .. }, since) => {
+                    let (value, name) = (self.fresh.text(value), self.fresh.text(name));
+                    if self.identity.has(since) {
+                        let mut node = NodeProto::new("Identity", [value], [name]);
+                        node.metadata_props.clone_from(&done.scope.binding.metadata);
+                        out.nodes.push(node);
+                    } else if out.renames.insert(value, name).is_some() {
+                        return Err(no_identity());
+                    }
                 }
-                let text = |name| self.fresh.text(name);
-                let mut node =
-                    NodeProto::new("Identity", [text(passed.value)], [text(passed.name)]);
-                node.metadata_props.clone_from(&done.scope.binding.metadata);
-                out.nodes.push(node);
             }
         }
         if let Names::Slots(slots) = done.scope.names {
@@ -319,7 +350,7 @@ impl<'m> Copier<'m> {
             out.value_info.extend(infos.map(|(_, info)| info));
             self.names.push(slots.names);
         }
-        Ok(())
+        Ok(on)
     }
 
     fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
@@ -377,12 +408,11 @@ fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
     if list.is_empty() { Rare::new() } else { Rare::from(list) }
 }
 
-/// Of which types there is an operator that hands a value on.
+/// Which values an operator of ONNX can hand on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    None,
-    /// Tensors.
-    Tensors,
+    /// Those that Identity takes in this version; 0 for none.
+    Since(i64),
     Every,
 }
 
@@ -392,13 +422,18 @@ impl Identity {
         // A function of that name that stays would be called.
         let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
         let function = context.functions.callee(&node);
-        match opset {
-            _ if function.is_some_and(|function| !context.decision.inlines(function)) => Self::None,
-            None => Self::None,
-            // Of sequences since 14, of optionals since 16.
-            Some(..16) => Self::Tensors,
-            Some(16..) => Self::Every,
+        let version = opset.unwrap_or_default();
+        match function {
+            Some(function) if !context.decision.inlines(function) => Self::Since(0),
+            // Where the function is gone the operator is meant, but a reader may wonder.
+            Some(_) => Self::Since(version),
+            None if version >= 16 => Self::Every,
+            None => Self::Since(version),
         }
+    }
+
+    fn has(self, since: i64) -> bool {
+        matches!(self, Self::Every) || matches!(self, Self::Since(version) if version >= since)
     }
 }
 
@@ -427,6 +462,13 @@ fn with_graphs(
         copy.unknown = value.unknown.clone();
     }
     named(copy, target)
+}
+
+/// The error of an output that there is no operator for.
+fn no_identity() -> Error {
+    let reason = "an output that a function only hands on needs ONNX's Identity, which the model does \
+                  not import, or has a function in place of, or which has no such type yet";
+    Error::new(ErrorKind::Unsupported, reason)
 }
 
 /// The error of a body that is not there: never, as bodies are resolved before.

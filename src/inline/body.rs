@@ -10,10 +10,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
-use super::calls::{each_node, graphs, invalid, weight};
+use super::calls::{each_node, graphs, invalid};
 use super::context::{Context, Decision};
 use super::options::FunctionId;
 use super::rename::identity_since;
+use super::weight::{self, weight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -80,6 +81,7 @@ impl<'m> Body<'m> {
         let named =
             |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
+        resolver.body.weight = weight::of_function(function, context.functions);
         let inputs = function.input.iter().collect();
         Ok(resolver.finish(inputs))
     }
@@ -91,6 +93,11 @@ impl<'m> Body<'m> {
     pub(super) fn of_argument(graph: &'m GraphProto, context: &Context<'m>) -> Result<Self> {
         let mut resolver = Resolver::new(context, false);
         resolver.graph(graph)?;
+        resolver.body.weight = weight::of_graph(graph);
+        each_node(&graph.node, &mut |node| {
+            let more = if context.callee(node).is_some() { 0 } else { weight(node) };
+            resolver.body.weight = resolver.body.weight.saturating_add(more);
+        });
         let inputs = std::mem::take(&mut resolver.free);
         Ok(resolver.finish(inputs))
     }
@@ -351,9 +358,6 @@ impl<'c, 'm> Resolver<'c, 'm> {
         }
         self.push(name);
         self.shardings(node, start);
-        if callee.is_none() {
-            self.body.weight = self.body.weight.saturating_add(weight(node));
-        }
         for attribute in &node.attribute {
             self.attribute(attribute, callee.is_some())?;
         }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::binding::{Binding, Closure, Value, check_default, is_plain, merged};
+use super::binding::{Binding, Closure, Value, is_plain, merged};
 use super::body::{Body, Output, Slot, is_reference, name_of, sharded};
 use super::calls::{graphs, invalid};
-use super::copy::{Copier, Frame, unresolved};
+use super::copy::{Copier, Frame, too_many, unresolved};
 use super::scope::{Name, Names, Passed, Scope, Slots, index};
 use super::types::renamed;
 use crate::error::{Error, Result};
@@ -31,6 +31,9 @@ impl<'m> Copier<'m> {
         count(function, "outputs", node.output.len(), function.output.len())?;
         self.spend(body.weight)?;
         self.calls += 1;
+        if self.calls > self.max_nodes {
+            return Err(too_many(None, self.max_nodes));
+        }
         self.devices += u64::from(!node.device_configurations.is_empty());
 
         let mut names = self.names.pop().unwrap_or_default();
@@ -44,7 +47,7 @@ impl<'m> Copier<'m> {
             scope.slot();
         }
         self.fresh.next(body, &self.taken, &mut names);
-        let binding = self.binding(callee, function, body, node, scope)?;
+        let binding = self.binding(callee, body, node, scope)?;
         let value_info = self.types(body, &names);
         let call = Some(self.fresh.call());
         let mut slots = Slots::new(body, names);
@@ -104,7 +107,6 @@ impl<'m> Copier<'m> {
     fn binding(
         &mut self,
         callee: usize,
-        function: &'m FunctionProto,
         body: &'m Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
@@ -114,7 +116,7 @@ impl<'m> Copier<'m> {
             // Every node of the body has these remarks: in numbers they are nodes too.
             let remarks = u64::try_from(metadata.len() / REMARKS).unwrap_or(u64::MAX);
             self.spend(body.weight.saturating_mul(remarks))?;
-            let given = self.given(function, body, node, scope)?;
+            let given = self.given(node, scope)?;
             return Ok(Rc::new(Binding::call(body, given, metadata)));
         }
         if self.bindings.len() <= callee {
@@ -128,8 +130,6 @@ impl<'m> Copier<'m> {
 
     fn given(
         &mut self,
-        function: &'m FunctionProto,
-        body: &Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
     ) -> Result<Vec<(&'m [u8], Value<'m>)>> {
@@ -138,13 +138,12 @@ impl<'m> Copier<'m> {
             let value = if is_plain(attribute) {
                 Some(Value::Plain(attribute))
             } else if is_reference(attribute) {
-                scope.binding.value(attribute, self.bodies)?
+                scope.binding.value(attribute, self.bodies, scope.call)?
             } else {
                 let closures = graphs(attribute).map(|graph| self.closure(graph, scope));
                 Some(Value::Graphs(attribute, closures.collect::<Result<_>>()?))
             };
             let Some(value) = value else { continue };
-            check_default(function, body, attribute, &value)?;
             given.push((name_of(attribute), value));
         }
         Ok(given)

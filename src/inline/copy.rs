@@ -13,7 +13,7 @@ use super::body::{Bodies, Slot, is_reference, sharded};
 use super::calls::graphs;
 use super::context::Context;
 use super::fresh::Fresh;
-use super::names::Taken;
+use super::names::{Dimensions, Taken};
 use super::rename::{self, Renames};
 use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
 use super::types::renamed;
@@ -33,7 +33,7 @@ pub(super) struct Reserved {
     /// Of values and nodes.
     pub(super) names: Taken,
     /// Of dimensions.
-    pub(super) dimensions: Taken,
+    pub(super) dimensions: Dimensions,
 }
 
 /// What is made: nodes, and types of the values between them.
@@ -64,7 +64,7 @@ pub(super) struct Copier<'m> {
     pub(super) calls: u64,
     /// How many calls had device configurations, which no node takes over.
     pub(super) devices: u64,
-    max_nodes: u64,
+    pub(super) max_nodes: u64,
     /// How many nodes may still be made.
     left: u64,
     identity: Identity,
@@ -140,7 +140,25 @@ impl<'m> Copier<'m> {
         depth: usize,
     ) -> Result<()> {
         let mut frames = mem::take(&mut self.frames);
-        frames.push(self.call(callee, node, scope)?);
+        let result = self.call(callee, node, scope).and_then(|frame| {
+            frames.push(frame);
+            self.run(&mut frames, scope, out, depth)
+        });
+        // The last first, also on errors: each may hold what the one before gave it, and nothing else
+        // would, so that dropping the first would drop them all inside one another.
+        while frames.pop().is_some() {}
+        self.frames = frames;
+        result
+    }
+
+    /// Copies what is in `frames`, to the end of all.
+    fn run(
+        &mut self,
+        frames: &mut Vec<Frame<'m>>,
+        scope: &mut Scope<'m>,
+        out: &mut Copied,
+        depth: usize,
+    ) -> Result<()> {
         while let Some(frame) = frames.last_mut() {
             let Some(node) = frame.nodes.next() else {
                 let Some(done) = frames.pop() else { break };
@@ -161,7 +179,6 @@ impl<'m> Copier<'m> {
                 None => self.copy(node, &mut frame.scope, out, depth)?,
             }
         }
-        self.frames = frames;
         Ok(())
     }
 
@@ -187,13 +204,14 @@ impl<'m> Copier<'m> {
         let name = self.optional(node.name.as_ref(), scope);
         let mut more = node.more.clone();
         if !node.device_configurations.is_empty() {
-            let tensors = sharded(node).map(|tensor| scope.known(tensor)).collect::<Vec<_>>();
-            let devices = more.device_configurations.iter_mut();
-            let specs = devices.flat_map(|device| &mut device.sharding_spec);
-            for (spec, tensor) in specs.zip(tensors) {
-                if let Some(tensor) = tensor {
-                    spec.tensor_name = Some(self.fresh.text(tensor));
-                }
+            let mut tensors =
+                sharded(node).map(|tensor| scope.known(tensor)).collect::<Vec<_>>().into_iter();
+            for device in &mut more.device_configurations {
+                // What is said of a value that is not there goes.
+                device.sharding_spec.retain_mut(|spec| {
+                    spec.tensor_name = tensors.next().flatten().map(|name| self.fresh.text(name));
+                    spec.tensor_name.is_some()
+                });
             }
         }
         let attribute = self.attributes(&node.attribute, scope, depth)?;
@@ -216,17 +234,25 @@ impl<'m> Copier<'m> {
             if is_plain(attribute) {
                 copies.push(attribute.clone());
             } else if is_reference(attribute) {
-                let value = scope.binding.value(attribute, self.bodies)?;
+                let value = scope.binding.value(attribute, self.bodies, scope.call)?;
                 let copy = value.map(|value| self.value(attribute, &value, depth)).transpose()?;
                 copies.extend(copy);
             } else {
-                let inner = graphs(attribute);
-                let graphs = inner.map(|graph| self.graph(graph, scope, depth + 1));
-                let graphs = graphs.collect::<Result<_>>()?;
-                copies.push(with_graphs(attribute, attribute, graphs));
+                copies.push(self.attribute(attribute, scope, depth)?);
             }
         }
         Ok(copies)
+    }
+
+    /// Copies an attribute that holds graphs.
+    pub(super) fn attribute(
+        &mut self,
+        attribute: &'m AttributeProto,
+        scope: &mut Scope<'m>,
+        depth: usize,
+    ) -> Result<AttributeProto> {
+        let inner = graphs(attribute).map(|graph| self.graph(graph, scope, depth + 1));
+        Ok(with_graphs(attribute, attribute, inner.collect::<Result<_>>()?))
     }
 
     /// `attribute` with the value that its reference stands for.
@@ -238,7 +264,7 @@ impl<'m> Copier<'m> {
     ) -> Result<AttributeProto> {
         Ok(match value {
             Value::Plain(value) => named(AttributeProto::clone(value), attribute),
-            Value::Open { name, attribute: outer, .. } => {
+            Value::Open(name, outer) => {
                 let mut copy = AttributeProto { r#type: outer.r#type, ..AttributeProto::default() };
                 copy.ref_attr_name = Some(Str::clone(name));
                 named(copy, attribute)
@@ -338,7 +364,7 @@ impl<'m> Copier<'m> {
                         let mut node = NodeProto::new("Identity", [value], [name]);
                         node.metadata_props.clone_from(&done.scope.binding.metadata);
                         out.nodes.push(node);
-                    } else if out.renames.insert(value, name).is_some() {
+                    } else if since == 1 || out.renames.insert(value, name).is_some() {
                         return Err(no_identity());
                     }
                 }

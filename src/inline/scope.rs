@@ -202,10 +202,10 @@ impl<'m> Scope<'m> {
     pub(super) fn known(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
             Names::Written(aliases) => written.map(|name| aliases.get(name)),
-            Names::Slots(slots) => match slots.next() {
-                ABSENT => None,
-                slot => Some(slots.at(slot)),
-            },
+            Names::Slots(slots) => {
+                let slot = slots.next();
+                Some(slots.at(slot)).filter(|name| !name.is_empty())
+            }
         }
     }
 

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use std::mem;
 use std::ops::Range;
 
-use super::calls::{Functions, graphs, weight};
+use super::calls::{Functions, graphs};
 use super::copy::{Copied, Copier};
 use super::rename;
 use super::scope::Scope;
+use super::weight::weight;
 use crate::error::Result;
 use crate::proto::{NodeProto, ValueInfoProto};
 

@@ -1,15 +1,16 @@
 //! Saving a model as the command line says, and what was written.
 //!
-//! The plan is made first also for a real write, because a model file over 2 GiB is refused before
-//! anything is written.
+//! The plan of a large model is made first also for a real write, because a model file over 2 GiB is
+//! refused before anything is written.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::proto::Message;
 use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles};
 use serde::Serialize;
 
-use crate::args::SaveArgs;
+use crate::args::{PackedArgs, SaveArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::output::{Output, complain, count, human, lossy, tidy};
 use crate::progress;
@@ -17,18 +18,22 @@ use crate::progress;
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
 
+/// A model that is shorter with all its weights gives no file over 2 GiB, so that it is not planned
+/// twice: what a save adds are places of weights.
+const SURELY_READ: u64 = MAX_PROTOBUF / 16;
+
 /// The layout of one weights file, of the kind that was asked for.
 pub fn packed(args: &SaveArgs) -> WeightFiles {
     if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
 }
 
-/// The options of `args` for `layout`.
-pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
-    let options = SaveOptions::from(layout).sync(!args.no_sync).overwrite(!args.no_clobber);
-    let options = args.align.iter().fold(options, |options, align| options.alignment(*align));
-    let large = args.align_large.iter();
+/// The options of the command line for `layout`.
+pub fn options(layout: WeightFiles, packed: &PackedArgs, target: &TargetArgs) -> SaveOptions {
+    let options = SaveOptions::from(layout).sync(!target.no_sync).overwrite(!target.no_clobber);
+    let options = packed.align.iter().fold(options, |options, align| options.alignment(*align));
+    let large = packed.align_large.iter();
     let options = large.fold(options, |options, align| options.alignment_large(*align));
-    args.data_name.iter().fold(options, |options, name| options.data_name(name))
+    packed.data_name.iter().fold(options, |options, name| options.data_name(name))
 }
 
 /// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
@@ -57,20 +62,29 @@ pub fn save(
     container: &Container,
     path: &Path,
     options: &SaveOptions,
-    args: &SaveArgs,
+    args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    let plan = container.dry_run(path, options.clone())?;
-    if !args.allow_over_2gib {
-        refuse_over_2gib(path, &plan)?;
+    let mut bytes = bytes_in_all(container);
+    if args.dry_run || bytes >= SURELY_READ {
+        let plan = container.dry_run(path, options.clone())?;
+        if !args.allow_over_2gib {
+            refuse_over_2gib(path, &plan)?;
+        }
+        if args.dry_run {
+            return Ok(plan);
+        }
+        bytes = plan.bytes;
     }
-    if args.dry_run {
-        return Ok(plan);
-    }
-    let bar = progress::bar("writing", plan.bytes);
-    drop(plan);
+    let bar = progress::bar("writing", bytes);
     let saved = container.save(path, progress::shown(options.clone(), &bar));
     bar.finish_and_clear();
     Ok(saved?)
+}
+
+/// The length of the model and its weights in bytes, but for where weights lie.
+fn bytes_in_all(container: &Container) -> u64 {
+    let weights = container.iter().map(|(_, initializer)| initializer.byte_len());
+    weights.fold(container.model().encoded_len(), u64::saturating_add)
 }
 
 /// Says what a load found odd.
@@ -139,6 +153,11 @@ impl Written {
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
             warnings: container.warnings().iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// Adds what else was odd.
+    pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
     }
 
     /// Whether nothing was written.

@@ -6,9 +6,11 @@
 mod report;
 mod selection;
 
-use onnx_container::proto::{Message, ModelProto, NodeProto};
+use std::mem;
+
+use onnx_container::proto::{ModelProto, NodeProto};
 use onnx_container::{
-    Container, ErrorKind, ExternalizeOptions, Externalized, InlineOptions, MAX_PROTOBUF, Saved,
+    Container, Error, ErrorKind, ExternalizeOptions, Externalized, InlineOptions, Inlined, Saved,
     WeightFiles, inline_functions,
 };
 
@@ -26,33 +28,41 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.input, map)?;
     save::warn(&container);
     let read = Read::of(&container, !args.map.no_mmap)?;
-    let changed = inline(&mut container, args)?;
+    let original = args.verify.verify.then(|| container.clone());
+    let nodes_before = nodes(container.model());
+
+    let written = write(&mut container, args).map_err(|error| refused(&container, args, error))?;
+    let Written { saved, inlined, moved } = written;
+    let changed = Changed::new(inlined, nodes_before, nodes(&saved.model), &saved.model.functions);
     changed.warnings().for_each(|warning| complain(format_args!("warning: {warning}")));
-    // Copies of a tensor share its bytes, so that what was read is held against the result here too.
-    let inlined = args.verify.verify.then(|| container.clone());
-    let moved = move_out(&mut container, args)?;
-    let saved = write(&container, args, moved.is_some())?;
-    let verified = inlined.map(|inlined| verify(&inlined, &saved, &args.output, map));
-    let report = Report::new(args, &container, read, changed, moved, &saved, verified);
+    let verified = original.map(|mut original| {
+        // Copies of a tensor share its bytes: those that were read are held against the result.
+        inline_functions(original.model_mut(), options(args))?;
+        Ok::<_, Error>(verify(&original, &saved, &args.output, map))
+    });
+    let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
     if args.json {
         out.json(&report)?;
     } else {
         report.print(out)?;
     }
-    Ok(Outcome::of(report.is_well()))
+    let outcome = Outcome::of(report.is_well());
+    // The process ends: to free millions of nodes one by one would be work for nothing.
+    mem::forget((container, saved));
+    Ok(outcome)
 }
 
-fn inline(container: &mut Container, args: &InlineArgs) -> Result<Changed, Failure> {
+fn options(args: &InlineArgs) -> InlineOptions {
     let options = InlineOptions::new().only(args.only.clone()).except(args.except.clone());
-    let options = options.max_nodes(args.max_nodes).refuse_conflicts(args.strict);
-    let nodes_before = nodes(container.model());
-    let inlined = inline_functions(container.model_mut(), options);
-    let inlined = inlined.map_err(|error| match error.kind() {
+    options.max_nodes(args.max_nodes).refuse_conflicts(args.strict)
+}
+
+/// What the command line says to an `error`.
+fn refused(container: &Container, args: &InlineArgs, error: Error) -> Failure {
+    match error.kind() {
         ErrorKind::InvalidArgument => selection::explain(container.model(), args, error),
-        _ => error.into(),
-    })?;
-    let model = container.model();
-    Ok(Changed::new(inlined, nodes_before, nodes(model), &model.functions))
+        _ => save::refused(error),
+    }
 }
 
 /// The nodes of all graphs, at any depth; those of functions are not counted.
@@ -68,34 +78,45 @@ fn count(nodes: &[NodeProto]) -> usize {
     nodes.len() + graphs.map(|graph| count(&graph.node)).sum::<usize>()
 }
 
-/// Moves large tensors out of a model file that readers would refuse.
-fn move_out(container: &mut Container, args: &InlineArgs) -> Result<Option<Externalized>, Failure> {
-    // What is not near the limit, or over it, is not planned: a save adds places of weights only.
-    let is_near = container.model().encoded_len() > MAX_PROTOBUF / 2;
-    if args.target.allow_over_2gib || !is_near {
-        return Ok(None);
-    }
-    let plan = container.dry_run(&args.output, WeightFiles::One)?;
-    if plan.files.last().is_none_or(|model| model.bytes <= MAX_PROTOBUF) {
-        return Ok(None);
-    }
-    Ok(Some(container.externalize(ExternalizeOptions::new())?))
+/// What was done.
+struct Written {
+    saved: Saved,
+    inlined: Inlined,
+    /// Out of a model file that readers would refuse.
+    moved: Option<Externalized>,
 }
 
-/// Saves the model alone where its weights can stay, else with one file of weights: always so when
-/// some were `moved` out of the model file, which is not to hold the weights of another.
-fn write(container: &Container, args: &InlineArgs, moved: bool) -> Result<Saved, Failure> {
-    let save = |layout| {
-        let options = save::options(layout, &args.packed, &args.target);
-        save::save(container, &args.output, &options, &args.target)
-    };
-    if moved || args.packed.data_name.is_some() {
-        return save(WeightFiles::One);
-    }
-    match save(WeightFiles::AsLoaded) {
-        Err(Failure::Model(error)) if error.kind() == ErrorKind::Unsupported => {
-            save(WeightFiles::One)
+/// Saves the model alone where its weights can stay, else with one file of weights.
+fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
+    let own_file = args.packed.data_name.is_some();
+    let layout = if own_file { WeightFiles::One } else { WeightFiles::AsLoaded };
+    let saved = match save_as(layout, container, args) {
+        Err(error) if error.kind() == ErrorKind::Unsupported && !own_file => {
+            save_as(WeightFiles::One, container, args)
         }
         other => other,
+    };
+    match saved {
+        Ok(mut saved) => {
+            let inlined = mem::take(&mut saved.inlined).unwrap_or_default();
+            Ok(Written { saved, inlined, moved: None })
+        }
+        Err(error) if save::is_over_2gib(&error) => write_small(container, args),
+        Err(error) => Err(error),
     }
+}
+
+/// Saves with the large tensors out of the model file. Not where they were, because that may be
+/// another model's file.
+fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
+    let inlined = inline_functions(container.model_mut(), options(args))?;
+    let moved = container.externalize(ExternalizeOptions::new())?;
+    let how = save::options(WeightFiles::One, &args.packed, &args.target);
+    let saved = save::try_save(container, &args.output, how, &args.target)?;
+    Ok(Written { saved, inlined, moved: Some(moved) })
+}
+
+fn save_as(layout: WeightFiles, container: &Container, args: &InlineArgs) -> Result<Saved, Error> {
+    let how = save::options(layout, &args.packed, &args.target).inline_with(options(args));
+    save::try_save(container, &args.output, how, &args.target)
 }

@@ -26,6 +26,7 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
 pub fn shown(options: SaveOptions, bar: &ProgressBar) -> SaveOptions {
     let bar = bar.clone();
     options.progress(move |progress| {
+        bar.set_length(progress.total);
         bar.set_position(progress.done);
         ControlFlow::Continue(())
     })

@@ -28,7 +28,7 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let target = &args.save.target;
     let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
     let options = save::options(layout, &args.save.packed, target);
-    let saved = save::save(&container, &args.output, &options, target)?;
+    let saved = save::save(&container, &args.output, options, target)?;
     let written = Written::new(&container, &args.output, &saved, target.dry_run);
     let report = Report::new(args, &old, &replaced, written);
     if args.json {

@@ -1,13 +1,13 @@
 //! Saving a model as the command line says, and what was written.
 //!
-//! The plan of a large model is made first also for a real write, because a model file over 2 GiB is
-//! refused before anything is written.
+//! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::proto::Message;
-use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles};
+use onnx_container::{
+    Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles,
+};
 use serde::Serialize;
 
 use crate::args::{PackedArgs, SaveArgs, TargetArgs};
@@ -17,10 +17,6 @@ use crate::progress;
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
-
-/// A model that is shorter with all its weights gives no file over 2 GiB, so that it is not planned
-/// twice: what a save adds are places of weights.
-const SURELY_READ: u64 = MAX_PROTOBUF / 16;
 
 /// The layout of one weights file, of the kind that was asked for.
 pub fn packed(args: &SaveArgs) -> WeightFiles {
@@ -61,30 +57,45 @@ pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> 
 pub fn save(
     container: &Container,
     path: &Path,
-    options: &SaveOptions,
+    options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    let mut bytes = bytes_in_all(container);
-    if args.dry_run || bytes >= SURELY_READ {
-        let plan = container.dry_run(path, options.clone())?;
-        if !args.allow_over_2gib {
-            refuse_over_2gib(path, &plan)?;
-        }
-        if args.dry_run {
-            return Ok(plan);
-        }
-        bytes = plan.bytes;
-    }
-    let bar = progress::bar("writing", bytes);
-    let saved = container.save(path, progress::shown(options.clone(), &bar));
-    bar.finish_and_clear();
-    Ok(saved?)
+    try_save(container, path, options, args).map_err(refused)
 }
 
-/// The length of the model and its weights in bytes, but for where weights lie.
-fn bytes_in_all(container: &Container) -> u64 {
+/// As [`save`], with an error that [`is_over_2gib`] knows.
+pub fn try_save(
+    container: &Container,
+    path: &Path,
+    options: SaveOptions,
+    args: &TargetArgs,
+) -> Result<Saved, Error> {
+    let limit = (!args.allow_over_2gib).then_some(MAX_PROTOBUF);
+    let options = limit.into_iter().fold(options, SaveOptions::max_model_bytes);
+    if args.dry_run {
+        return container.dry_run(path, options);
+    }
     let weights = container.iter().map(|(_, initializer)| initializer.byte_len());
-    weights.fold(container.model().encoded_len(), u64::saturating_add)
+    let bar = progress::bar("writing", weights.fold(0, u64::saturating_add));
+    let saved = container.save(path, progress::shown(options, &bar));
+    bar.finish_and_clear();
+    saved
+}
+
+/// Whether a save was refused because the model file would be over 2 GiB.
+pub fn is_over_2gib(error: &Error) -> bool {
+    error.kind() == ErrorKind::TooLarge && error.path().is_some()
+}
+
+/// What the command line says to an `error` of a save.
+pub fn refused(error: Error) -> Failure {
+    if !is_over_2gib(&error) {
+        return error.into();
+    }
+    Failure::Refused(format!(
+        "{error}: onnx and onnxruntime refuse a model file over {MAX_PROTOBUF} bytes (2 GiB). \
+         Use pack or split, or --allow-over-2gib to write it anyway"
+    ))
 }
 
 /// Says what a load found odd.
@@ -92,20 +103,6 @@ pub fn warn(container: &Container) {
     for warning in container.warnings() {
         complain(format_args!("warning: {warning}"));
     }
-}
-
-/// The size of the model file, the last of those in `plan`, must be one that readers take.
-fn refuse_over_2gib(path: &Path, plan: &Saved) -> Result<(), Failure> {
-    let bytes = plan.files.last().map_or(0, |model| model.bytes);
-    if bytes <= MAX_PROTOBUF {
-        return Ok(());
-    }
-    Err(Failure::Refused(format!(
-        "`{}` would have {bytes} bytes ({}): onnx and onnxruntime refuse a model file over \
-         {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, or --allow-over-2gib to write it anyway",
-        path.display(),
-        human(bytes),
-    )))
 }
 
 /// The files of a save, for people and as JSON.

@@ -97,7 +97,8 @@ impl<'a> Job<'a> {
             Some(options) => container.externalize(*options)?,
             None => Externalized::default(),
         };
-        let saved = save::save(&container, self.output, &self.options, &self.args.save.target)?;
+        let saved =
+            save::save(&container, self.output, self.options.clone(), &self.args.save.target)?;
         let verified = original.map(|original| verify(&original, &saved, self.output, map));
         let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         if self.args.json {

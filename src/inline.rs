@@ -28,7 +28,7 @@ pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunc
 
 use self::binding::Binding;
 use self::body::Bodies;
-use self::calls::{Calls, Functions, id_of};
+use self::calls::{Calls, Functions};
 use self::copy::{Copier, Reserved};
 use self::fresh::Fresh;
 use self::names::Numbers;
@@ -137,11 +137,11 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let imports = place.imports.added.clone();
     let gone = functions.iter().filter(|(i, _)| !stay.contains_key(i));
     let kept = conflicts.into_iter().filter_map(|(i, reason)| {
-        Some(KeptFunction { function: id_of(functions.get(i)?), reason })
+        Some(KeptFunction { function: FunctionId::from(functions.get(i)?), reason })
     });
     let inlined = Inlined {
         calls: work.calls,
-        removed: gone.map(|(_, function)| id_of(function)).collect(),
+        removed: gone.map(|(_, function)| FunctionId::from(function)).collect(),
         kept: kept.collect(),
         imported: imports.iter().map(shown).collect(),
         warnings: work.warnings(),
@@ -156,7 +156,7 @@ fn shown(import: &OperatorSetIdProto) -> (String, i64) {
 
 /// Of each function, whether it is to be inlined.
 fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
-    let ids: Vec<_> = functions.iter().map(|(_, function)| id_of(function)).collect();
+    let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
     let selectors = options.only.iter().chain(&options.except);
     let unknown = selectors.filter(|selector| !ids.iter().any(|id| selector.selects(id)));
     let unknown = unknown.map(|selector| {
@@ -173,7 +173,7 @@ fn conflicts<'p, 'm: 'p>(places: impl Iterator<Item = &'p Place<'m>>) -> BTreeMa
 
 fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Option<Error> {
     let errors = conflicts.iter().filter_map(|(i, reason)| {
-        let id = id_of(functions.get(*i)?);
+        let id = FunctionId::from(functions.get(*i)?);
         let reason = format!("function `{id}` cannot be inlined: {reason}");
         Some(Error::new(ErrorKind::Unsupported, reason))
     });

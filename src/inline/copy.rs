@@ -24,7 +24,7 @@ use crate::proto::{
 
 /// How deep graphs may nest. Readers stop at 100 messages in one another, and a graph inside another
 /// is three deeper.
-const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 31;
 
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]
@@ -64,8 +64,7 @@ pub(super) struct Copier<'m> {
     max_nodes: u64,
     /// How many nodes may still be made.
     left: u64,
-    /// Whether every type has an Identity.
-    identity: bool,
+    identity: Identity,
     /// What calls of a function without attributes and remarks give.
     pub(super) bindings: Vec<Option<Rc<Binding<'m>>>>,
     /// Of the call at hand, what it calls the values that the body computes.
@@ -94,7 +93,7 @@ impl<'m> Copier<'m> {
             devices: 0,
             max_nodes,
             left: max_nodes,
-            identity: has_identity(opset),
+            identity: Identity::of(context, opset),
             bindings: Vec::new(),
             taken: Vec::new(),
             frames: Vec::new(),
@@ -138,7 +137,7 @@ impl<'m> Copier<'m> {
             let Some(node) = frame.nodes.next() else {
                 let Some(done) = frames.pop() else { break };
                 let caller = frames.last_mut().map_or(&mut *scope, |frame| &mut frame.scope);
-                self.hand_on(done, caller, out);
+                self.hand_on(done, caller, out)?;
                 continue;
             };
             match self.callee(node, &mut frame.scope) {
@@ -299,9 +298,14 @@ impl<'m> Copier<'m> {
     }
 
     /// Ends a body: what it hands on without computing it, and types.
-    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) {
+    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) -> Result<()> {
         for passed in &done.passed {
-            if self.identity || !caller.alias(passed) {
+            if self.identity == Identity::Every || !caller.alias(passed) {
+                if self.identity == Identity::None {
+                    let reason = "an output that a function only hands on needs ONNX's Identity, \
+                                  which the model does not import, or has a function in place of";
+                    return Err(Error::new(ErrorKind::Unsupported, reason));
+                }
                 let text = |name| self.fresh.text(name);
                 let mut node =
                     NodeProto::new("Identity", [text(passed.value)], [text(passed.name)]);
@@ -315,6 +319,7 @@ impl<'m> Copier<'m> {
             out.value_info.extend(infos.map(|(_, info)| info));
             self.names.push(slots.names);
         }
+        Ok(())
     }
 
     fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
@@ -372,10 +377,29 @@ fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
     if list.is_empty() { Rare::new() } else { Rare::from(list) }
 }
 
-/// Whether a version of the ONNX operators has an Identity of every type: of sequences since 14, of
-/// optionals since 16.
-pub(super) fn has_identity(opset: Option<i64>) -> bool {
-    opset.is_some_and(|opset| opset >= 16)
+/// Of which types there is an operator that hands a value on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Identity {
+    None,
+    /// Tensors.
+    Tensors,
+    Every,
+}
+
+impl Identity {
+    /// What there is in a place with this version of the ONNX operators.
+    pub(super) fn of(context: &Context<'_>, opset: Option<i64>) -> Self {
+        // A function of that name that stays would be called.
+        let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
+        let function = context.functions.callee(&node);
+        match opset {
+            _ if function.is_some_and(|function| !context.decision.inlines(function)) => Self::None,
+            None => Self::None,
+            // Of sequences since 14, of optionals since 16.
+            Some(..16) => Self::Tensors,
+            Some(16..) => Self::Every,
+        }
+    }
 }
 
 /// The value of an attribute under the name of another.

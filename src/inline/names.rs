@@ -91,10 +91,10 @@ impl Numbers {
         let end = text.len();
         let mut next = again || is_taken(text);
         while next {
-            self.attempts += 1;
             text.truncate(end);
             text.push(b'_');
             push_number(text, self.attempts);
+            self.attempts += 1;
             next = is_taken(text);
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn names_are_fresh() {
         let mut taken = Taken::default();
-        taken.extend(&["t__1", "t__1_1", "u__2", "x"].map(Str::from));
+        taken.extend(&["t__1", "t__1_0", "u__2", "x"].map(Str::from));
         let mut numbers = Numbers::default();
         numbers.next();
         let mut name = |base: &str, again| {
@@ -159,9 +159,9 @@ mod tests {
             String::from_utf8(text).unwrap()
         };
         assert_eq!(name("x", false), "x__1");
-        assert_eq!(name("t", false), "t__1_2", "`t__1` and `t__1_1` are the model's");
+        assert_eq!(name("t", false), "t__1_1", "`t__1` and `t__1_0` are the model's");
         assert_eq!(name("u", false), "u__1");
-        assert_eq!(name("u", true), "u__1_3");
+        assert_eq!(name("u", true), "u__1_2");
         for number in [0, 9, 10, 12_345, u64::MAX] {
             let mut text = Vec::new();
             push_number(&mut text, number);

@@ -1,7 +1,5 @@
 //! Where calls are: the model's own graphs, or the body of a function that stays.
 
-use std::collections::HashMap;
-
 use super::calls::{Calls, Functions, graphs};
 use super::context::{Context, Imports, decide};
 use super::copy::{Reserved, too_many};
@@ -19,7 +17,7 @@ pub(super) struct Place<'m> {
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
     /// Of each function that is inlined here, what a call of it makes.
-    sizes: HashMap<usize, Size>,
+    sizes: Vec<Size>,
 }
 
 /// The training graphs of a model: which information, whether its algorithm, the graph.
@@ -66,7 +64,7 @@ impl<'m> Place<'m> {
         let lists: Vec<_> = lists.map(|nodes| (nodes, Steps::new(nodes, functions))).collect();
         let roots = lists.iter().flat_map(|(_, steps)| &steps.callees).copied().collect();
         let decision = decide(functions, calls, roots, selected, &mut imports);
-        Self { lists, context: Context { functions, decision }, imports, sizes: HashMap::new() }
+        Self { lists, context: Context { functions, decision }, imports, sizes: Vec::new() }
     }
 
     /// Whether a function moves here, or should.
@@ -92,7 +90,7 @@ impl<'m> Place<'m> {
 
     /// What a call of `function` makes here.
     pub(super) fn size_of(&self, function: usize) -> Size {
-        self.sizes.get(&function).copied().unwrap_or(Size { nodes: 1, calls: 0 })
+        self.sizes.get(function).copied().unwrap_or(Size::KEPT)
     }
 
     /// Notes of each function that is inlined here what a call of it makes; `rank` is higher for
@@ -100,11 +98,13 @@ impl<'m> Place<'m> {
     fn measure(&mut self, calls: &Calls, rank: &[usize]) {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
+        let most = moved.iter().max().map_or(0, |last| last + 1);
+        self.sizes.resize(most, Size::KEPT);
         for function in moved {
             let own = Size { nodes: calls.weight(function), calls: 1 };
             let inner = calls.callees(function).iter().map(|callee| self.size_of(*callee));
-            let size = inner.fold(own, Size::plus);
-            self.sizes.insert(function, size);
+            let whole = inner.fold(own, Size::plus);
+            self.sizes.get_mut(function).map(|size| *size = whole).unwrap_or_default();
         }
     }
 }
@@ -118,6 +118,9 @@ pub(super) struct Size {
 }
 
 impl Size {
+    /// A call that stays.
+    const KEPT: Self = Self { nodes: 1, calls: 0 };
+
     pub(super) fn plus(self, other: Self) -> Self {
         let nodes = self.nodes.saturating_add(other.nodes);
         Self { nodes, calls: self.calls.saturating_add(other.calls) }

@@ -12,7 +12,7 @@ use super::binding::Binding;
 use super::body::Bodies;
 use super::calls::Functions;
 use super::context::Context;
-use super::copy::{Copier, Reserved, has_identity};
+use super::copy::{Copier, Identity, Reserved};
 use super::fresh::Fresh;
 use super::names::Numbers;
 use super::place::{Place, Size};
@@ -20,7 +20,6 @@ use super::scope::Scope;
 use super::splice::{Spliced, Step};
 use crate::error::Result;
 use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto, NodeProto};
-use crate::traversal;
 
 /// From how many new nodes on a list is long.
 const LONG: u64 = 16 << 10;
@@ -48,8 +47,9 @@ impl<'m> Job<'m> {
     /// names to meet none that is taken.
     pub(super) fn pays(&self, list: &[FunctionProto]) -> bool {
         let len = || list.iter().fold(0_u64, |sum, f| sum.saturating_add(f.encoded_len()));
+        let identity = Identity::of(&self.place.context, self.place.imports.version(b""));
         cores() > 1
-            && has_identity(self.place.imports.version(b""))
+            && identity == Identity::Every
             && self.place.size_of_list(0).nodes >= LONG
             && len() <= LARGE
     }
@@ -151,20 +151,9 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The same functions with strings of their own. Large payloads are shared.
+/// The same functions with strings of their own.
 fn private(functions: &[FunctionProto]) -> Result<Vec<FunctionProto>> {
-    let mut model = ModelProto { functions: functions.to_vec(), ..ModelProto::default() };
-    let mut payloads = Vec::new();
-    traversal::tensors_mut(&mut model, |_, tensor| {
-        payloads.push(tensor.raw_data.take());
-        Ok(())
-    })?;
+    let model = ModelProto { functions: functions.to_vec(), ..ModelProto::default() };
     let bytes = model.encode_to_vec()?.into();
-    let mut model = ModelProto::decode_with(&bytes, &DecodeOptions::default().threads(1))?;
-    let mut payloads = payloads.into_iter();
-    traversal::tensors_mut(&mut model, |_, tensor| {
-        tensor.raw_data = payloads.next().flatten();
-        Ok(())
-    })?;
-    Ok(model.functions)
+    Ok(ModelProto::decode_with(&bytes, &DecodeOptions::default().threads(1))?.functions)
 }

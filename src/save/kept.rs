@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::buffer::FileIdentity;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{Directory, is_handle};
+use crate::external_data::{Directory, fold_case, is_handle};
 use crate::initializer::Initializer;
 use crate::save::neighbours::locations;
 use crate::save::options::{SaveOptions, WeightFiles};
@@ -205,6 +205,9 @@ impl Folder {
         let ways: [&dyn Fn() -> Option<String>; 2] = [&absolute, &resolved];
         let mut why = None;
         for location in ways.iter().filter_map(|way| way()) {
+            if fold_case(&location).ends_with(".onnx") {
+                return Err(unsupported("is a model, whose writers replace it").with_path(path));
+            }
             let kept = KeptFile { location, file: file.clone() };
             match self.open(&kept) {
                 Ok(_) => return Ok(kept.location),

@@ -106,8 +106,7 @@ fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error>
     }
 }
 
-/// Saves with the large tensors out of the model file. Not where they were, because that may be
-/// another model's file.
+/// Saves with the large tensors out of the model file, in a file that has all weights.
 fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
     let inlined = inline_functions(container.model_mut(), options(args))?;
     let moved = container.externalize(ExternalizeOptions::new())?;

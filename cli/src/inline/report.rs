@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use onnx_container::proto::{FunctionProto, Str};
-use onnx_container::{Container, Externalized, Inlined, Saved};
+use onnx_container::proto::FunctionProto;
+use onnx_container::{Container, Externalized, FunctionId, Inlined, Saved};
 use serde::Serialize;
 
 use crate::args::InlineArgs;
@@ -55,7 +55,7 @@ impl Changed {
             nodes_before: before,
             nodes_after: after,
             removed_functions: inlined.removed.iter().map(ToString::to_string).collect(),
-            left_functions: left.iter().map(id_of).collect(),
+            left_functions: left.iter().map(|f| FunctionId::from(f).to_string()).collect(),
             kept_functions: kept.collect(),
             imported: imported.map(|(domain, version)| Import { domain, version }).collect(),
             warnings: inlined.warnings.iter().map(ToString::to_string).collect(),
@@ -92,22 +92,6 @@ impl Changed {
         }
         Ok(())
     }
-}
-
-/// A function as `--only` and `--except` name it.
-pub fn id_of(function: &FunctionProto) -> String {
-    let domain = text_of(function.domain.as_ref());
-    let name = text_of(function.name.as_ref());
-    let overload = text_of(function.overload.as_deref());
-    let name = match domain.as_str() {
-        "" | "ai.onnx" => name,
-        domain => format!("{domain}::{name}"),
-    };
-    if overload.is_empty() { name } else { format!("{name}:{overload}") }
-}
-
-fn text_of(text: Option<&Str>) -> String {
-    text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Everything that an inlining says.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use onnx_container::Error;
 use onnx_container::proto::ModelProto;
+use onnx_container::{Error, FunctionId};
 
-use super::report::id_of;
 use crate::args::InlineArgs;
 use crate::failure::Failure;
 
@@ -27,12 +26,11 @@ pub fn explain(model: &ModelProto, args: &InlineArgs, error: Error) -> Failure {
 
 /// Everything that a FUNCTION may be.
 fn names(model: &ModelProto) -> BTreeSet<String> {
-    let ids = model.functions.iter().map(id_of);
-    ids.flat_map(|id| {
-        let name = id.rsplit_once(':').filter(|(name, _)| !name.ends_with(':'));
-        let domain = id.rsplit_once("::").map(|(domain, _)| format!("{domain}::"));
-        let name = name.map(|(name, _)| name.to_owned());
-        name.into_iter().chain(domain).chain([id.clone()]).collect::<Vec<_>>()
+    let ids = model.functions.iter().map(FunctionId::from);
+    ids.flat_map(|mut id| {
+        let (domain, full) = (format!("{}::", id.domain), id.to_string());
+        id.overload.clear();
+        [domain, id.to_string(), full]
     })
     .collect()
 }

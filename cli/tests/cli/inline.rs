@@ -281,3 +281,19 @@ fn tensors_that_calls_multiply_past_2_gib_move_out() {
     run.says(&["moved     65 tensors", "which would be over 2 GiB", "wrote     2 files (40 MB)"]);
     assert_eq!(folder.names(), ["m.onnx", "o.onnx", "o.onnx.data"]);
 }
+
+/// Every option that the page on inlining names is one of the command.
+#[test]
+fn the_page_and_the_help_agree() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/inlining.md");
+    let page = fs::read_to_string(page).unwrap();
+    let help = Folder::new().run(&["inline", "--help"]).done().stdout();
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect()
+    };
+    let named: Vec<_> = page.split("`--").skip(1).map(|rest| format!("--{}", word(rest))).collect();
+    assert!(named.len() > 4, "{named:?}");
+    for option in named {
+        assert!(help.contains(&format!("{option} ")), "{option}");
+    }
+}

@@ -75,11 +75,7 @@ pub fn try_save(
     if args.dry_run {
         return container.dry_run(path, options);
     }
-    let weights = container.iter().map(|(_, initializer)| initializer.byte_len());
-    let bar = progress::bar("writing", weights.fold(0, u64::saturating_add));
-    let saved = container.save(path, progress::shown(options, &bar));
-    bar.finish_and_clear();
-    saved
+    progress::shown(options, |options| container.save(path, options))
 }
 
 /// Whether a save was refused because the model file would be over 2 GiB.

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::opset;
@@ -19,7 +21,7 @@ const FEW: usize = 8;
 /// The local functions of a model.
 pub(super) struct Functions<'m> {
     list: &'m [FunctionProto],
-    by_id: HashMap<Id<'m>, usize>,
+    by_id: HashMap<Id<'m>, usize, RandomState>,
     /// Those of the functions, when they are few.
     domains: Option<Vec<&'m [u8]>>,
 }
@@ -28,7 +30,7 @@ impl<'m> Functions<'m> {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when two functions have one id.
     pub(super) fn new(list: &'m [FunctionProto]) -> Result<Self> {
-        let mut by_id = HashMap::with_capacity(list.len());
+        let mut by_id = HashMap::with_capacity_and_hasher(list.len(), RandomState::default());
         let twice = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
         let twice = twice.map(|(_, f)| invalid(f, "is there twice")).collect();
         if let Some(error) = Error::join(twice) {

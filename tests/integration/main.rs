@@ -16,6 +16,7 @@ mod floors;
 mod format_page;
 mod hostile_files;
 mod imports;
+mod inline_large;
 mod interop;
 mod kept_weights;
 mod large_messages;

@@ -21,6 +21,10 @@ TOOL = common.SHARED / "tools" / "inlining" / "run_corpus.sh"
 CASES = common.SHARED / "data" / "inlining"
 LEAST = 268  # cases that there are
 SAME = 163  # cases whose nodes are onnx's byte for byte, at least
+SELECTIONS = 756  # that can be said, at least
+
+# What cannot be said without a function that would have to go: refused, and nothing is written.
+LOST = "its default would be lost"
 
 # Cases whose nodes are not onnx's, by the rule that parts them.
 PARTED = {
@@ -99,6 +103,48 @@ def equal_to_onnx() -> None:
     assert same >= SAME, f"{same} cases byte for byte, there were {SAME}"
 
 
+def selector(function: onnx.FunctionProto) -> str:
+    """The function as `--only` and `--except` take it."""
+    domain = "" if function.domain in ("", "ai.onnx") else f"{function.domain}::"
+    return f"{domain}{function.name}" + (f":{function.overload}" if function.overload else "")
+
+
+def selections(name: str) -> int:
+    """One case with each of its functions kept, and each alone inlined; how many ways that can be said."""
+    sys.path.insert(0, str(TOOL.parent))
+    import check_inlined  # it is there only where ../shared is
+
+    source = CASES / f"{name}.onnx"
+    before = common.load(source)
+    ways = [(option, selector(function)) for function in before.functions for option in ("--except", "--only")]
+    count = 0
+    for option, chosen in ways:
+        with common.scratch() as folder:
+            target = folder / "out.onnx"
+            done = common.run("inline", source, target, option, chosen, "--no-sync")
+            if LOST in done.stderr:
+                continue
+            assert done.returncode == 0, done.said
+            problems = check_inlined.verdict(str(source), str(target), meta={"mode": "any_safe"})
+            problems += check_inlined.flow(before, common.load(target), str(source), str(target), False)
+            assert not problems, f"{option} {chosen}: {problems[:3]}"
+            count += 1
+    return count
+
+
+def selected() -> None:
+    """Selections of functions in all cases, but for those with very many."""
+    names = []
+    for path in sorted(CASES.glob("*/*.json")):
+        meta = json.loads(path.read_text())
+        if meta["mode"] == "inline" and len(common.load(path.with_suffix(".onnx")).functions) <= 12:
+            names.append(meta["name"])
+    ways = common.run_all("selections of functions", selections, [(name,) for name in names])
+    count = sum(filter(None, ways))
+    print(f"{count} selections")
+    assert count >= SELECTIONS, f"{count} selections, there were {SELECTIONS}"
+
+
 def is_here(path: pathlib.Path) -> bool:
     """Whether a part of ../shared is there; said aloud where it is not."""
     if not path.exists():
@@ -107,10 +153,11 @@ def is_here(path: pathlib.Path) -> bool:
 
 
 def main() -> None:
-    """The corpus, then the comparison."""
+    """The corpus, the comparison, the selections."""
     if is_here(TOOL) and is_here(CASES):
         corpus()
         equal_to_onnx()
+        selected()
     common.finish()
 
 

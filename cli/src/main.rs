@@ -11,6 +11,7 @@ mod extract;
 mod failure;
 mod files;
 mod findings;
+mod inline;
 mod inspect;
 mod mapping;
 mod needed;
@@ -54,6 +55,7 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Pack(args) => write::pack(&args, out),
         Command::Split(args) => write::split(&args, out),
         Command::Embed(args) => write::embed(&args, out),
+        Command::Inline(args) => inline::run(&args, out),
         Command::ImportSafetensors(args) => write::import(&args, out),
         Command::ExportSafetensors(args) => export::run(&args, out),
         Command::Check(args) => check::run(&args, out),

@@ -27,6 +27,7 @@ mod replace;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;
+mod save_inlined;
 mod save_targets;
 mod shape_operands;
 mod support;

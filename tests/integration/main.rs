@@ -11,8 +11,10 @@
 )]
 
 mod descriptor;
+mod dump;
 mod fill;
 mod floors;
+mod flow;
 mod format_page;
 mod hostile_files;
 mod imports;

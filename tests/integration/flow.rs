@@ -20,7 +20,7 @@ use onnx_container::proto::{
 
 use self::parts::{Digest, Id, constants, digest, digest_of_type, encoded};
 pub use self::parts::{domain, id_of_function, id_of_node, reference, since, text};
-pub use self::structure::inlining_faults;
+pub use self::structure::{inlining_faults, nodes_of, structure_faults, subgraphs_of};
 
 type Result<T> = std::result::Result<T, String>;
 

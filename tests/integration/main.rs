@@ -22,6 +22,7 @@ mod interop;
 mod large_messages;
 mod large_tensors;
 mod properties;
+mod random_models;
 mod real_models;
 mod replace;
 #[cfg(feature = "safetensors")]

@@ -8,7 +8,7 @@ use super::{domain, id_of_function, id_of_node, reference, text};
 
 /// Every fault of a model after inlining: names defined twice, shadowed, used before their
 /// definition; calls to nothing, references outside functions, imports that are missing or double.
-fn structure_faults(model: &ModelProto) -> Vec<String> {
+pub fn structure_faults(model: &ModelProto) -> Vec<String> {
     let mut check = Check::default();
     check.model(model);
     check.faults
@@ -42,7 +42,9 @@ fn dangling(before: &ModelProto, after: &ModelProto, faults: &mut Vec<String>) {
     let ids =
         |model: &ModelProto| model.functions.iter().map(id_of_function).collect::<HashSet<_>>();
     let (old, new) = (ids(before), ids(after));
-    for id in all_nodes(after).map(id_of_node).filter(|id| old.contains(id) && !new.contains(id)) {
+    let graphs = graphs(after).map(|graph| &graph.node);
+    let nodes = graphs.chain(after.functions.iter().map(|f| &f.node)).flat_map(|n| nodes_of(n));
+    for id in nodes.map(id_of_node).filter(|id| old.contains(id) && !new.contains(id)) {
         faults.push(format!("a call of `{}`.`{}` remains", id.0, id.1));
     }
     faults.extend(new.difference(&old).map(|id| format!("a new function `{}`.`{}`", id.0, id.1)));
@@ -52,11 +54,10 @@ fn dangling(before: &ModelProto, after: &ModelProto, faults: &mut Vec<String>) {
 fn node_names(before: &ModelProto, after: &ModelProto, faults: &mut Vec<String>) {
     let count = |model: &ModelProto| {
         let mut counts = BTreeMap::<Str, usize>::new();
-        let mut nodes = Vec::new();
-        graphs(model).for_each(|graph| collect(&graph.node, &mut nodes));
-        for node in nodes.iter().filter(|n| n.name.as_ref().is_some_and(|name| !name.is_empty())) {
+        for node in graphs(model).flat_map(|graph| nodes_of(&graph.node)) {
             *counts.entry(text(&node.name)).or_default() += 1;
         }
+        counts.remove(&Str::default());
         counts
     };
     let old = count(before);
@@ -84,23 +85,18 @@ fn graphs(model: &ModelProto) -> impl Iterator<Item = &GraphProto> {
     [&model.graph].into_iter().chain(training).flatten().map(|graph| &**graph)
 }
 
-pub fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+pub fn subgraphs_of(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     node.attribute.iter().flat_map(|a| a.g.as_deref().into_iter().chain(&a.graphs))
 }
 
-fn collect<'m>(nodes: &'m [NodeProto], all: &mut Vec<&'m NodeProto>) {
+/// The nodes with those of their subgraphs.
+pub fn nodes_of(nodes: &[NodeProto]) -> Vec<&NodeProto> {
+    let mut all = Vec::new();
     for node in nodes {
         all.push(node);
-        subgraphs(node).for_each(|graph| collect(&graph.node, all));
+        subgraphs_of(node).for_each(|graph| all.extend(nodes_of(&graph.node)));
     }
-}
-
-/// All nodes, at any depth, of graphs and functions.
-pub fn all_nodes(model: &ModelProto) -> impl Iterator<Item = &NodeProto> {
-    let mut all = Vec::new();
-    graphs(model).for_each(|graph| collect(&graph.node, &mut all));
-    model.functions.iter().for_each(|function| collect(&function.node, &mut all));
-    all.into_iter()
+    all
 }
 
 #[derive(Default)]
@@ -225,7 +221,7 @@ impl Check {
             }
             self.node(node, &path);
             let mut visible = None;
-            for graph in subgraphs(node) {
+            for graph in subgraphs_of(node) {
                 let visible = visible.get_or_insert_with(|| outer.union(own).cloned().collect());
                 self.graph(graph, visible, &path);
             }

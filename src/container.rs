@@ -12,6 +12,7 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
+use crate::inline::{InlineOptions, Inlined, inline_functions};
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal::{self, Place};
 
@@ -249,6 +250,15 @@ impl Container {
             return Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(entry.offset));
         }
         Ok((handle, initializer))
+    }
+
+    /// Puts the local functions of the model into its graphs, as [`inline_functions`] does. Weights and
+    /// handles stay: copies of a tensor name one handle.
+    ///
+    /// # Errors
+    /// As [`inline_functions`]; the model is then as it was.
+    pub fn inline_functions(&mut self, options: impl Into<InlineOptions>) -> Result<Inlined> {
+        inline_functions(&mut self.model, options)
     }
 
     /// The model with every tensor inline: self-contained, of any size.

@@ -129,9 +129,11 @@ mod externalize;
 mod fill;
 mod find;
 mod initializer;
+mod inline;
 mod load;
 mod mmap;
 mod operands;
+mod opset;
 mod placement;
 pub mod proto;
 mod replace;
@@ -154,6 +156,9 @@ pub use fill::{FillOptions, Filled};
 #[cfg(feature = "tch")]
 pub use initializer::torch;
 pub use initializer::{ArrayInitializer, Initializer, ProtoInitializer};
+pub use inline::{
+    FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
+};
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};

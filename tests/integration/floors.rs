@@ -9,6 +9,7 @@ const FLOORS: &[&str] = &[
     "error",
     "dtype",
     "placement",
+    "opset",
     "buffer",
     "mmap",
     "wire",

@@ -21,8 +21,12 @@ pub fn run_driver(name: &str) {
 }
 
 fn run_driver_with(name: &str, arguments: &[&str]) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let driver = root.join("tests/interop").join(name);
+    run_python(&format!("tests/interop/{name}"), arguments);
+}
+
+/// Runs a Python file of the repository.
+fn run_python(name: &str, arguments: &[&str]) {
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     let output = Command::new(setting("ONNX_CONTAINER_PYTHON"))
         .arg("-B")
         .arg(driver)
@@ -78,6 +82,12 @@ fn operands_that_readers_need_stay_inline() {
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn arrays_go_out_and_in() {
     run_driver("arrays.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn operator_versions_are_those_of_onnx() {
+    run_python("scripts/make_opset.py", &["--check"]);
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Times the steps of inlining a model: `bench_inline IN [OUT]`, one line of JSON.
+//!
+//! `scripts/bench_inline.py` runs it beside onnx's and onnx_ir's inliners.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use onnx_container::proto::{DecodeOptions, Message, ModelProto};
+use onnx_container::{Buffer, InlineOptions, inline_functions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args_os().skip(1).map(PathBuf::from);
+    let input = args.next().ok_or("usage: bench_inline IN [OUT]")?;
+    let bytes = Buffer::from(std::fs::read(&input)?);
+
+    let start = Instant::now();
+    let mut model = ModelProto::decode_with(&bytes, &DecodeOptions::default())?;
+    let parse = start.elapsed();
+    let before = resident();
+    let start = Instant::now();
+    let inlined = inline_functions(&mut model, InlineOptions::new())?;
+    let inline = start.elapsed();
+    let after = resident();
+    let start = Instant::now();
+    let written = model.encode_to_vec()?;
+    let write = start.elapsed();
+    println!(
+        "{{\"parse\": {}, \"inline\": {}, \"write\": {}, \"calls\": {}, \"nodes\": {}, \"bytes\": {}, \
+         \"before_kb\": {before}, \"after_kb\": {after}}}",
+        parse.as_secs_f64(),
+        inline.as_secs_f64(),
+        write.as_secs_f64(),
+        inlined.calls,
+        model.graph.as_ref().map_or(0, |graph| graph.node.len()),
+        written.len(),
+    );
+    if let Some(output) = args.next() {
+        std::fs::write(output, written)?;
+    }
+    Ok(())
+}
+
+/// The resident memory of this process in kB, where the system tells.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0)
+}

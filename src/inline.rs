@@ -1,0 +1,297 @@
+//! Local functions into the graph: a model that computes the same without [`ModelProto::functions`].
+//!
+//! Many tools read graphs and not functions. A call is replaced by the function's nodes, renamed so
+//! that nothing meets anything else of that name. It reads as the algorithm: the call graph and an
+//! order in it, who may move where, how large the result gets; then copies of bodies take the place
+//! of calls, and functions that nobody calls any more go. Time is linear in the result. Weights are
+//! not touched: a copied tensor shares its bytes, or its handle.
+
+mod binding;
+mod body;
+mod calls;
+mod context;
+mod copy;
+mod names;
+mod options;
+mod place;
+mod splice;
+
+use std::collections::{BTreeMap, HashMap};
+use std::{iter, mem};
+
+pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
+
+use self::binding::Binding;
+use self::body::Bodies;
+use self::calls::{Calls, Functions, id_of};
+use self::copy::{Copier, Reserved, Scope};
+use self::names::Numbers;
+use self::place::{Place, check_growth, training};
+use self::splice::Spliced;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
+
+/// Puts the local functions of `model` into its graphs. An error leaves it as it was.
+///
+/// The graph's inputs, outputs, initializers and names stay. What a body defines as `t` is called `t__n`
+/// for the call number `n`, as by onnx's inliner. Every function goes, called or not, but for those that
+/// [`InlineOptions`] keep and those whose operators would mean something else at the model's
+/// operator set versions ([`Inlined::kept`]).
+///
+/// ```
+/// use onnx_container::inline_functions;
+/// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+/// use onnx_container::InlineOptions;
+///
+/// let mut double = FunctionProto::new("local", "double");
+/// double.input.push("a".into());
+/// double.output.push("b".into());
+/// double.node.push(NodeProto::new("Add", ["a", "a"], ["b"]));
+/// let mut graph = GraphProto::new("g");
+/// let mut call = NodeProto::new("double", ["x"], ["y"]);
+/// call.domain = Some("local".into());
+/// graph.node.push(call);
+/// let mut model = ModelProto::new(graph);
+/// model.functions.push(double);
+///
+/// let inlined = inline_functions(&mut model, InlineOptions::new())?;
+/// assert_eq!((inlined.calls, model.functions.len()), (1, 0));
+/// assert_eq!(model.graph.unwrap().node, [NodeProto::new("Add", ["x", "x"], ["y"])]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two of one id; a
+/// call with more inputs or outputs than its function; a body that uses what it does not define.
+/// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], or graphs nested deeper than
+/// readers take. [`ErrorKind::Unsupported`]: a conflict of versions that is to be refused.
+/// [`ErrorKind::InvalidArgument`]: a selector that no function has.
+pub fn inline_functions(
+    model: &mut ModelProto,
+    options: impl Into<InlineOptions>,
+) -> Result<Inlined> {
+    let functions = mem::take(&mut model.functions);
+    match make(model, &functions, &options.into()) {
+        Ok(made) => Ok(made.apply(model, functions)),
+        Err(error) => {
+            model.functions = functions;
+            Err(error)
+        }
+    }
+}
+
+/// All that changes, made beside the model.
+struct Made {
+    graph: Spliced,
+    /// Training graphs without their calls: which information, whether its algorithm.
+    training: Vec<(usize, bool, GraphProto)>,
+    imports: Vec<OperatorSetIdProto>,
+    /// Functions that stay, and what of them changes.
+    stay: BTreeMap<usize, Option<Rewritten>>,
+    inlined: Inlined,
+}
+
+/// The body of a function that stays, without the calls to others.
+struct Rewritten {
+    nodes: Spliced,
+    imports: Vec<OperatorSetIdProto>,
+}
+
+fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> Result<Made> {
+    let functions = Functions::new(list)?;
+    let calls = Calls::new(&functions);
+    let order = calls.order(&functions)?;
+    let selected = select(&functions, options)?;
+
+    let place = Place::of_model(model, &functions, &calls, &selected);
+    let kept = functions.iter().filter(|(i, _)| selected.get(*i) == Some(&false));
+    let kept = kept.map(|(i, function)| {
+        let around = &model.opset_import;
+        (i, function, Place::of_function(function, around, &functions, &calls, &selected))
+    });
+    let kept: Vec<_> = kept.filter(|(_, _, place)| place.changes()).collect();
+    let places = || iter::once(&place).chain(kept.iter().map(|(_, _, place)| place));
+    let conflicts = conflicts(places());
+    if let Some(error) = refusal(&functions, &conflicts).filter(|_| options.refuse_conflicts) {
+        return Err(error);
+    }
+    check_growth(places(), &calls, &order, options.max_nodes)?;
+
+    let mut work =
+        Work { numbers: Numbers::default(), calls: 0, devices: 0, max_nodes: options.max_nodes };
+    let (graph, training) = work.model(model, &place)?;
+    let mut stay = staying(&functions, &calls, &selected, &place, &kept);
+    for (i, function, place) in &kept {
+        stay.insert(*i, Some(work.function(function, place)?));
+    }
+    let imports = place.imports.added.clone();
+    let gone = functions.iter().filter(|(i, _)| !stay.contains_key(i));
+    let kept = conflicts.into_iter().filter_map(|(i, reason)| {
+        Some(KeptFunction { function: id_of(functions.get(i)?), reason })
+    });
+    let inlined = Inlined {
+        calls: work.calls,
+        removed: gone.map(|(_, function)| id_of(function)).collect(),
+        kept: kept.collect(),
+        imported: imports.iter().map(shown).collect(),
+        warnings: work.warnings(),
+    };
+    Ok(Made { graph, training, imports, stay, inlined })
+}
+
+fn shown(import: &OperatorSetIdProto) -> (String, i64) {
+    let domain = import.domain.clone().unwrap_or_default();
+    (domain.to_string_lossy().into_owned(), import.version.unwrap_or_default())
+}
+
+/// Of each function, whether it is to be inlined.
+fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
+    let ids: Vec<_> = functions.iter().map(|(_, function)| id_of(function)).collect();
+    let selectors = options.only.iter().chain(&options.except);
+    let unknown = selectors.filter(|selector| !ids.iter().any(|id| selector.selects(id)));
+    let unknown = unknown.map(|selector| {
+        Error::new(ErrorKind::InvalidArgument, format!("the model has no function `{selector}`"))
+    });
+    let unknown = Error::join(unknown.collect());
+    unknown.map_or_else(|| Ok(ids.iter().map(|id| options.selects(id)).collect()), Err)
+}
+
+/// Functions that are to be inlined and may not move to a place that calls them, and why.
+fn conflicts<'p, 'm: 'p>(places: impl Iterator<Item = &'p Place<'m>>) -> BTreeMap<usize, String> {
+    places.flat_map(|place| &place.context.decision.conflicts).cloned().collect()
+}
+
+fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Option<Error> {
+    let errors = conflicts.iter().filter_map(|(i, reason)| {
+        let id = id_of(functions.get(*i)?);
+        let reason = format!("function `{id}` cannot be inlined: {reason}");
+        Some(Error::new(ErrorKind::Unsupported, reason))
+    });
+    Error::join(errors.collect())
+}
+
+/// A function that stays and calls some that do not.
+type Kept<'m> = (usize, &'m FunctionProto, Place<'m>);
+
+/// The functions that stay: those that were not selected, and whom they and the graphs still call.
+fn staying(
+    functions: &Functions<'_>,
+    calls: &Calls,
+    selected: &[bool],
+    place: &Place<'_>,
+    kept: &[Kept<'_>],
+) -> BTreeMap<usize, Option<Rewritten>> {
+    let rewritten: HashMap<_, _> = kept.iter().map(|(i, _, place)| (*i, place)).collect();
+    let unselected = functions.iter().map(|(i, _)| i).filter(|i| selected.get(*i) == Some(&false));
+    let mut next: Vec<usize> = unselected.chain(place.context.decision.called.clone()).collect();
+    let mut stay = BTreeMap::new();
+    while let Some(function) = next.pop() {
+        if stay.insert(function, None).is_none() {
+            let place = rewritten.get(&function);
+            let still = place.map(|place| place.context.decision.called.as_slice());
+            next.extend(still.unwrap_or_else(|| calls.callees(function)));
+        }
+    }
+    stay
+}
+
+/// The copying, over all places.
+struct Work {
+    numbers: Numbers,
+    calls: u64,
+    devices: u64,
+    max_nodes: u64,
+}
+
+impl Work {
+    fn model(
+        &mut self,
+        model: &ModelProto,
+        place: &Place<'_>,
+    ) -> Result<(Spliced, Vec<(usize, bool, GraphProto)>)> {
+        let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
+        let reserved = Reserved::of_model(model);
+        let mut copier = self.copier(place, &bodies, &reserved);
+        let mut lists = place.lists.iter();
+        let mut graph = Spliced::default();
+        if let (Some((nodes, steps)), Some(main)) = (lists.next(), &model.graph) {
+            let outputs = main.output.iter().filter_map(|output| output.name.clone());
+            let mut scope = Scope::written(Binding::default(), outputs);
+            graph = Spliced::new(nodes, steps, &mut scope, &mut copier)?;
+        }
+        let mut trained = Vec::new();
+        let training = training(model).zip(lists).filter(|(_, (_, steps))| !steps.is_empty());
+        for ((info, algorithm, graph), _) in training {
+            let mut scope = Scope::written(Binding::default(), iter::empty());
+            trained.push((info, algorithm, copier.graph(graph, &mut scope, 0)?));
+        }
+        self.note(copier);
+        Ok((graph, trained))
+    }
+
+    fn function(&mut self, function: &FunctionProto, place: &Place<'_>) -> Result<Rewritten> {
+        let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
+        let reserved = Reserved::of_function(function);
+        let mut copier = self.copier(place, &bodies, &reserved);
+        let mut nodes = Spliced::default();
+        if let Some((list, steps)) = place.lists.first() {
+            let outputs = function.output.iter().cloned();
+            let mut scope = Scope::written(Binding::open(function), outputs);
+            nodes = Spliced::new(list, steps, &mut scope, &mut copier)?;
+        }
+        self.note(copier);
+        Ok(Rewritten { nodes, imports: place.imports.added.clone() })
+    }
+
+    fn copier<'p>(
+        &self,
+        place: &'p Place<'p>,
+        bodies: &'p Bodies<'p>,
+        reserved: &'p Reserved,
+    ) -> Copier<'p> {
+        let opset = place.imports.version(b"");
+        let mut copier = Copier::new(&place.context, bodies, reserved, self.max_nodes, opset);
+        copier.numbers.clone_from(&self.numbers);
+        copier
+    }
+
+    fn note(&mut self, copier: Copier<'_>) {
+        self.numbers = copier.numbers;
+        self.calls += copier.calls;
+        self.devices += copier.devices;
+    }
+
+    fn warnings(&self) -> Vec<Error> {
+        let reason = format!(
+            "{} calls had device configurations, which the nodes in their place do not have",
+            self.devices
+        );
+        let warning = Error::new(ErrorKind::Unsupported, reason);
+        Some(warning).filter(|_| self.devices > 0).into_iter().collect()
+    }
+}
+
+impl Made {
+    /// Changes the model, which had these `functions`.
+    fn apply(mut self, model: &mut ModelProto, functions: Vec<FunctionProto>) -> Inlined {
+        if let Some(graph) = &mut model.graph {
+            self.graph.apply(&mut graph.node, &mut graph.value_info);
+        }
+        for (info, algorithm, graph) in self.training {
+            if let Some(info) = model.training_info.get_mut(info) {
+                let place = if algorithm { &mut info.algorithm } else { &mut info.initialization };
+                *place = Some(Box::new(graph));
+            }
+        }
+        model.opset_import.extend(self.imports);
+        for (i, mut function) in functions.into_iter().enumerate() {
+            let Some(rewritten) = self.stay.remove(&i) else { continue };
+            if let Some(Rewritten { nodes, imports }) = rewritten {
+                nodes.apply(&mut function.node, &mut function.value_info);
+                function.opset_import.extend(imports);
+            }
+            model.functions.push(function);
+        }
+        self.inlined
+    }
+}

@@ -1,0 +1,483 @@
+//! A body whose names are resolved, once, so that each call only fills in its own.
+//!
+//! Every name in a function's nodes, at any depth, stands for a *slot*: an input of the function, a
+//! value that the body defines, or nothing (the empty name). Which one, scopes decide, innermost first. The
+//! slots are written down in the order in which a copy of the nodes meets the names, so copying is
+//! reading along; nobody looks a name up again.
+//!
+//! The graph that a call passes as an attribute is a body too: its free names are its inputs.
+
+use std::collections::{HashMap, HashSet};
+use std::ptr;
+
+use super::calls::{each_node, graphs, id_of, invalid, weight};
+use super::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
+
+/// A slot's number: 0 is the empty name, then come the inputs, then what the body defines.
+pub(super) type Slot = u32;
+
+/// The slot of the empty name.
+pub(super) const ABSENT: Slot = 0;
+
+/// What a definition has before its number is known: inputs are still being found.
+const LOCAL: Slot = 1 << 31;
+
+/// A body, ready to be copied.
+pub(super) struct Body<'m> {
+    /// The names that a call binds: a function's inputs, or the free names of a graph.
+    pub(super) inputs: Vec<&'m Str>,
+    /// What the body defines, in the order in which names are given.
+    pub(super) locals: Vec<Local<'m>>,
+    /// How many of the locals, from the first on, are outputs of the function.
+    pub(super) computed: usize,
+    /// What a function gives, in the order of its outputs.
+    pub(super) outputs: Vec<Output>,
+    /// The slots of all names, in the order of a copy.
+    pub(super) slots: Vec<Slot>,
+    /// For each node, at any depth, in the order of a copy: the function that it calls.
+    pub(super) callees: Vec<Option<usize>>,
+    /// The graphs that calls pass as attributes, in the order of a copy.
+    pub(super) arguments: Vec<Body<'m>>,
+    /// Types of values that the function's own nodes compute.
+    pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
+    /// Slots that are outputs of a graph inside.
+    pub(super) graph_outputs: HashSet<Slot>,
+    /// How many nodes a copy counts as, without the bodies of calls.
+    pub(super) weight: u64,
+}
+
+/// A name that the body defines.
+pub(super) struct Local<'m> {
+    pub(super) base: &'m Str,
+    /// The last definition before this one that has the same name.
+    pub(super) earlier: Option<usize>,
+}
+
+/// Where an output of a function comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// A node of the body computes it.
+    Computed(Slot),
+    /// It is an input of the function.
+    Passed(Slot),
+    /// Nothing computes it.
+    Undefined,
+}
+
+impl<'m> Body<'m> {
+    /// The body of `function` as `context` inlines it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when a name is not defined where it is used, or twice.
+    pub(super) fn of_function(function: &'m FunctionProto, context: &Context<'m>) -> Result<Self> {
+        let mut resolver = Resolver::new(context, true);
+        let named = |error: Error| error.because(&format!("function `{}`", id_of(function)));
+        resolver.function(function).map_err(named)?;
+        let inputs = function.input.iter().collect();
+        Ok(resolver.finish(inputs))
+    }
+
+    /// The body of a graph that a call passes, whose free names are its inputs.
+    ///
+    /// # Errors
+    /// As [`of_function`](Self::of_function), but every name may come from outside.
+    pub(super) fn of_argument(graph: &'m GraphProto, context: &Context<'m>) -> Result<Self> {
+        let mut resolver = Resolver::new(context, false);
+        resolver.graph(graph)?;
+        let inputs = std::mem::take(&mut resolver.free);
+        Ok(resolver.finish(inputs))
+    }
+}
+
+fn slot(index: usize) -> Slot {
+    Slot::try_from(index).unwrap_or(LOCAL - 1)
+}
+
+/// Every body that is copied to a place.
+#[derive(Default)]
+pub(super) struct Bodies<'m> {
+    functions: HashMap<usize, Body<'m>>,
+    /// Graphs outside of bodies that are pasted into some: arguments of calls, by the address of the
+    /// graph, and defaults of functions.
+    arguments: HashMap<usize, Body<'m>>,
+}
+
+impl<'m> Bodies<'m> {
+    /// Those of the functions that move to the place, whose own nodes are `written`.
+    ///
+    /// # Errors
+    /// As [`Body::of_function`]; also for a default graph that uses a name from outside.
+    pub(super) fn new(
+        context: &Context<'m>,
+        written: impl Iterator<Item = &'m [NodeProto]>,
+    ) -> Result<Self> {
+        let mut bodies = Self::default();
+        for index in &context.decision.moved {
+            let Some(function) = context.functions.get(*index) else { continue };
+            bodies.functions.insert(*index, Body::of_function(function, context)?);
+            for graph in function.attribute_proto.iter().flat_map(graphs) {
+                let body = Body::of_argument(graph, context)?;
+                if let Some(name) = body.inputs.first() {
+                    let reason = format!("has a default graph that uses `{name}` from outside");
+                    return Err(invalid(function, &reason));
+                }
+                bodies.arguments.insert(ptr::from_ref(graph).addr(), body);
+            }
+        }
+        for nodes in written {
+            bodies.arguments_of(nodes, context)?;
+        }
+        Ok(bodies)
+    }
+
+    fn arguments_of(&mut self, nodes: &'m [NodeProto], context: &Context<'m>) -> Result<()> {
+        let mut passed = Vec::new();
+        each_node(nodes, &mut |node| {
+            let mut graphs = node.attribute.iter().flat_map(graphs).peekable();
+            if graphs.peek().is_some() && context.callee(node).is_some() {
+                passed.extend(graphs);
+            }
+        });
+        for graph in passed {
+            let body = Body::of_argument(graph, context)?;
+            self.arguments.insert(ptr::from_ref(graph).addr(), body);
+        }
+        Ok(())
+    }
+
+    pub(super) fn function(&self, index: usize) -> Option<&Body<'m>> {
+        self.functions.get(&index)
+    }
+
+    /// The body of a graph that stands in the place itself, or that is a default.
+    pub(super) fn argument(&self, graph: &GraphProto) -> Option<&Body<'m>> {
+        self.arguments.get(&ptr::from_ref(graph).addr())
+    }
+
+    /// Whether every call takes as many numbers and attempts as any other of its function.
+    pub(super) fn are_even(&self) -> bool {
+        let even = |body: &Body<'_>| {
+            body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())
+        };
+        self.arguments.is_empty() && self.functions.values().all(even)
+    }
+}
+
+/// A name in scope.
+#[derive(Clone, Copy)]
+struct Binding {
+    slot: Slot,
+    /// The number of the graph that defines it.
+    scope: usize,
+}
+
+/// Walks a body in the order of a copy.
+struct Resolver<'c, 'm> {
+    context: &'c Context<'m>,
+    /// Whether a name that nothing defines is an error.
+    closed: bool,
+    visible: HashMap<&'m [u8], Binding>,
+    /// What the graphs around hid or lacked, to be put back at their end.
+    hidden: Vec<(&'m [u8], Option<Binding>)>,
+    /// The number of the graph that is being walked, and of graphs so far.
+    scope: usize,
+    scopes: usize,
+    free: Vec<&'m Str>,
+    last_of: HashMap<&'m [u8], usize>,
+    /// Slots given to outputs of the present graph before the nodes that compute them.
+    reserved: HashMap<&'m [u8], Slot>,
+    body: Body<'m>,
+}
+
+impl<'c, 'm> Resolver<'c, 'm> {
+    fn new(context: &'c Context<'m>, closed: bool) -> Self {
+        let body = Body {
+            inputs: Vec::new(),
+            locals: Vec::new(),
+            computed: 0,
+            outputs: Vec::new(),
+            slots: Vec::new(),
+            callees: Vec::new(),
+            arguments: Vec::new(),
+            value_info: Vec::new(),
+            graph_outputs: HashSet::new(),
+            weight: 0,
+        };
+        Self {
+            context,
+            closed,
+            visible: HashMap::new(),
+            hidden: Vec::new(),
+            scope: 0,
+            scopes: 0,
+            free: Vec::new(),
+            last_of: HashMap::new(),
+            reserved: HashMap::new(),
+            body,
+        }
+    }
+
+    fn finish(self, inputs: Vec<&'m Str>) -> Body<'m> {
+        let Self { mut body, .. } = self;
+        let first = slot(1 + inputs.len());
+        let settle = |slot: Slot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
+        body.slots.iter_mut().for_each(|slot| *slot = settle(*slot));
+        body.value_info.iter_mut().for_each(|(slot, _)| *slot = settle(*slot));
+        body.graph_outputs = body.graph_outputs.iter().map(|slot| settle(*slot)).collect();
+        for output in &mut body.outputs {
+            if let Output::Computed(slot) | Output::Passed(slot) = output {
+                *slot = settle(*slot);
+            }
+        }
+        body.inputs = inputs;
+        body
+    }
+
+    fn function(&mut self, function: &'m FunctionProto) -> Result<()> {
+        for (i, input) in function.input.iter().enumerate() {
+            self.define(input, slot(1 + i))?;
+        }
+        self.reserve(&function.node, function.output.iter());
+        self.body.computed = self.body.locals.len();
+        self.nodes(&function.node)?;
+        for output in &function.output {
+            let place = match self.visible.get(output.as_bytes()) {
+                Some(found) if found.slot >= LOCAL => Output::Computed(found.slot),
+                Some(found) => Output::Passed(found.slot),
+                None => Output::Undefined,
+            };
+            self.body.outputs.push(place);
+        }
+        let mut seen = HashSet::new();
+        for info in &function.value_info {
+            let local = info.name.as_ref().and_then(|name| self.visible.get(name.as_bytes()));
+            if let Some(Binding { slot, .. }) = local
+                && *slot >= LOCAL
+                && seen.insert(*slot)
+            {
+                self.body.value_info.push((*slot, info));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives slots to those `outputs` that `nodes` compute.
+    fn reserve(&mut self, nodes: &'m [NodeProto], outputs: impl Iterator<Item = &'m Str>) {
+        let computed = nodes.iter().flat_map(|node| &node.output);
+        let computed: HashSet<&[u8]> = computed.map(Str::as_bytes).collect();
+        let outputs = outputs.filter(|output| !output.is_empty());
+        for output in outputs.filter(|output| computed.contains(output.as_bytes())) {
+            if !self.reserved.contains_key(output.as_bytes()) {
+                let slot = self.local(output);
+                self.reserved.insert(output.as_bytes(), slot);
+            }
+        }
+    }
+
+    /// A new slot for something that the body defines.
+    fn local(&mut self, base: &'m Str) -> Slot {
+        let index = self.body.locals.len();
+        let earlier = self.last_of.insert(base.as_bytes(), index);
+        self.body.locals.push(Local { base, earlier });
+        LOCAL | slot(index)
+    }
+
+    /// Puts a name in scope.
+    fn define(&mut self, name: &'m Str, slot: Slot) -> Result<()> {
+        let binding = Binding { slot, scope: self.scope };
+        let before = self.visible.insert(name.as_bytes(), binding);
+        if before.is_some_and(|before| before.scope == self.scope) {
+            return Err(broken(format!("`{name}` is defined twice")));
+        }
+        self.hidden.push((name.as_bytes(), before));
+        Ok(())
+    }
+
+    fn resolve(&mut self, name: &'m Str) -> Result<Slot> {
+        if name.is_empty() {
+            return Ok(ABSENT);
+        }
+        if let Some(binding) = self.visible.get(name.as_bytes()) {
+            return Ok(binding.slot);
+        }
+        if self.closed {
+            return Err(broken(format!("`{name}` is used and not defined before")));
+        }
+        self.free.push(name);
+        let slot = slot(self.free.len());
+        self.visible.insert(name.as_bytes(), Binding { slot, scope: usize::MAX });
+        Ok(slot)
+    }
+
+    fn push(&mut self, slot: Slot) {
+        self.body.slots.push(slot);
+    }
+
+    fn nodes(&mut self, nodes: &'m [NodeProto]) -> Result<()> {
+        nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    /// Inputs, outputs, name, sharded tensors, then the graphs in attributes.
+    fn node(&mut self, node: &'m NodeProto) -> Result<()> {
+        let callee = self.context.callee(node);
+        self.body.callees.push(callee);
+        let start = self.body.slots.len();
+        for input in &node.input {
+            let slot = self.resolve(input)?;
+            self.push(slot);
+        }
+        // The name is given first and stands last.
+        let name = match (&node.name, callee) {
+            (Some(name), None) if !name.is_empty() => self.local(name),
+            _ => ABSENT,
+        };
+        let mut defined = Vec::with_capacity(node.output.len());
+        for output in &node.output {
+            let slot = self.output(output);
+            defined.push(slot);
+            self.push(slot);
+        }
+        self.push(name);
+        self.shardings(node, start);
+        if callee.is_none() {
+            self.body.weight = self.body.weight.saturating_add(weight(node));
+        }
+        for attribute in &node.attribute {
+            self.attribute(attribute, callee.is_some())?;
+        }
+        // A node's own outputs are not visible in its graphs.
+        let outputs = node.output.iter().zip(defined).filter(|(output, _)| !output.is_empty());
+        outputs.into_iter().try_for_each(|(output, slot)| self.define(output, slot))
+    }
+
+    fn output(&mut self, output: &'m Str) -> Slot {
+        if output.is_empty() {
+            return ABSENT;
+        }
+        let reserved = self.reserved.get(output.as_bytes()).copied();
+        reserved.unwrap_or_else(|| self.local(output))
+    }
+
+    /// The tensors that the node's device configurations name are among its inputs and outputs.
+    fn shardings(&mut self, node: &'m NodeProto, start: usize) {
+        for tensor in sharded(node) {
+            let own = node.input.iter().chain(&node.output);
+            let place = own.into_iter().position(|name| Some(name) == tensor);
+            let slot = place.and_then(|place| self.body.slots.get(start + place));
+            let slot = slot.copied().unwrap_or(ABSENT);
+            self.push(slot);
+        }
+    }
+
+    fn attribute(&mut self, attribute: &'m AttributeProto, argument: bool) -> Result<()> {
+        if is_reference(attribute) {
+            return Ok(());
+        }
+        for graph in graphs(attribute) {
+            if argument { self.argument(graph)? } else { self.subgraph(graph)? }
+        }
+        Ok(())
+    }
+
+    /// A graph that a call passes: its free names are slots here.
+    fn argument(&mut self, graph: &'m GraphProto) -> Result<()> {
+        let body = Body::of_argument(graph, self.context)?;
+        for name in &body.inputs {
+            let slot = self.resolve(name)?;
+            self.push(slot);
+        }
+        self.body.arguments.push(body);
+        Ok(())
+    }
+
+    fn subgraph(&mut self, graph: &'m GraphProto) -> Result<()> {
+        let outer = (self.scope, self.hidden.len(), std::mem::take(&mut self.reserved));
+        self.scopes += 1;
+        self.scope = self.scopes;
+        self.graph(graph)?;
+        while self.hidden.len() > outer.1 {
+            if let Some((name, before)) = self.hidden.pop() {
+                match before {
+                    Some(binding) => self.visible.insert(name, binding),
+                    None => self.visible.remove(name),
+                };
+            }
+        }
+        (self.scope, self.reserved) = (outer.0, outer.2);
+        Ok(())
+    }
+
+    /// Inputs, initializers, sparse initializers, nodes, outputs, types, quantisation.
+    fn graph(&mut self, graph: &'m GraphProto) -> Result<()> {
+        for input in &graph.input {
+            self.start(input.name.as_ref())?;
+        }
+        for tensor in &graph.initializer {
+            self.start(tensor.name.as_ref())?;
+        }
+        for tensor in &graph.sparse_initializer {
+            self.start(tensor.values.as_ref().and_then(|values| values.name.as_ref()))?;
+        }
+        self.reserve(&graph.node, graph.output.iter().filter_map(|output| output.name.as_ref()));
+        self.nodes(&graph.node)?;
+        for output in &graph.output {
+            let slot = output.name.as_ref().map_or(Ok(ABSENT), |name| self.resolve(name))?;
+            self.body.graph_outputs.insert(slot);
+            self.push(slot);
+        }
+        self.remarks(graph);
+        Ok(())
+    }
+
+    /// What a graph starts from. An input and an initializer of one name are one value.
+    fn start(&mut self, name: Option<&'m Str>) -> Result<()> {
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            self.push(ABSENT);
+            return Ok(());
+        };
+        let own = self.own(name);
+        let slot = own.unwrap_or_else(|| self.local(name));
+        self.push(slot);
+        if own.is_some() { Ok(()) } else { self.define(name, slot) }
+    }
+
+    /// The slot of what the present graph itself defines by this name.
+    fn own(&self, name: &Str) -> Option<Slot> {
+        let binding = self.visible.get(name.as_bytes());
+        binding.filter(|binding| binding.scope == self.scope).map(|binding| binding.slot)
+    }
+
+    /// Types and quantisation: of names that are not known, nothing.
+    fn remarks(&mut self, graph: &'m GraphProto) {
+        for info in &graph.value_info {
+            let slot = info.name.as_ref().and_then(|name| self.own(name));
+            self.push(slot.unwrap_or(ABSENT));
+        }
+        for annotation in &graph.quantization_annotation {
+            let parameters = annotation.quant_parameter_tensor_names.iter();
+            let names = parameters.map(|entry| entry.value.as_ref());
+            for name in [annotation.tensor_name.as_ref()].into_iter().chain(names) {
+                let binding = name.and_then(|name| self.visible.get(name.as_bytes()));
+                let slot = binding.map_or(ABSENT, |binding| binding.slot);
+                self.push(slot);
+            }
+        }
+    }
+}
+
+/// The tensor of each sharding of a node, in order.
+pub(super) fn sharded(node: &NodeProto) -> impl Iterator<Item = Option<&Str>> {
+    let specs = node.device_configurations.iter().flat_map(|device| &device.sharding_spec);
+    specs.map(|spec| spec.tensor_name.as_ref())
+}
+
+/// Whether the attribute takes its value from an attribute of the call.
+pub(super) fn is_reference(attribute: &AttributeProto) -> bool {
+    attribute.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty())
+}
+
+fn broken(reason: String) -> Error {
+    Error::new(ErrorKind::InvalidModel, reason)
+}

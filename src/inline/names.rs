@@ -1,0 +1,168 @@
+//! Names that nothing else has.
+//!
+//! What call number `n` defines as `t` becomes `t__n`, as in onnx's inliner. Every call has a number of
+//! its own, so such names differ from one another; only a name that the model has already, or that a
+//! body defines in two places, needs another attempt, `t__n_k`. So of the model's names just those
+//! are kept that end like one of these: usually none.
+
+use std::collections::HashSet;
+
+use crate::proto::Str;
+
+/// The names of one name space that a fresh name could equal.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    names: HashSet<Str>,
+    /// What they have before `__n`.
+    stems: HashSet<Box<[u8]>>,
+}
+
+impl Taken {
+    pub(super) fn add(&mut self, name: &Str) {
+        if let Some(stem) = stem(name.as_bytes()) {
+            self.stems.insert(stem.into());
+            self.names.insert(name.clone());
+        }
+    }
+
+    pub(super) fn extend<'s>(&mut self, names: impl IntoIterator<Item = &'s Str>) {
+        names.into_iter().for_each(|name| self.add(name));
+    }
+
+    fn could_have(&self, base: &[u8]) -> bool {
+        !self.stems.is_empty() && self.stems.contains(base)
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        self.names.contains(name)
+    }
+}
+
+/// What stands before the last `__n` or `__n_k` of a name that ends so.
+fn stem(name: &[u8]) -> Option<&[u8]> {
+    let last = without_digits(name)?;
+    let stem = last.strip_suffix(b"__");
+    // `t__1_2` is `t`, `1`, `2`; `t__1__2` is `t__1`, `2`.
+    stem.or_else(|| without_digits(last.strip_suffix(b"_")?)?.strip_suffix(b"__"))
+}
+
+fn without_digits(name: &[u8]) -> Option<&[u8]> {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 { None } else { name.get(..name.len() - digits) }
+}
+
+/// Numbers calls, and names what they define.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Numbers {
+    /// The number of the last call.
+    pub(super) call: u64,
+    /// How many second attempts there were.
+    attempts: u64,
+    /// `__n` of the last call.
+    suffix: Vec<u8>,
+}
+
+impl Numbers {
+    /// Goes on to the next call.
+    pub(super) fn next(&mut self) {
+        self.call += 1;
+        self.suffix.clear();
+        self.suffix.extend_from_slice(b"__");
+        push_number(&mut self.suffix, self.call);
+    }
+
+    /// Appends the fresh name of `base`; `again` when this call has another of that base.
+    pub(super) fn push(&mut self, base: &[u8], again: bool, taken: &Taken, text: &mut Vec<u8>) {
+        let start = text.len();
+        text.extend_from_slice(base);
+        text.extend_from_slice(&self.suffix);
+        let risky = taken.could_have(base);
+        if !again && !(risky && taken.has(text.get(start..).unwrap_or_default())) {
+            return;
+        }
+        let end = text.len();
+        loop {
+            self.attempts += 1;
+            text.truncate(end);
+            text.push(b'_');
+            push_number(text, self.attempts);
+            if !(risky && taken.has(text.get(start..).unwrap_or_default())) {
+                return;
+            }
+        }
+    }
+}
+
+/// The name of a symbolic dimension in the body of call `number`: no other body's, no graph's.
+pub(super) fn dimension(name: &Str, number: u64, taken: &Taken) -> Str {
+    let mut text = [name.as_bytes(), b"__"].concat();
+    push_number(&mut text, number);
+    while taken.has(&text) {
+        text.push(b'_');
+    }
+    Str::from(text.as_slice())
+}
+
+fn push_number(text: &mut Vec<u8>, number: u64) {
+    let mut digits = [0_u8; 20];
+    let (mut rest, mut len) = (number, 0);
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        len += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.extend_from_slice(digits.get(digits.len() - len..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stems_are_what_stands_before_the_number() {
+        let cases: [(&str, Option<&str>); 10] = [
+            ("t__1", Some("t")),
+            ("t__1_2", Some("t")),
+            ("t__1__2", Some("t__1")),
+            ("__7", Some("")),
+            ("t_1", None),
+            ("t1", None),
+            ("1", None),
+            ("t__", None),
+            ("t__1x", None),
+            ("t__x_2", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(stem(name.as_bytes()), expected.map(str::as_bytes), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_fresh() {
+        let mut taken = Taken::default();
+        taken.extend(&["t__1", "t__1_1", "u__2", "x"].map(Str::from));
+        let mut numbers = Numbers::default();
+        numbers.next();
+        let mut name = |base: &str, again| {
+            let mut text = Vec::new();
+            numbers.push(base.as_bytes(), again, &taken, &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(name("x", false), "x__1");
+        assert_eq!(name("t", false), "t__1_2", "`t__1` and `t__1_1` are the model's");
+        assert_eq!(name("u", false), "u__1");
+        assert_eq!(name("u", true), "u__1_3");
+        for number in [0, 9, 10, 12_345, u64::MAX] {
+            let mut text = Vec::new();
+            push_number(&mut text, number);
+            assert_eq!(text, number.to_string().into_bytes());
+        }
+        let mut dims = Taken::default();
+        dims.add(&"N__5".into());
+        assert_eq!(dimension(&"N".into(), 5, &dims), "N__5_");
+        assert_eq!(dimension(&"N".into(), 6, &dims), "N__6");
+    }
+}

@@ -1,0 +1,262 @@
+//! What is inlined, [`InlineOptions`], and what came of it, [`Inlined`].
+
+use std::fmt;
+
+use crate::error::Error;
+
+/// Which function: what a call names it by.
+///
+/// `Display` is `domain::name:overload`, without the parts that are empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct FunctionId {
+    /// The domain; that of the ONNX operators is empty.
+    pub domain: String,
+    /// The name.
+    pub name: String,
+    /// The overload; empty for most.
+    pub overload: String,
+}
+
+impl fmt::Display for FunctionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.domain.is_empty() {
+            write!(f, "{}::", self.domain)?;
+        }
+        f.write_str(&self.name)?;
+        if self.overload.is_empty() { Ok(()) } else { write!(f, ":{}", self.overload) }
+    }
+}
+
+/// One function, the overloads of one, or all of a domain.
+///
+/// Text stands for what [`FunctionId`] prints like that: `local::attention`, with every overload, or
+/// `local::attention:causal`; `local::` is the whole domain.
+///
+/// ```
+/// use onnx_container::{FunctionSelector, InlineOptions};
+///
+/// let options = InlineOptions::new()
+///     .except(["local::attention"])
+///     .except([FunctionSelector::domain("pkg.kernels")]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionSelector(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Text(String),
+    Domain(String),
+    Name(String, String),
+    Overload(String, String, String),
+}
+
+impl FunctionSelector {
+    /// Every function of `domain`.
+    pub fn domain(domain: impl Into<String>) -> Self {
+        Self(Kind::Domain(plain(domain)))
+    }
+
+    /// The function `name` of `domain`, with all its overloads.
+    pub fn name(domain: impl Into<String>, name: impl Into<String>) -> Self {
+        Self(Kind::Name(plain(domain), name.into()))
+    }
+
+    /// The function `name` of `domain` with just this overload, which may be empty.
+    pub fn overload(
+        domain: impl Into<String>,
+        name: impl Into<String>,
+        overload: impl Into<String>,
+    ) -> Self {
+        Self(Kind::Overload(plain(domain), name.into(), overload.into()))
+    }
+
+    pub(super) fn selects(&self, id: &FunctionId) -> bool {
+        match &self.0 {
+            Kind::Domain(domain) => *domain == id.domain,
+            Kind::Name(domain, name) => *domain == id.domain && *name == id.name,
+            Kind::Overload(domain, name, overload) => {
+                *domain == id.domain && *name == id.name && *overload == id.overload
+            }
+            Kind::Text(text) => {
+                let name = FunctionId { overload: String::new(), ..id.clone() };
+                let text = text.strip_prefix("ai.onnx::").unwrap_or(text);
+                let domain = text.strip_suffix("::").is_some_and(|domain| domain == id.domain);
+                domain || *text == name.to_string() || *text == id.to_string()
+            }
+        }
+    }
+}
+
+fn plain(domain: impl Into<String>) -> String {
+    Some(domain.into()).filter(|domain| domain != "ai.onnx").unwrap_or_default()
+}
+
+impl From<&str> for FunctionSelector {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<String> for FunctionSelector {
+    fn from(text: String) -> Self {
+        Self(Kind::Text(text))
+    }
+}
+
+impl From<&FunctionId> for FunctionSelector {
+    fn from(id: &FunctionId) -> Self {
+        Self::overload(&id.domain, &id.name, &id.overload)
+    }
+}
+
+impl fmt::Display for FunctionSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Text(text) => f.write_str(text),
+            Kind::Domain(domain) => write!(f, "{domain}::"),
+            Kind::Name(domain, name) => write!(f, "{domain}::{name}"),
+            Kind::Overload(domain, name, overload) => write!(f, "{domain}::{name}:{overload}"),
+        }
+    }
+}
+
+/// Which local functions are inlined, and up to which size.
+///
+/// ```
+/// use onnx_container::InlineOptions;
+///
+/// // All but the attention, which a runtime has a kernel for.
+/// let options = InlineOptions::new().except(["local::attention"]).max_nodes(1_000_000);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineOptions {
+    pub(super) only: Vec<FunctionSelector>,
+    pub(super) except: Vec<FunctionSelector>,
+    pub(super) max_nodes: u64,
+    pub(super) refuse_conflicts: bool,
+}
+
+impl Default for InlineOptions {
+    fn default() -> Self {
+        let (only, except) = (Vec::new(), Vec::new());
+        Self { only, except, max_nodes: Self::MAX_NODES, refuse_conflicts: false }
+    }
+}
+
+impl InlineOptions {
+    /// How many nodes the result may have unless it is said otherwise: 10 million.
+    pub const MAX_NODES: u64 = 10_000_000;
+
+    /// The defaults: every function, up to [`MAX_NODES`](Self::MAX_NODES) nodes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Inlines only these functions; the others stay, with calls to these replaced inside them too.
+    /// Default: all functions.
+    #[must_use]
+    pub fn only<S: Into<FunctionSelector>>(
+        mut self,
+        functions: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.only.extend(functions.into_iter().map(Into::into));
+        self
+    }
+
+    /// Keeps these functions and the calls to them. Default: none.
+    #[must_use]
+    pub fn except<S: Into<FunctionSelector>>(
+        mut self,
+        functions: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.except.extend(functions.into_iter().map(Into::into));
+        self
+    }
+
+    /// Refuses a model that would have more than this many nodes, at any depth. They are counted
+    /// before one is made; a node whose copy takes more than 1 KiB of names and numbers counts as
+    /// several. Default [`MAX_NODES`](Self::MAX_NODES).
+    #[must_use]
+    pub fn max_nodes(mut self, max: u64) -> Self {
+        self.max_nodes = max;
+        self
+    }
+
+    /// Whether a function is an error when its operators have another meaning at the model's
+    /// operator set versions. Default false: such a function stays, with all that it calls, and is
+    /// reported in [`Inlined::kept`].
+    #[must_use]
+    pub fn refuse_conflicts(mut self, refuse: bool) -> Self {
+        self.refuse_conflicts = refuse;
+        self
+    }
+
+    pub(super) fn selects(&self, id: &FunctionId) -> bool {
+        let among = |list: &[FunctionSelector]| list.iter().any(|s| s.selects(id));
+        (self.only.is_empty() || among(&self.only)) && !among(&self.except)
+    }
+}
+
+/// What an inlining did.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Inlined {
+    /// The number of calls that were replaced, those inside inlined bodies included.
+    pub calls: u64,
+    /// The functions that are gone, in the order of the model.
+    pub removed: Vec<FunctionId>,
+    /// The functions that stay although they were to be inlined, each with the operator whose
+    /// versions are at odds.
+    pub kept: Vec<KeptFunction>,
+    /// Operator sets, domain and version, that only functions imported and now the model does.
+    pub imported: Vec<(String, i64)>,
+    /// What could not be carried over, such as the device configurations of a call.
+    pub warnings: Vec<Error>,
+}
+
+/// A function that was not inlined, and why.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct KeptFunction {
+    /// Which one.
+    pub function: FunctionId,
+    /// Why.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_select() {
+        let id = |domain: &str, name: &str, overload: &str| FunctionId {
+            domain: domain.to_owned(),
+            name: name.to_owned(),
+            overload: overload.to_owned(),
+        };
+        let f = id("a", "f", "");
+        let fo = id("a", "f", "o");
+        let relu = id("", "Relu", "");
+        let odd = id("a::b", "f", "");
+        let cases: &[(FunctionSelector, [bool; 4])] = &[
+            ("a::f".into(), [true, true, false, false]),
+            ("a::f:o".into(), [false, true, false, false]),
+            ("a::".into(), [true, true, false, false]),
+            ("a::b::f".into(), [false, false, false, true]),
+            ("Relu".into(), [false, false, true, false]),
+            ("ai.onnx::Relu".into(), [false, false, true, false]),
+            ("::".into(), [false, false, true, false]),
+            ("f".into(), [false; 4]),
+            (FunctionSelector::domain("ai.onnx"), [false, false, true, false]),
+            (FunctionSelector::name("a", "f"), [true, true, false, false]),
+            (FunctionSelector::overload("a", "f", ""), [true, false, false, false]),
+            (FunctionSelector::from(&fo), [false, true, false, false]),
+        ];
+        for (selector, expected) in cases {
+            let found = [&f, &fo, &relu, &odd].map(|id| selector.selects(id));
+            assert_eq!(found, *expected, "{selector}");
+        }
+    }
+}

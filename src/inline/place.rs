@@ -1,0 +1,169 @@
+//! Where calls are: the model's own graphs, or the body of a function that stays.
+
+use std::collections::HashMap;
+
+use super::calls::{Calls, Functions, graphs};
+use super::context::{Context, Imports, decide};
+use super::copy::{Reserved, dimensions, too_many};
+use super::splice::Steps;
+use crate::error::Result;
+use crate::proto::{
+    FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
+
+/// A place, with what is known of it before anything is copied.
+pub(super) struct Place<'m> {
+    /// Its lists of nodes: the main graph and the training graphs, or the function's.
+    pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
+    pub(super) context: Context<'m>,
+    pub(super) imports: Imports,
+}
+
+/// The training graphs of a model: which information, whether its algorithm, the graph.
+pub(super) fn training(model: &ModelProto) -> impl Iterator<Item = (usize, bool, &GraphProto)> {
+    model.training_info.iter().enumerate().flat_map(|(i, info)| {
+        let initialization = info.initialization.as_deref().map(|graph| (i, false, graph));
+        let algorithm = info.algorithm.as_deref().map(|graph| (i, true, graph));
+        initialization.into_iter().chain(algorithm)
+    })
+}
+
+impl<'m> Place<'m> {
+    pub(super) fn of_model(
+        model: &'m ModelProto,
+        functions: &'m Functions<'m>,
+        calls: &Calls,
+        selected: &[bool],
+    ) -> Self {
+        let main = model.graph.as_deref().map(|graph| graph.node.as_slice()).unwrap_or_default();
+        let lists = [main].into_iter();
+        let lists = lists.chain(training(model).map(|(_, _, graph)| graph.node.as_slice()));
+        Self::new(lists, Imports::new(&model.opset_import, &[]), functions, calls, selected)
+    }
+
+    /// The body of `function`, which looks for operator sets that it does not import in the model.
+    pub(super) fn of_function(
+        function: &'m FunctionProto,
+        around: &[OperatorSetIdProto],
+        functions: &'m Functions<'m>,
+        calls: &Calls,
+        selected: &[bool],
+    ) -> Self {
+        let imports = Imports::new(&function.opset_import, around);
+        Self::new([function.node.as_slice()].into_iter(), imports, functions, calls, selected)
+    }
+
+    fn new(
+        lists: impl Iterator<Item = &'m [NodeProto]>,
+        mut imports: Imports,
+        functions: &'m Functions<'m>,
+        calls: &Calls,
+        selected: &[bool],
+    ) -> Self {
+        let lists: Vec<_> = lists.map(|nodes| (nodes, Steps::new(nodes, functions))).collect();
+        let roots = lists.iter().flat_map(|(_, steps)| &steps.callees).copied().collect();
+        let decision = decide(functions, calls, roots, selected, &mut imports);
+        Self { lists, context: Context { functions, decision }, imports }
+    }
+
+    /// Whether a function moves here, or should.
+    pub(super) fn changes(&self) -> bool {
+        let decision = &self.context.decision;
+        !decision.moved.is_empty() || !decision.conflicts.is_empty()
+    }
+
+    /// How many nodes it will have; saturating.
+    fn nodes(&self, calls: &Calls, rank: &[usize]) -> u64 {
+        let totals = self.totals(calls, rank);
+        let of_call = |callee: &usize| totals.get(callee).copied().unwrap_or(1);
+        let of_list = |steps: &Steps| {
+            steps.callees.iter().map(of_call).fold(steps.weight, u64::saturating_add)
+        };
+        self.lists.iter().map(|(_, steps)| of_list(steps)).fold(0, u64::saturating_add)
+    }
+
+    /// Of each function that is inlined here, how many nodes a call of it makes.
+    fn totals(&self, calls: &Calls, rank: &[usize]) -> HashMap<usize, u64> {
+        let mut moved = self.context.decision.moved.clone();
+        moved.sort_by_key(|function| rank.get(*function));
+        let mut totals: HashMap<usize, u64> = HashMap::with_capacity(moved.len());
+        for function in moved {
+            let of_call = |callee: &usize| totals.get(callee).copied().unwrap_or(1);
+            let inner = calls.callees(function).iter().map(of_call);
+            let total = inner.fold(calls.weight(function), u64::saturating_add);
+            totals.insert(function, total);
+        }
+        totals
+    }
+}
+
+/// # Errors
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when all places together will have more than
+/// `max` nodes.
+pub(super) fn check_growth<'p, 'm: 'p>(
+    places: impl Iterator<Item = &'p Place<'m>>,
+    calls: &Calls,
+    order: &[usize],
+    max: u64,
+) -> Result<()> {
+    let mut rank = vec![0; order.len()];
+    for (place, function) in order.iter().enumerate() {
+        rank.get_mut(*function).map(|rank| *rank = place).unwrap_or_default();
+    }
+    let nodes = places.map(|place| place.nodes(calls, &rank)).fold(0, u64::saturating_add);
+    if nodes > max { Err(too_many(Some(nodes), max)) } else { Ok(()) }
+}
+
+impl Reserved {
+    /// The names in the graphs of a model.
+    pub(super) fn of_model(model: &ModelProto) -> Self {
+        let mut reserved = Self::default();
+        let graphs = model.graph.as_deref().into_iter();
+        for graph in graphs.chain(training(model).map(|(_, _, graph)| graph)) {
+            reserved.graph(graph);
+        }
+        reserved
+    }
+
+    /// The names in a function that stays.
+    pub(super) fn of_function(function: &FunctionProto) -> Self {
+        let mut reserved = Self::default();
+        reserved.names.extend(function.input.iter().chain(&function.output));
+        reserved.infos(&function.value_info);
+        reserved.nodes(&function.node);
+        reserved
+    }
+
+    fn graph(&mut self, graph: &GraphProto) {
+        for infos in [&graph.input, &graph.output, &graph.value_info] {
+            self.infos(infos);
+        }
+        let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_deref());
+        let tensors = graph.initializer.iter().chain(sparse);
+        self.names.extend(tensors.filter_map(|tensor| tensor.name.as_ref()));
+        for annotation in &graph.quantization_annotation {
+            let parameters = annotation.quant_parameter_tensor_names.iter();
+            let parameters = parameters.filter_map(|entry| entry.value.as_ref());
+            self.names.extend(annotation.tensor_name.iter().chain(parameters));
+        }
+        self.nodes(&graph.node);
+    }
+
+    fn nodes(&mut self, nodes: &[NodeProto]) {
+        for node in nodes {
+            self.names.extend(node.input.iter().chain(&node.output).chain(&node.name));
+            for graph in node.attribute.iter().flat_map(graphs) {
+                self.graph(graph);
+            }
+        }
+    }
+
+    fn infos(&mut self, infos: &[ValueInfoProto]) {
+        for info in infos {
+            self.names.extend(&info.name);
+            if let Some(r#type) = &info.r#type {
+                dimensions(&mut r#type.clone(), &mut |name| self.dimensions.add(name));
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The nodes of a graph of the model: which stay as they are, and bodies in the place of the rest.
+//!
+//! Nothing of the model is touched while bodies are copied, so an error leaves it as it was; a place is
+//! left for each node that stays, and these move there at the end.
+
+use std::collections::HashSet;
+use std::mem;
+use std::ops::Range;
+
+use super::calls::{Functions, graphs, weight};
+use super::copy::{Copied, Copier, Scope};
+use crate::error::Result;
+use crate::proto::{NodeProto, Str, ValueInfoProto};
+
+/// What becomes of a list of nodes.
+#[derive(Default)]
+pub(super) struct Steps {
+    list: Vec<Step>,
+    /// Whom they call, at any depth, once for each call.
+    pub(super) callees: Vec<usize>,
+    /// How many nodes there are at any depth, without calls; see [`weight`].
+    pub(super) weight: u64,
+}
+
+/// What becomes of the next nodes.
+enum Step {
+    /// They stay.
+    Keep(Range<usize>),
+    /// The one at this index is a call, or holds one.
+    Copy(usize),
+}
+
+impl Steps {
+    pub(super) fn new(nodes: &[NodeProto], functions: &Functions<'_>) -> Self {
+        let mut steps = Self::default();
+        for (i, node) in nodes.iter().enumerate() {
+            let before = steps.callees.len();
+            steps.scan(node, functions);
+            if steps.callees.len() > before {
+                steps.list.push(Step::Copy(i));
+            } else if let Some(Step::Keep(run)) = steps.list.last_mut() {
+                run.end = i + 1;
+            } else {
+                steps.list.push(Step::Keep(i..i + 1));
+            }
+        }
+        steps
+    }
+
+    /// Whether there is no call.
+    pub(super) fn is_empty(&self) -> bool {
+        self.callees.is_empty()
+    }
+
+    fn scan(&mut self, node: &NodeProto, functions: &Functions<'_>) {
+        match functions.callee(node) {
+            Some(callee) => self.callees.push(callee),
+            None => self.weight = self.weight.saturating_add(weight(node)),
+        }
+        for graph in node.attribute.iter().flat_map(graphs) {
+            graph.node.iter().for_each(|node| self.scan(node, functions));
+        }
+    }
+}
+
+/// New nodes with places for those that stay.
+#[derive(Default)]
+pub(super) struct Spliced {
+    pub(super) copied: Copied,
+    /// Old places, and where the first of them goes.
+    moves: Vec<(Range<usize>, usize)>,
+    /// Values that are not there any more: a call only handed them on.
+    gone: HashSet<Str>,
+}
+
+impl Spliced {
+    /// Copies what `steps` says of `nodes`, which are in `scope`.
+    pub(super) fn new<'m>(
+        nodes: &'m [NodeProto],
+        steps: &Steps,
+        scope: &mut Scope<'m>,
+        copier: &mut Copier<'m>,
+    ) -> Result<Self> {
+        let mut spliced = Self::default();
+        for step in &steps.list {
+            let run = match step {
+                Step::Keep(run) if scope.is_unchanged() => {
+                    spliced.leave_place(run);
+                    continue;
+                }
+                Step::Keep(run) => run.clone(),
+                Step::Copy(index) => *index..*index + 1,
+            };
+            let nodes = nodes.get(run).unwrap_or_default();
+            copier.nodes(nodes, scope, &mut spliced.copied, 0)?;
+        }
+        spliced.gone = scope.aliased().cloned().collect();
+        Ok(spliced)
+    }
+
+    fn leave_place(&mut self, run: &Range<usize>) {
+        let nodes = &mut self.copied.nodes;
+        self.moves.push((run.clone(), nodes.len()));
+        nodes.resize_with(nodes.len() + run.len(), NodeProto::default);
+    }
+
+    /// Puts the new nodes in the place of the old, with the types of what they compute.
+    pub(super) fn apply(mut self, nodes: &mut Vec<NodeProto>, types: &mut Vec<ValueInfoProto>) {
+        for (old, new) in self.moves {
+            let places = self.copied.nodes.get_mut(new..new + old.len()).unwrap_or_default();
+            let old = nodes.get_mut(old).unwrap_or_default();
+            old.iter_mut().zip(places).for_each(|(old, place)| mem::swap(old, place));
+        }
+        *nodes = self.copied.nodes;
+        if !self.gone.is_empty() {
+            types.retain(|info| info.name.as_ref().is_none_or(|name| !self.gone.contains(name)));
+        }
+        types.append(&mut self.copied.value_info);
+    }
+}

@@ -1,0 +1,153 @@
+//! Whether an operator means the same in two versions of its domain.
+//!
+//! A local function may import another version of a domain than the model that calls it. Its body can
+//! move into the model only where each operator resolves to the same schema in both. The table of
+//! schemas is onnx's own; which operators are asked about, and what follows, is left to the caller.
+
+mod table;
+
+use table::{DOMAINS, Domain};
+
+/// The version of a domain in which an operator, as one version of the domain has it, was new or
+/// last changed: onnx's `since_version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// It has been the same since this version. An operator may be deprecated since.
+    Known(i64),
+    /// A later version of the domain brings it.
+    NotYet,
+    /// Onnx has no schema of it: a custom operator, or an operator of a custom domain.
+    NoSchema,
+    /// Onnx has schemas of the domain, but the table ends before this version.
+    NewerThanTable,
+}
+
+/// The one name of a domain: `ai.onnx` is also written as the empty string.
+pub(crate) fn normalized(domain: &[u8]) -> &[u8] {
+    if domain == b"ai.onnx" { b"" } else { domain }
+}
+
+/// What `op_type` is in `version` of `domain`.
+pub(crate) fn since_version(domain: &[u8], op_type: &[u8], version: i64) -> Since {
+    let Some(domain) = known_domain(normalized(domain)) else { return Since::NoSchema };
+    if version > domain.newest {
+        return Since::NewerThanTable;
+    }
+    let Some(versions) = versions_of(domain, op_type) else { return Since::NoSchema };
+    let since = versions.iter().rfind(|since| **since <= version);
+    since.map_or(Since::NotYet, |since| Since::Known(*since))
+}
+
+/// Whether `op_type` means the same in versions `a` and `b` of `domain`.
+///
+/// An operator without a schema does: onnx's checker, whose rule this is, accepts any two versions
+/// of a custom operator. Past the end of the table an operator may have changed, so there only
+/// equal versions are the same.
+pub(crate) fn same_operator(domain: &[u8], op_type: &[u8], a: i64, b: i64) -> bool {
+    let since = since_version(domain, op_type, a);
+    a == b || (since != Since::NewerThanTable && since == since_version(domain, op_type, b))
+}
+
+fn known_domain(name: &[u8]) -> Option<&'static Domain> {
+    DOMAINS.iter().find(|domain| domain.name.as_bytes() == name)
+}
+
+fn versions_of(domain: &Domain, op_type: &[u8]) -> Option<&'static [i64]> {
+    let place = domain.operators.binary_search_by_key(&op_type, |(name, _)| name.as_bytes());
+    place.ok().and_then(|place| domain.operators.get(place)).map(|(_, versions)| *versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ML: &str = "ai.onnx.ml";
+
+    #[test]
+    fn an_operator_is_as_old_as_its_last_change() {
+        let newest = known_domain(b"").unwrap().newest;
+        for (domain, op_type, version, expected) in [
+            ("", "Add", 1, Since::Known(1)),
+            ("", "Add", 13, Since::Known(13)),
+            ("", "Add", 14, Since::Known(14)),
+            ("", "Add", newest, Since::Known(14)),
+            ("ai.onnx", "Add", 17, Since::Known(14)),
+            ("", "Add", newest + 1, Since::NewerThanTable),
+            ("ai.onnx", "Mine", i64::MAX, Since::NewerThanTable),
+            ("", "Add", 0, Since::NotYet),
+            ("", "Add", i64::MIN, Since::NotYet),
+            ("", "Upsample", 9, Since::Known(9)),
+            ("", "Upsample", newest, Since::Known(10)),
+            ("", "add", 14, Since::NoSchema),
+            ("", "", 14, Since::NoSchema),
+            (ML, "Add", 5, Since::NoSchema),
+            (ML, "LabelEncoder", 3, Since::Known(2)),
+            (ML, "TreeEnsemble", 4, Since::NotYet),
+            (ML, "TreeEnsemble", 6, Since::NewerThanTable),
+            ("ai.onnx.preview.training", "Adam", 1, Since::Known(1)),
+            ("ai.onnx.m", "LabelEncoder", 3, Since::NoSchema),
+            ("com.microsoft", "Gelu", i64::MAX, Since::NoSchema),
+        ] {
+            let since = since_version(domain.as_bytes(), op_type.as_bytes(), version);
+            assert_eq!(since, expected, "{domain}.{op_type} in {version}");
+        }
+    }
+
+    #[test]
+    fn an_operator_is_the_same_until_it_changes() {
+        let newest = known_domain(b"").unwrap().newest;
+        for (domain, op_type, a, b, expected) in [
+            ("", "Add", 16, 17, true),
+            ("", "Add", 14, newest, true),
+            ("", "Add", 13, 14, false),
+            ("ai.onnx", "Add", 16, 18, true),
+            ("ai.onnx", "Add", 13, 14, false),
+            ("", "Softmax", 11, 12, true),
+            ("", "Softmax", 12, 13, false),
+            ("", "ReduceLogSum", 17, 18, false),
+            ("", "Relu", 13, 14, false),
+            // Deprecated in 10: what follows is one operator that nobody may use.
+            ("", "Upsample", 9, 10, false),
+            ("", "Upsample", 10, 13, true),
+            // New in 17.
+            ("", "LayerNormalization", 16, 17, false),
+            ("", "LayerNormalization", 15, 16, true),
+            // Past the table.
+            ("", "Add", newest, newest + 1, false),
+            ("", "Add", newest + 1, newest + 2, false),
+            ("", "Add", newest + 1, newest + 1, true),
+            ("", "Mine", newest, newest + 1, false),
+            (ML, "Scaler", 5, 6, false),
+            // Without a schema.
+            ("", "Mine", 7, newest, true),
+            ("com.microsoft", "Gelu", 1, i64::MAX, true),
+            ("local", "Add", 13, 14, true),
+            (ML, "Scaler", 1, 5, true),
+            (ML, "LabelEncoder", 1, 2, false),
+            (ML, "LabelEncoder", 2, 3, true),
+            (ML, "TreeEnsembleRegressor", 4, 5, false),
+            (ML, "TreeEnsemble", 4, 5, false),
+        ] {
+            for (a, b) in [(a, b), (b, a)] {
+                let same = same_operator(domain.as_bytes(), op_type.as_bytes(), a, b);
+                assert_eq!(same, expected, "{domain}.{op_type} in {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_can_be_searched() {
+        for domain in DOMAINS {
+            let named = known_domain(normalized(domain.name.as_bytes())).unwrap();
+            assert!(std::ptr::eq(named, domain), "{} is there twice", domain.name);
+            assert!(domain.operators.is_sorted_by(|(a, _), (b, _)| a < b), "{}", domain.name);
+            for (op_type, versions) in domain.operators {
+                assert!(versions.is_sorted_by(|a, b| a < b), "{op_type}: {versions:?}");
+                assert!(versions.iter().all(|since| (1..=domain.newest).contains(since)));
+                let since =
+                    since_version(domain.name.as_bytes(), op_type.as_bytes(), domain.newest);
+                assert_eq!(Some(since), versions.last().copied().map(Since::Known), "{op_type}");
+            }
+        }
+    }
+}

@@ -8,13 +8,17 @@
 
 mod binding;
 mod body;
+mod call;
 mod calls;
 mod context;
 mod copy;
+mod fresh;
 mod names;
 mod options;
 mod place;
+mod scope;
 mod splice;
+mod types;
 
 use std::collections::{BTreeMap, HashMap};
 use std::{iter, mem};
@@ -24,9 +28,11 @@ pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunc
 use self::binding::Binding;
 use self::body::Bodies;
 use self::calls::{Calls, Functions, id_of};
-use self::copy::{Copier, Reserved, Scope};
+use self::copy::{Copier, Reserved};
+use self::fresh::Fresh;
 use self::names::Numbers;
 use self::place::{Place, check_growth, training};
+use self::scope::Scope;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
@@ -215,7 +221,7 @@ impl Work {
         let mut lists = place.lists.iter();
         let mut graph = Spliced::default();
         if let (Some((nodes, steps)), Some(main)) = (lists.next(), &model.graph) {
-            let outputs = main.output.iter().filter_map(|output| output.name.clone());
+            let outputs = main.output.iter().filter_map(|output| output.name.as_ref());
             let mut scope = Scope::written(Binding::default(), outputs);
             graph = Spliced::new(nodes, steps, &mut scope, &mut copier)?;
         }
@@ -235,7 +241,7 @@ impl Work {
         let mut copier = self.copier(place, &bodies, &reserved);
         let mut nodes = Spliced::default();
         if let Some((list, steps)) = place.lists.first() {
-            let outputs = function.output.iter().cloned();
+            let outputs = function.output.iter();
             let mut scope = Scope::written(Binding::open(function), outputs);
             nodes = Spliced::new(list, steps, &mut scope, &mut copier)?;
         }
@@ -250,15 +256,18 @@ impl Work {
         reserved: &'p Reserved,
     ) -> Copier<'p> {
         let opset = place.imports.version(b"");
-        let mut copier = Copier::new(&place.context, bodies, reserved, self.max_nodes, opset);
-        copier.numbers.clone_from(&self.numbers);
-        copier
+        let mut fresh = Fresh::new(&reserved.names, self.numbers.clone());
+        if bodies.are_even() && reserved.names.is_empty() {
+            let roots = place.lists.iter().flat_map(|(_, steps)| &steps.callees).copied();
+            fresh = fresh.ahead(roots.collect(), bodies);
+        }
+        Copier::new(&place.context, bodies, reserved, fresh, self.max_nodes, opset)
     }
 
     fn note(&mut self, copier: Copier<'_>) {
-        self.numbers = copier.numbers;
         self.calls += copier.calls;
         self.devices += copier.devices;
+        self.numbers = copier.fresh.into_numbers();
     }
 
     fn warnings(&self) -> Vec<Error> {

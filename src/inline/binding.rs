@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::body::{Bodies, Body, is_reference};
 use super::calls::{graphs, id_of};
+use super::scope::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, NodeProto, Str, StringStringEntryProto,
@@ -41,7 +42,7 @@ pub(super) struct Closure<'m> {
     pub(super) graph: &'m GraphProto,
     pub(super) body: &'m Body<'m>,
     /// The values of its free names.
-    pub(super) inputs: Vec<Str>,
+    pub(super) inputs: Vec<Name<'m>>,
     pub(super) binding: Rc<Binding<'m>>,
     /// The call whose body it stands in, which its symbolic dimensions belong to.
     pub(super) call: Option<u64>,

@@ -98,7 +98,7 @@ fn slot(index: usize) -> Slot {
 /// Every body that is copied to a place.
 #[derive(Default)]
 pub(super) struct Bodies<'m> {
-    functions: HashMap<usize, Body<'m>>,
+    functions: Vec<Option<Body<'m>>>,
     /// Graphs outside of bodies that are pasted into some: arguments of calls, by the address of the
     /// graph, and defaults of functions.
     arguments: HashMap<usize, Body<'m>>,
@@ -114,9 +114,11 @@ impl<'m> Bodies<'m> {
         written: impl Iterator<Item = &'m [NodeProto]>,
     ) -> Result<Self> {
         let mut bodies = Self::default();
+        bodies.functions.resize_with(context.decision.inline.len(), || None);
         for index in &context.decision.moved {
             let Some(function) = context.functions.get(*index) else { continue };
-            bodies.functions.insert(*index, Body::of_function(function, context)?);
+            let body = Body::of_function(function, context)?;
+            bodies.functions.get_mut(*index).map(|place| *place = Some(body)).unwrap_or_default();
             for graph in function.attribute_proto.iter().flat_map(graphs) {
                 let body = Body::of_argument(graph, context)?;
                 if let Some(name) = body.inputs.first() {
@@ -148,7 +150,7 @@ impl<'m> Bodies<'m> {
     }
 
     pub(super) fn function(&self, index: usize) -> Option<&Body<'m>> {
-        self.functions.get(&index)
+        self.functions.get(index).and_then(Option::as_ref)
     }
 
     /// The body of a graph that stands in the place itself, or that is a default.
@@ -161,7 +163,7 @@ impl<'m> Bodies<'m> {
         let even = |body: &Body<'_>| {
             body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())
         };
-        self.arguments.is_empty() && self.functions.values().all(even)
+        self.arguments.is_empty() && self.functions.iter().flatten().all(even)
     }
 }
 

@@ -29,6 +29,11 @@ impl Taken {
         names.into_iter().for_each(|name| self.add(name));
     }
 
+    /// Whether no fresh name meets one of these.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     fn could_have(&self, base: &[u8]) -> bool {
         !self.stems.is_empty() && self.stems.contains(base)
     }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::calls::{Calls, Functions, graphs};
 use super::context::{Context, Imports, decide};
-use super::copy::{Reserved, dimensions, too_many};
+use super::copy::{Reserved, too_many};
 use super::splice::Steps;
+use super::types::dimensions;
 use crate::error::Result;
 use crate::proto::{
     FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,

@@ -8,9 +8,10 @@ use std::mem;
 use std::ops::Range;
 
 use super::calls::{Functions, graphs, weight};
-use super::copy::{Copied, Copier, Scope};
+use super::copy::{Copied, Copier};
+use super::scope::Scope;
 use crate::error::Result;
-use crate::proto::{NodeProto, Str, ValueInfoProto};
+use crate::proto::{NodeProto, ValueInfoProto};
 
 /// What becomes of a list of nodes.
 #[derive(Default)]
@@ -26,7 +27,9 @@ pub(super) struct Steps {
 enum Step {
     /// They stay.
     Keep(Range<usize>),
-    /// The one at this index is a call, or holds one.
+    /// The one at this index is a call of this function.
+    Call(usize, usize),
+    /// The one at this index holds a call.
     Copy(usize),
 }
 
@@ -35,8 +38,10 @@ impl Steps {
         let mut steps = Self::default();
         for (i, node) in nodes.iter().enumerate() {
             let before = steps.callees.len();
-            steps.scan(node, functions);
-            if steps.callees.len() > before {
+            let callee = steps.scan(node, functions);
+            if let Some(callee) = callee {
+                steps.list.push(Step::Call(i, callee));
+            } else if steps.callees.len() > before {
                 steps.list.push(Step::Copy(i));
             } else if let Some(Step::Keep(run)) = steps.list.last_mut() {
                 run.end = i + 1;
@@ -52,14 +57,19 @@ impl Steps {
         self.callees.is_empty()
     }
 
-    fn scan(&mut self, node: &NodeProto, functions: &Functions<'_>) {
-        match functions.callee(node) {
+    /// Counts a node and those inside it; tells whom it calls.
+    fn scan(&mut self, node: &NodeProto, functions: &Functions<'_>) -> Option<usize> {
+        let callee = functions.callee(node);
+        match callee {
             Some(callee) => self.callees.push(callee),
             None => self.weight = self.weight.saturating_add(weight(node)),
         }
         for graph in node.attribute.iter().flat_map(graphs) {
-            graph.node.iter().for_each(|node| self.scan(node, functions));
+            for node in &graph.node {
+                self.scan(node, functions);
+            }
         }
+        callee
     }
 }
 
@@ -70,7 +80,7 @@ pub(super) struct Spliced {
     /// Old places, and where the first of them goes.
     moves: Vec<(Range<usize>, usize)>,
     /// Values that are not there any more: a call only handed them on.
-    gone: HashSet<Str>,
+    gone: HashSet<Vec<u8>>,
 }
 
 impl Spliced {
@@ -88,13 +98,19 @@ impl Spliced {
                     spliced.leave_place(run);
                     continue;
                 }
+                Step::Call(index, callee) if copier.inlines(*callee) => {
+                    if let Some(node) = nodes.get(*index) {
+                        copier.splice(*callee, node, scope, &mut spliced.copied, 0)?;
+                    }
+                    continue;
+                }
                 Step::Keep(run) => run.clone(),
-                Step::Copy(index) => *index..*index + 1,
+                Step::Copy(index) | Step::Call(index, _) => *index..*index + 1,
             };
             let nodes = nodes.get(run).unwrap_or_default();
             copier.nodes(nodes, scope, &mut spliced.copied, 0)?;
         }
-        spliced.gone = scope.aliased().cloned().collect();
+        spliced.gone = scope.aliased().map(<[u8]>::to_vec).collect();
         Ok(spliced)
     }
 
@@ -113,7 +129,9 @@ impl Spliced {
         }
         *nodes = self.copied.nodes;
         if !self.gone.is_empty() {
-            types.retain(|info| info.name.as_ref().is_none_or(|name| !self.gone.contains(name)));
+            types.retain(|info| {
+                info.name.as_ref().is_none_or(|name| !self.gone.contains(name.as_bytes()))
+            });
         }
         types.append(&mut self.copied.value_info);
     }

@@ -1,0 +1,172 @@
+//! A call: what it gives to the body that takes its place.
+
+use std::rc::Rc;
+
+use super::binding::{Binding, Closure, Value, check_default, is_plain, merged, name_of};
+use super::body::{Body, Output, Slot, is_reference, sharded};
+use super::calls::{graphs, invalid};
+use super::copy::{Copier, Frame, unresolved};
+use super::scope::{Name, Names, Passed, Scope, Slots, index};
+use super::types::renamed;
+use crate::error::{Error, Result};
+use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+
+impl<'m> Copier<'m> {
+    /// Opens the body of `callee` for the call `node`.
+    pub(super) fn call(
+        &mut self,
+        callee: usize,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Frame<'m>> {
+        let found = self.context.functions.get(callee).zip(self.bodies.function(callee));
+        let (function, body) = found.ok_or_else(unresolved)?;
+        count(function, "inputs", node.input.len(), function.input.len())?;
+        count(function, "outputs", node.output.len(), function.output.len())?;
+        self.spend(body.weight)?;
+        self.calls += 1;
+        self.devices += u64::from(!node.device_configurations.is_empty());
+
+        let mut names = self.names.pop().unwrap_or_default();
+        names.clear();
+        names.push(Name::Absent);
+        names.extend(node.input.iter().map(|input| scope.name(input)));
+        names.resize(1 + body.inputs.len(), Name::Absent);
+        let passed = self.outputs(function, body, &names, node, scope)?;
+        // The call's own name and shardings, which nothing takes.
+        (0..1 + sharded(node).count()).for_each(|_| drop(scope.slot()));
+        self.fresh.next(body, &self.taken, &mut names);
+        let binding = self.binding(callee, function, node, scope)?;
+        let value_info = self.types(body, &names);
+        let call = Some(self.fresh.call());
+        let scope = Scope { names: Names::Slots(Slots::new(body, names)), binding, call };
+        Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
+    }
+
+    /// Notes in `taken` what the call calls the values that the body computes. Returns what the body
+    /// hands on without computing it, or for a second time.
+    fn outputs(
+        &mut self,
+        function: &FunctionProto,
+        body: &Body<'m>,
+        inputs: &[Name<'m>],
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Vec<Passed<'m>>> {
+        self.taken.clear();
+        self.taken.resize(body.computed, None);
+        let mut passed = Vec::new();
+        for (i, (output, written)) in body.outputs.iter().zip(&node.output).enumerate() {
+            let (name, slot) = scope.name_and_slot(written);
+            if name.is_empty() {
+                continue;
+            }
+            let value = match output {
+                Output::Computed(computed) => {
+                    let local = index(*computed).saturating_sub(1 + body.inputs.len());
+                    let Some(taken) = self.taken.get_mut(local) else { continue };
+                    let Some(value) = taken else {
+                        *taken = Some(name);
+                        continue;
+                    };
+                    *value
+                }
+                Output::Passed(input) => inputs.get(index(*input)).copied().unwrap_or(Name::Absent),
+                Output::Undefined => Name::Absent,
+            };
+            if value.is_empty() {
+                return Err(undefined(function, i));
+            }
+            passed.push(Passed { value, name, slot });
+        }
+        Ok(passed)
+    }
+
+    /// What the call gives to the attributes and remarks of the body.
+    fn binding(
+        &mut self,
+        callee: usize,
+        function: &'m FunctionProto,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Rc<Binding<'m>>> {
+        let metadata = merged(node, &scope.binding.metadata);
+        if !node.attribute.is_empty() || !metadata.is_empty() {
+            let given = self.given(function, node, scope)?;
+            return Ok(Rc::new(Binding::call(function, given, metadata)));
+        }
+        if self.bindings.len() <= callee {
+            self.bindings.resize(callee + 1, None);
+        }
+        let empty = || Rc::new(Binding::call(function, Vec::new(), Vec::new()));
+        let known =
+            self.bindings.get_mut(callee).map(|known| known.get_or_insert_with(empty).clone());
+        Ok(known.unwrap_or_else(empty))
+    }
+
+    fn given(
+        &mut self,
+        function: &'m FunctionProto,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Vec<(&'m [u8], Value<'m>)>> {
+        let mut given = Vec::with_capacity(node.attribute.len());
+        for attribute in &node.attribute {
+            let value = if is_plain(attribute) {
+                Some(Value::Plain(attribute))
+            } else if is_reference(attribute) {
+                scope.binding.value(attribute, self.bodies)?
+            } else {
+                let closures = graphs(attribute).map(|graph| self.closure(graph, scope));
+                Some(Value::Graphs(attribute, closures.collect::<Result<_>>()?))
+            };
+            let Some(value) = value else { continue };
+            check_default(function, attribute, &value)?;
+            given.push((name_of(attribute), value));
+        }
+        Ok(given)
+    }
+
+    fn closure(&self, graph: &'m GraphProto, scope: &mut Scope<'m>) -> Result<Closure<'m>> {
+        let body = match &mut scope.names {
+            Names::Written(_) => self.bodies.argument(graph),
+            Names::Slots(Slots { body, argument, .. }) => {
+                *argument += 1;
+                body.arguments.get(*argument - 1)
+            }
+        };
+        let body = body.ok_or_else(unresolved)?;
+        let inputs = body.inputs.iter().map(|name| scope.name(name)).collect();
+        let (binding, call) = (scope.binding.clone(), scope.call);
+        Ok(Closure { graph, body, inputs, binding, call })
+    }
+
+    /// The types of what the body computes, but for what the call names: the function's type of that
+    /// may be wider than the call's.
+    fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(Slot, ValueInfoProto)> {
+        let own = body.value_info.iter().filter(|(slot, _)| {
+            let local = index(*slot).saturating_sub(1 + body.inputs.len());
+            self.taken.get(local).copied().flatten().is_none()
+        });
+        let renamed = |(slot, info): &(_, &ValueInfoProto)| {
+            let name = names.get(index(*slot)).map(|name| self.fresh.text(*name));
+            let call = Some(self.fresh.call());
+            (*slot, renamed(info, name, call, &self.reserved.dimensions))
+        };
+        own.map(renamed).collect()
+    }
+}
+
+/// # Errors
+/// When a call has more of them than the function.
+fn count(function: &FunctionProto, what: &str, given: usize, wanted: usize) -> Result<()> {
+    if given <= wanted {
+        return Ok(());
+    }
+    Err(invalid(function, &format!("has {wanted} {what} and is called with {given}")))
+}
+
+fn undefined(function: &FunctionProto, output: usize) -> Error {
+    let name = function.output.get(output).cloned().unwrap_or_default();
+    invalid(function, &format!("does not give its output `{name}`, which a call takes"))
+}

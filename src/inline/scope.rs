@@ -1,0 +1,243 @@
+//! What names stand for where nodes are copied from.
+//!
+//! In the model's own graphs a name stands for itself. In a body it stands for what its slot holds: what
+//! the call gave, or a fresh name. Where an operator set has no Identity for every type, a value that
+//! a body only hands on takes the place of the name that the call gave it.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::rc::Rc;
+
+use super::binding::Binding;
+use super::body::{ABSENT, Body, Slot};
+use crate::proto::{GraphProto, Str};
+
+/// A name that a copy will have. It is made a string only there, so that it can be passed on freely.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Name<'m> {
+    Absent,
+    /// As the model has it.
+    Written(&'m Str),
+    /// Fresh: a part of a text.
+    Fresh {
+        text: u32,
+        start: usize,
+        end: usize,
+    },
+}
+
+impl Name<'_> {
+    pub(super) fn is_empty(self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Written(name) => name.is_empty(),
+            Self::Fresh { .. } => false,
+        }
+    }
+}
+
+/// How the names of a copy are found.
+pub(super) enum Names<'m> {
+    /// As they stand, but for values that a call only handed on.
+    Written(Box<Aliases<'m>>),
+    /// By the slots of a body.
+    Slots(Slots<'m>),
+}
+
+/// A body's names, and how far its copy is.
+pub(super) struct Slots<'m> {
+    pub(super) body: &'m Body<'m>,
+    pub(super) names: Vec<Name<'m>>,
+    /// The slots that stand for another value, which a call only handed on.
+    pub(super) aliases: Vec<Slot>,
+    slot: usize,
+    pub(super) node: usize,
+    pub(super) argument: usize,
+}
+
+impl<'m> Slots<'m> {
+    pub(super) fn new(body: &'m Body<'m>, names: Vec<Name<'m>>) -> Self {
+        Self { body, names, aliases: Vec::new(), slot: 0, node: 0, argument: 0 }
+    }
+
+    pub(super) fn next(&mut self) -> Slot {
+        self.slot += 1;
+        self.body.slots.get(self.slot - 1).copied().unwrap_or(ABSENT)
+    }
+
+    pub(super) fn at(&self, slot: Slot) -> Name<'m> {
+        self.names.get(index(slot)).copied().unwrap_or(Name::Absent)
+    }
+
+    /// Whether the value's name may not change: an output of the function, or of a graph in it.
+    fn is_output(&self, slot: Slot) -> bool {
+        let local = index(slot).checked_sub(1 + self.body.inputs.len());
+        local.is_none_or(|local| local < self.body.computed)
+            || self.body.graph_outputs.contains(&slot)
+    }
+}
+
+/// Names that stand for other values, in the graph where that was decided and those inside.
+#[derive(Default)]
+pub(super) struct Aliases<'m> {
+    values: HashMap<&'m [u8], Name<'m>>,
+    order: Vec<&'m [u8]>,
+    /// The outputs of the graph that is copied: they keep their names.
+    outputs: HashSet<&'m [u8]>,
+}
+
+impl<'m> Aliases<'m> {
+    fn get(&self, name: &'m Str) -> Name<'m> {
+        if self.values.is_empty() {
+            return Name::Written(name);
+        }
+        self.values.get(name.as_bytes()).copied().unwrap_or(Name::Written(name))
+    }
+
+    fn insert(&mut self, passed: &Passed<'m>) -> bool {
+        let Name::Written(name) = passed.name else { return false };
+        if self.outputs.contains(name.as_bytes()) {
+            return false;
+        }
+        self.order.push(name.as_bytes());
+        self.values.insert(name.as_bytes(), passed.value);
+        true
+    }
+}
+
+/// A value that a body hands on without computing it.
+pub(super) struct Passed<'m> {
+    pub(super) value: Name<'m>,
+    /// The name that the call gives it.
+    pub(super) name: Name<'m>,
+    /// The slot of that name where the call stands.
+    pub(super) slot: Slot,
+}
+
+/// Where nodes are copied from.
+pub(super) struct Scope<'m> {
+    pub(super) names: Names<'m>,
+    pub(super) binding: Rc<Binding<'m>>,
+    /// The call whose body it is; dimensions have its number.
+    pub(super) call: Option<u64>,
+}
+
+impl<'m> Scope<'m> {
+    /// A graph of the model, or the body of a function that stays.
+    pub(super) fn written(binding: Binding<'m>, outputs: impl Iterator<Item = &'m Str>) -> Self {
+        let outputs = outputs.map(Str::as_bytes).collect();
+        let aliases = Aliases { outputs, ..Aliases::default() };
+        Self { names: Names::Written(Box::new(aliases)), binding: Rc::new(binding), call: None }
+    }
+
+    /// Whether nothing has another name than it had.
+    pub(super) fn is_unchanged(&self) -> bool {
+        matches!(&self.names, Names::Written(aliases) if aliases.values.is_empty())
+    }
+
+    /// The values that are not there any more.
+    pub(super) fn aliased(&self) -> impl Iterator<Item = &'m [u8]> {
+        let aliases = match &self.names {
+            Names::Written(aliases) => aliases.order.as_slice(),
+            Names::Slots(_) => &[],
+        };
+        aliases.iter().copied()
+    }
+
+    /// The slot of the next name of the copy.
+    pub(super) fn slot(&mut self) -> Slot {
+        match &mut self.names {
+            Names::Written(_) => ABSENT,
+            Names::Slots(slots) => slots.next(),
+        }
+    }
+
+    /// The next name, which was `written`, with its slot.
+    pub(super) fn name_and_slot(&mut self, written: &'m Str) -> (Name<'m>, Slot) {
+        match &mut self.names {
+            Names::Written(aliases) => (aliases.get(written), ABSENT),
+            Names::Slots(slots) => {
+                let slot = slots.next();
+                (slots.at(slot), slot)
+            }
+        }
+    }
+
+    pub(super) fn name(&mut self, written: &'m Str) -> Name<'m> {
+        self.name_and_slot(written).0
+    }
+
+    pub(super) fn optional(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
+        let Some(written) = written else {
+            self.slot();
+            return None;
+        };
+        Some(self.name(written))
+    }
+
+    /// The next name where a remark may be about a value that is not known: that has none.
+    pub(super) fn known(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
+        match &mut self.names {
+            Names::Written(aliases) => written.map(|name| aliases.get(name)),
+            Names::Slots(slots) => match slots.next() {
+                ABSENT => None,
+                slot => Some(slots.at(slot)),
+            },
+        }
+    }
+
+    /// The next name where a type may be about a value that is not there any more: that has none.
+    pub(super) fn typed(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
+        match &mut self.names {
+            Names::Written(aliases) => {
+                let there = written.filter(|name| !aliases.values.contains_key(name.as_bytes()));
+                there.map(Name::Written)
+            }
+            Names::Slots(slots) => match slots.next() {
+                slot if slot == ABSENT || slots.aliases.contains(&slot) => None,
+                slot => Some(slots.at(slot)),
+            },
+        }
+    }
+
+    /// Lets a value stand for what a call gives under another name, unless that is an output.
+    pub(super) fn alias(&mut self, passed: &Passed<'m>) -> bool {
+        match &mut self.names {
+            Names::Written(aliases) => aliases.insert(passed),
+            Names::Slots(slots) if slots.is_output(passed.slot) => false,
+            Names::Slots(slots) => {
+                if let Some(name) = slots.names.get_mut(index(passed.slot)) {
+                    *name = passed.value;
+                }
+                slots.aliases.push(passed.slot);
+                true
+            }
+        }
+    }
+
+    pub(super) fn enter(&mut self, graph: &'m GraphProto) -> Option<Around<'m>> {
+        let Names::Written(aliases) = &mut self.names else { return None };
+        let own = graph.output.iter().filter_map(|output| output.name.as_ref());
+        let own = own.map(Str::as_bytes).collect();
+        let outputs = mem::replace(&mut aliases.outputs, own);
+        Some(Around { aliases: aliases.order.len(), outputs })
+    }
+
+    pub(super) fn leave(&mut self, around: Option<Around<'m>>) {
+        let (Names::Written(aliases), Some(around)) = (&mut self.names, around) else { return };
+        for name in aliases.order.drain(around.aliases..) {
+            aliases.values.remove(name);
+        }
+        aliases.outputs = around.outputs;
+    }
+}
+
+/// What a graph around had, to be put back at the end of the graph inside.
+pub(super) struct Around<'m> {
+    aliases: usize,
+    outputs: HashSet<&'m [u8]>,
+}
+
+pub(super) fn index(slot: Slot) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}

@@ -17,17 +17,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut model = ModelProto::decode_with(&bytes, &DecodeOptions::default())?;
     let parse = start.elapsed();
-    let before = resident();
+    let (parsed, parsed_peak) = (status("VmRSS:"), status("VmHWM:"));
     let start = Instant::now();
     let inlined = inline_functions(&mut model, InlineOptions::new())?;
     let inline = start.elapsed();
-    let after = resident();
+    let peak = status("VmHWM:");
     let start = Instant::now();
     let written = model.encode_to_vec()?;
     let write = start.elapsed();
     println!(
         "{{\"parse\": {}, \"inline\": {}, \"write\": {}, \"calls\": {}, \"nodes\": {}, \"bytes\": {}, \
-         \"before_kb\": {before}, \"after_kb\": {after}}}",
+         \"parsed_kb\": {parsed}, \"parsed_peak_kb\": {parsed_peak}, \"peak_kb\": {peak}}}",
         parse.as_secs_f64(),
         inline.as_secs_f64(),
         write.as_secs_f64(),
@@ -41,10 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The resident memory of this process in kB, where the system tells.
-fn resident() -> u64 {
+/// A line of the system's about this process, in kB: 0 where it has none.
+fn status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.unwrap_or(0)
 }

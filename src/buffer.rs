@@ -9,7 +9,7 @@ use std::fs::Metadata;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
@@ -40,24 +40,31 @@ struct Root(Arc<Owner>);
 
 struct Owner {
     memory: Memory,
-    /// The file whose bytes from 0 on the memory holds.
-    file: Option<MappedFile>,
+    /// The file whose bytes the memory holds, all of them.
+    file: Option<SourceFile>,
 }
 
-struct MappedFile {
+struct SourceFile {
     path: PathBuf,
-    #[cfg_attr(not(feature = "tch"), allow(dead_code))] // read where a range is mapped again
     identity: FileIdentity,
+    /// Where in the memory the file begins.
+    start: usize,
 }
 
 /// What tells a file from another that was put in its place, or from itself with other bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
     len: u64,
     modified: Option<SystemTime>,
     #[cfg(unix)]
     inode: (u64, u64),
+    /// Seconds and nanoseconds: of the two times the one that nobody can set.
+    #[cfg(unix)]
+    changed: (i64, i64),
 }
+
+/// The coarsest time stamp of a common file system.
+const TICK: Duration = Duration::from_secs(2);
 
 impl FileIdentity {
     pub(crate) fn new(metadata: &Metadata) -> Self {
@@ -68,7 +75,21 @@ impl FileIdentity {
             modified: metadata.modified().ok(),
             #[cfg(unix)]
             inode: (metadata.dev(), metadata.ino()),
+            #[cfg(unix)]
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// The length of the file in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether whatever is written to the file from `now` on gives it another time: not while the
+    /// time stamp of the last write can still be that of the next.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+        let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
+        age.is_some_and(|age| age > TICK)
     }
 }
 
@@ -121,10 +142,10 @@ impl Buffer {
     /// The whole mapped file at `path`. A map outlives its descriptor, so none is kept: a model
     /// can have more weights files than a process may have open.
     pub(crate) fn from_map(map: Mmap, path: PathBuf, identity: FileIdentity) -> Self {
-        Self::from_memory(Memory::Map(map), Some(MappedFile { path, identity }))
+        Self::from_memory(Memory::Map(map), Some(SourceFile { path, identity, start: 0 }))
     }
 
-    fn from_memory(memory: Memory, file: Option<MappedFile>) -> Self {
+    fn from_memory(memory: Memory, file: Option<SourceFile>) -> Self {
         let owner = Owner { memory, file };
         let end = owner.bytes().len();
         Self { root: Arc::new(Root(Arc::new(owner))), start: 0, end }
@@ -170,15 +191,17 @@ impl Buffer {
 
     /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
-        let path = &self.root.0.file.as_ref()?.path;
-        let range = u64::try_from(self.start).ok()?..u64::try_from(self.end).ok()?;
-        Some(FileRange { path, range })
+        let mapped = matches!(self.root.0.memory, Memory::Map(_));
+        self.source().filter(|_| mapped).map(|(place, _)| place)
     }
 
-    /// The mapped file that the bytes lie in, as it was when it was mapped.
-    #[cfg(feature = "tch")]
-    pub(crate) fn file_identity(&self) -> Option<&FileIdentity> {
-        self.root.0.file.as_ref().map(|file| &file.identity)
+    /// Which bytes of which file these are, mapped or read, and that file as it was then. A copy of
+    /// bytes that may have changed while they were read has no source.
+    pub(crate) fn source(&self) -> Option<(FileRange<'_>, &FileIdentity)> {
+        let SourceFile { path, identity, start } = self.root.0.file.as_ref()?;
+        let offset = |at: usize| u64::try_from(at.checked_sub(*start)?).ok();
+        let range = offset(self.start)?..offset(self.end)?;
+        Some((FileRange { path, range }, identity))
     }
 }
 
@@ -303,13 +326,23 @@ impl BufferMut {
 
     /// The bytes as a shared [`Buffer`], without a copy.
     pub fn freeze(self) -> Buffer {
+        self.into_buffer(None)
+    }
+
+    /// As [`freeze`](Self::freeze), of what was read: the whole file at `path`.
+    pub(crate) fn freeze_copy(self, path: PathBuf, identity: FileIdentity) -> Buffer {
+        self.into_buffer(Some((path, identity)))
+    }
+
+    fn into_buffer(self, file: Option<(PathBuf, FileIdentity)>) -> Buffer {
         let Self { memory, range } = self;
+        let from = |start| file.map(|(path, identity)| SourceFile { path, identity, start });
         match memory {
             Zeroed::Heap(bytes) => {
-                let whole = Buffer::from(bytes);
+                let whole = Buffer::from_memory(Memory::Vec(bytes), from(range.start));
                 Buffer { start: range.start, end: range.end, ..whole }
             }
-            Zeroed::Map(map) => Buffer::from_memory(Memory::Anonymous { map, range }, None),
+            Zeroed::Map(map) => Buffer::from_memory(Memory::Anonymous { map, range }, from(0)),
         }
     }
 }

@@ -207,8 +207,13 @@ impl Container {
     /// One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or whose
     /// initializer has another dtype or byte length, or other dims where both have several.
     pub fn check(&self) -> Result<()> {
+        self.check_for(&self.model)
+    }
+
+    /// As [`check`](Self::check), for another `model` on the same initializers.
+    pub(crate) fn check_for(&self, model: &ModelProto) -> Result<()> {
         let mut errors = Vec::new();
-        traversal::tensors(&self.model, |place, tensor| {
+        traversal::tensors(model, |place, tensor| {
             if is_external(tensor)
                 && let Err(error) = self.initializer_of(tensor)
             {
@@ -287,9 +292,7 @@ impl Container {
         let mut model = self.model.clone();
         traversal::tensors_mut(&mut model, |_, proto| {
             if is_external(proto) {
-                let bytes = self.initializer_of(proto)?.1.to_buffer()?;
-                external_data::clear_payload(proto);
-                proto.raw_data = Some(bytes);
+                external_data::set_inline(proto, self.initializer_of(proto)?.1.to_buffer()?);
             }
             Ok(())
         })?;

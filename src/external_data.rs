@@ -192,6 +192,12 @@ fn set_entries(tensor: &mut TensorProto, entries: Vec<StringStringEntryProto>) {
     tensor.external_data = entries;
 }
 
+/// Makes `tensor` hold `bytes` itself, in place of whatever data it had.
+pub(crate) fn set_inline(tensor: &mut TensorProto, bytes: Buffer) {
+    clear_payload(tensor);
+    tensor.raw_data = Some(bytes);
+}
+
 /// Makes `tensor` refer to the handle `#name`.
 pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
     set_entries(tensor, vec![StringStringEntryProto::new("location", handle)]);

@@ -17,6 +17,7 @@ mod names;
 mod options;
 mod place;
 mod scope;
+mod share;
 mod splice;
 mod types;
 
@@ -27,12 +28,13 @@ pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunc
 
 use self::binding::Binding;
 use self::body::Bodies;
-use self::calls::{Calls, Functions, id_of};
+use self::calls::{Calls, Functions};
 use self::copy::{Copier, Reserved};
 use self::fresh::Fresh;
 use self::names::Numbers;
 use self::place::{Place, check_growth, training};
 use self::scope::Scope;
+use self::share::Job;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
@@ -89,13 +91,15 @@ pub fn inline_functions(
 /// All that changes, made beside the model.
 struct Made {
     graph: Spliced,
-    /// Training graphs without their calls: which information, whether its algorithm.
-    training: Vec<(usize, bool, GraphProto)>,
+    training: Vec<Trained>,
     imports: Vec<OperatorSetIdProto>,
     /// Functions that stay, and what of them changes.
     stay: BTreeMap<usize, Option<Rewritten>>,
     inlined: Inlined,
 }
+
+/// A training graph without its calls: which information, whether its algorithm.
+type Trained = (usize, bool, GraphProto);
 
 /// The body of a function that stays, without the calls to others.
 struct Rewritten {
@@ -109,23 +113,23 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let order = calls.order(&functions)?;
     let selected = select(&functions, options)?;
 
-    let place = Place::of_model(model, &functions, &calls, &selected);
+    let mut place = Place::of_model(model, &functions, &calls, &selected);
     let kept = functions.iter().filter(|(i, _)| selected.get(*i) == Some(&false));
     let kept = kept.map(|(i, function)| {
         let around = &model.opset_import;
         (i, function, Place::of_function(function, around, &functions, &calls, &selected))
     });
-    let kept: Vec<_> = kept.filter(|(_, _, place)| place.changes()).collect();
-    let places = || iter::once(&place).chain(kept.iter().map(|(_, _, place)| place));
-    let conflicts = conflicts(places());
+    let mut kept: Vec<_> = kept.filter(|(_, _, place)| place.changes()).collect();
+    let conflicts = conflicts(iter::once(&place).chain(kept.iter().map(|(_, _, place)| place)));
     if let Some(error) = refusal(&functions, &conflicts).filter(|_| options.refuse_conflicts) {
         return Err(error);
     }
-    check_growth(places(), &calls, &order, options.max_nodes)?;
+    let places = iter::once(&mut place).chain(kept.iter_mut().map(|(_, _, place)| place));
+    check_growth(places, &calls, &order, options.max_nodes)?;
 
     let mut work =
         Work { numbers: Numbers::default(), calls: 0, devices: 0, max_nodes: options.max_nodes };
-    let (graph, training) = work.model(model, &place)?;
+    let (graph, training) = work.model(model, list, &place)?;
     let mut stay = staying(&functions, &calls, &selected, &place, &kept);
     for (i, function, place) in &kept {
         stay.insert(*i, Some(work.function(function, place)?));
@@ -133,11 +137,11 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let imports = place.imports.added.clone();
     let gone = functions.iter().filter(|(i, _)| !stay.contains_key(i));
     let kept = conflicts.into_iter().filter_map(|(i, reason)| {
-        Some(KeptFunction { function: id_of(functions.get(i)?), reason })
+        Some(KeptFunction { function: FunctionId::from(functions.get(i)?), reason })
     });
     let inlined = Inlined {
         calls: work.calls,
-        removed: gone.map(|(_, function)| id_of(function)).collect(),
+        removed: gone.map(|(_, function)| FunctionId::from(function)).collect(),
         kept: kept.collect(),
         imported: imports.iter().map(shown).collect(),
         warnings: work.warnings(),
@@ -152,7 +156,7 @@ fn shown(import: &OperatorSetIdProto) -> (String, i64) {
 
 /// Of each function, whether it is to be inlined.
 fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
-    let ids: Vec<_> = functions.iter().map(|(_, function)| id_of(function)).collect();
+    let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
     let selectors = options.only.iter().chain(&options.except);
     let unknown = selectors.filter(|selector| !ids.iter().any(|id| selector.selects(id)));
     let unknown = unknown.map(|selector| {
@@ -169,7 +173,7 @@ fn conflicts<'p, 'm: 'p>(places: impl Iterator<Item = &'p Place<'m>>) -> BTreeMa
 
 fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Option<Error> {
     let errors = conflicts.iter().filter_map(|(i, reason)| {
-        let id = id_of(functions.get(*i)?);
+        let id = FunctionId::from(functions.get(*i)?);
         let reason = format!("function `{id}` cannot be inlined: {reason}");
         Some(Error::new(ErrorKind::Unsupported, reason))
     });
@@ -213,17 +217,32 @@ impl Work {
     fn model(
         &mut self,
         model: &ModelProto,
+        list: &[FunctionProto],
         place: &Place<'_>,
-    ) -> Result<(Spliced, Vec<(usize, bool, GraphProto)>)> {
+    ) -> Result<(Spliced, Vec<Trained>)> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_model(model);
-        let mut copier = self.copier(place, &bodies, &reserved);
-        let mut lists = place.lists.iter();
         let mut graph = Spliced::default();
-        if let (Some((nodes, steps)), Some(main)) = (lists.next(), &model.graph) {
+        let job = Job {
+            place,
+            reserved: &reserved,
+            numbers: self.numbers.clone(),
+            max_nodes: self.max_nodes,
+        };
+        let shared = Self::are_even(&bodies, &reserved) && job.pays(list);
+        if shared {
+            let (calls, devices);
+            (graph, calls, devices) = job.run(list)?;
+            self.numbers = self.numbers.after(calls);
+            (self.calls, self.devices) = (self.calls + calls, self.devices + devices);
+        }
+        let mut copier = self.copier(place, &bodies, &reserved, usize::from(shared));
+        let mut lists = place.lists.iter();
+        if let (Some((nodes, steps)), Some(main), false) = (lists.next(), &model.graph, shared) {
             let outputs = main.output.iter().filter_map(|output| output.name.as_ref());
             let mut scope = Scope::written(Binding::default(), outputs);
-            graph = Spliced::new(nodes, steps, &mut scope, &mut copier)?;
+            let len = place.size_of_list(0).nodes;
+            graph = Spliced::new(nodes, &steps.list, &mut scope, &mut copier, len)?;
         }
         let mut trained = Vec::new();
         let training = training(model).zip(lists).filter(|(_, (_, steps))| !steps.is_empty());
@@ -238,12 +257,13 @@ impl Work {
     fn function(&mut self, function: &FunctionProto, place: &Place<'_>) -> Result<Rewritten> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_function(function);
-        let mut copier = self.copier(place, &bodies, &reserved);
+        let mut copier = self.copier(place, &bodies, &reserved, 0);
         let mut nodes = Spliced::default();
         if let Some((list, steps)) = place.lists.first() {
             let outputs = function.output.iter();
             let mut scope = Scope::written(Binding::open(function), outputs);
-            nodes = Spliced::new(list, steps, &mut scope, &mut copier)?;
+            let len = place.size_of_list(0).nodes;
+            nodes = Spliced::new(list, &steps.list, &mut scope, &mut copier, len)?;
         }
         self.note(copier);
         Ok(Rewritten { nodes, imports: place.imports.added.clone() })
@@ -254,14 +274,21 @@ impl Work {
         place: &'p Place<'p>,
         bodies: &'p Bodies<'p>,
         reserved: &'p Reserved,
+        done: usize,
     ) -> Copier<'p> {
         let opset = place.imports.version(b"");
         let mut fresh = Fresh::new(&reserved.names, self.numbers.clone());
-        if bodies.are_even() && reserved.names.is_empty() {
-            let roots = place.lists.iter().flat_map(|(_, steps)| &steps.callees).copied();
+        if Self::are_even(bodies, reserved) {
+            let roots =
+                place.lists.iter().skip(done).flat_map(|(_, steps)| &steps.callees).copied();
             fresh = fresh.ahead(roots.collect(), bodies);
         }
         Copier::new(&place.context, bodies, reserved, fresh, self.max_nodes, opset)
+    }
+
+    /// Whether the number of a call does not depend on the names of those before it.
+    fn are_even(bodies: &Bodies<'_>, reserved: &Reserved) -> bool {
+        bodies.are_even() && reserved.names.is_empty()
     }
 
     fn note(&mut self, copier: Copier<'_>) {

@@ -6,13 +6,12 @@
 
 #![allow(unsafe_code)] // the one place that maps files
 
-use std::fs::File;
-#[cfg(feature = "tch")]
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
 #[cfg(not(unix))]
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 
@@ -88,20 +87,28 @@ impl MmapChoice {
     /// All bytes of the open, regular `file`; `path` is for messages.
     pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
         let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
-        let len = metadata.len();
-        if len == 0 {
-            return Ok(Buffer::default());
-        }
-        if self.0 == Choice::Auto {
+        let identity = FileIdentity::new(&metadata);
+        if self.0 == Choice::Auto && metadata.len() > 0 {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
             // written while a buffer of them lives; the map is read-only.
             if let Ok(map) = unsafe { Mmap::map(file) } {
-                let identity = FileIdentity::new(&metadata);
                 return Ok(Buffer::from_map(map, path.to_path_buf(), identity));
             }
         }
-        read(file, len).map_err(|e| Error::io(path, e))
+        copy(file, path, identity).map_err(|e| Error::io(path, e))
     }
+}
+
+/// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote to
+/// it meanwhile, and whoever does later can be told by the time.
+fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
+    let settled = identity.is_settled(SystemTime::now());
+    let bytes = read(file, identity.len())?;
+    let same = |now: &Metadata| FileIdentity::new(now) == identity;
+    if settled && file.metadata().is_ok_and(|now| same(&now)) {
+        return Ok(bytes.freeze_copy(path.to_path_buf(), identity));
+    }
+    Ok(bytes.freeze())
 }
 
 /// A part of a file, mapped apart from the container and for writing: pages that are written to are
@@ -117,8 +124,8 @@ impl PrivateMap {
     /// # Safety
     /// As [`MmapChoice::auto`], for as long as the map lives.
     pub(crate) unsafe fn new(bytes: &Buffer) -> Result<Self> {
-        let place = bytes.file_range().zip(bytes.file_identity());
-        let (place, identity) = place.ok_or_else(|| {
+        let mapped = bytes.file_range().is_some();
+        let (place, identity) = bytes.source().filter(|_| mapped).ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
         })?;
         let io = |error| Error::io(place.path, error);
@@ -151,14 +158,14 @@ impl PrivateMap {
 const SHARE: usize = 16 << 20;
 
 /// Reads `len` bytes of `file` into page-aligned memory, in parallel when there are many.
-fn read(file: &File, len: u64) -> io::Result<Buffer> {
+fn read(file: &File, len: u64) -> io::Result<BufferMut> {
     let len = usize::try_from(len).map_err(io::Error::other)?;
     let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let share = len.div_ceil(threads).max(SHARE).next_multiple_of(4096);
     if share >= len {
         read_at(file, &mut memory, 0)?;
-        return Ok(memory.freeze());
+        return Ok(memory);
     }
     std::thread::scope(|scope| {
         let workers: Vec<_> = memory
@@ -170,7 +177,7 @@ fn read(file: &File, len: u64) -> io::Result<Buffer> {
             worker.join().unwrap_or_else(|_| Err(io::Error::other("a reading thread panicked")))
         })
     })?;
-    Ok(memory.freeze())
+    Ok(memory)
 }
 
 #[cfg(unix)]

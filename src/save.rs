@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before the first byte is written: the tensors, the
 //! names, the files that would be replaced, the free space. Then the files are staged and renamed.
 
+mod kept;
 mod neighbours;
 mod options;
 mod plan;
@@ -10,6 +11,7 @@ mod publish;
 mod target;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +20,7 @@ pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::Exports;
-pub(crate) use plan::{default_data_name, weight_prefix};
+pub(crate) use plan::{Source, default_data_name, weight_prefix};
 pub(crate) use publish::staging_prefix;
 pub use target::SavedFile;
 pub(crate) use target::Target;
@@ -28,8 +30,10 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, fold_case, is_external};
+use crate::inline::{InlineOptions, Inlined, inline_functions};
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
+use crate::save::kept::KeptFiles;
 use crate::save::neighbours::Needed;
 use crate::save::plan::{Plan, PlannedFile};
 use crate::save::write::Metered;
@@ -42,10 +46,15 @@ use crate::wire::Message;
 pub struct Saved {
     /// The model as written: external tensors name files, not handles.
     pub model: ModelProto,
-    /// The files beside one another, the model last.
+    /// The files that were written, beside one another, the model last.
     pub files: Vec<SavedFile>,
-    /// The length of all files in bytes.
+    /// The length of all these files in bytes.
     pub bytes: u64,
+    /// The weights files that the model refers to and that stay as they were, by their locations;
+    /// see [`SaveOptions::keep_placement`].
+    pub kept: Vec<SavedFile>,
+    /// What came of inlining local functions, when that was asked for.
+    pub inlined: Option<Inlined>,
     /// What was free on the target's file system before the save, in bytes, where it says.
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
@@ -70,7 +79,8 @@ impl Container {
     /// `true` packs all weights into `<file name>.data`, `false` writes one `.weight` file for each
     /// large initializer; [`SaveOptions`] says the rest. The container is not changed. Files are
     /// staged and renamed, so a save that fails leaves what was there, and a save over the files
-    /// that this container maps is safe.
+    /// that this container maps is safe. A packed file that has all weights already
+    /// [stays as it is](SaveOptions::keep_placement), and the model alone is written.
     ///
     /// ```
     /// use ndarray::array;
@@ -97,15 +107,22 @@ impl Container {
     /// # Errors
     /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
-    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]). Later
-    /// [`ErrorKind::Io`]; what was there is then still there.
+    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), and for
+    /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::Unsupported`], one error for
+    /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
-        let options = options.into();
-        let job = Job::new(self, path.as_ref(), &options)?;
+        let (path, options) = (path.as_ref(), options.into());
+        let job = Job::new(self, path, &options)?;
         job.check_target()?;
         job.target.check_space(job.saved.bytes)?;
-        job.write()?;
-        Ok(job.saved)
+        match job.write() {
+            Ok(()) => Ok(job.saved),
+            // Somebody replaced the packed file meanwhile: it is written after all.
+            Err(error) if error.kind() != ErrorKind::Cancelled && job.lost_its_file() => {
+                self.save(path, options.keep_placement(false))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What [`save`](Self::save) would write, without writing: the same checks, the same result.
@@ -167,29 +184,42 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// As [`check`](Self::check); [`ErrorKind::Unsupported`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
-        self.check()?;
-        let plan = Plan::new(self, "model.onnx", &options)?;
-        let model = self.model_as_written(&plan, &options)?.encode_to_vec()?;
+        let (model, _) = self.model_to_save(&options)?;
+        self.check_for(&model)?;
+        let source = Source { container: self, model: &model };
+        let plan = Plan::new(source, &source.used()?, "model.onnx", &options)?;
+        let model = self.model_as_written(model, &plan)?.encode_to_vec()?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
 
-    /// A copy of the model whose external tensors name their place in the planned files.
-    fn model_as_written(&self, plan: &Plan<'_>, options: &SaveOptions) -> Result<ModelProto> {
-        if options.weight_files == WeightFiles::Embedded {
-            return self.embed();
+    /// The model that is saved, whose external tensors name handles: this one, unless `options` ask
+    /// for a change to it.
+    fn model_to_save(
+        &self,
+        options: &SaveOptions,
+    ) -> Result<(Cow<'_, ModelProto>, Option<Inlined>)> {
+        if !options.inline_functions {
+            return Ok((Cow::Borrowed(&self.model), None));
         }
         let mut model = self.model.clone();
+        let inlined = inline_functions(&mut model, InlineOptions::new())?;
+        Ok((Cow::Owned(model), Some(inlined)))
+    }
+
+    /// `model` with external tensors that name their place in the planned files; a tensor without a
+    /// place is inline.
+    fn model_as_written(&self, model: Cow<'_, ModelProto>, plan: &Plan<'_>) -> Result<ModelProto> {
+        let mut model = model.into_owned();
         traversal::tensors_mut(&mut model, |_, tensor| {
             if is_external(tensor) {
-                let (handle, _) = self.initializer_of(tensor)?;
-                let place = plan.places.get(handle);
-                if let Some((place, file)) = place.and_then(|p| Some((p, plan.files.get(p.file)?)))
-                {
-                    external_data::set_range(tensor, &file.name, &place.range);
+                let (handle, initializer) = self.initializer_of(tensor)?;
+                match plan.place(handle) {
+                    Some((location, range)) => external_data::set_range(tensor, location, range),
+                    None => external_data::set_inline(tensor, initializer.to_buffer()?),
                 }
             }
             Ok(())
@@ -226,15 +256,22 @@ struct Job<'c> {
 impl<'c> Job<'c> {
     fn new(container: &'c Container, path: &Path, options: &'c SaveOptions) -> Result<Self> {
         let target = Target::new(path)?;
-        container.check()?;
-        let plan = Plan::new(container, &target.name, options)?;
-        let model = container.model_as_written(&plan, options)?;
+        let (model, inlined) = container.model_to_save(options)?;
+        container.check_for(&model)?;
+        let source = Source { container, model: &model };
+        let used = source.used()?;
+        let plan = match kept::plan(&used, &target, options)? {
+            Some(plan) => plan,
+            None => Plan::new(source, &used, &target.name, options)?,
+        };
+        let unused = source.unused(&used);
+        let model = container.model_as_written(model, &plan)?;
         let mut files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
         files.push(SavedFile::new(target.name.as_str(), model.encoded_len()));
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
-        let unused = plan.unused.clone();
-        let free_bytes = target.free_bytes();
-        let saved = Saved { model, files, bytes, free_bytes, unused, left_behind: Vec::new() };
+        let kept = plan.kept.as_ref().map(KeptFiles::to_saved).unwrap_or_default();
+        let (free_bytes, left_behind) = (target.free_bytes(), Vec::new());
+        let saved = Saved { model, files, bytes, kept, inlined, free_bytes, unused, left_behind };
         let mut job = Self { options, target, plan, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)
@@ -265,11 +302,16 @@ impl<'c> Job<'c> {
 
     /// Files of the model that is being replaced which neither the new one nor any other needs.
     fn left_behind(&self) -> Vec<PathBuf> {
-        let kept: HashSet<_> = self.saved.files.iter().map(|file| fold_case(&file.name)).collect();
+        let Saved { files, kept, .. } = &self.saved;
+        let named: HashSet<_> = files.iter().chain(kept).map(|f| fold_case(&f.name)).collect();
         let old = locations(&self.target.path());
-        let left = old.into_iter().filter(|location| !kept.contains(&fold_case(location)));
+        let left = old.into_iter().filter(|location| !named.contains(&fold_case(location)));
         let left = left.filter(|location| external_data::check_location(location).is_ok());
         let directory = &self.target.directory;
+        // Another name of a kept file is not left: one may be a link to the other.
+        let real = |name: &str| directory.join(name).canonicalize().ok();
+        let kept: HashSet<_> = kept.iter().filter_map(|file| real(&file.name)).collect();
+        let left = left.filter(|name| real(name).is_none_or(|path| !kept.contains(&path)));
         let left: Vec<_> = left.filter(|name| directory.join(name).is_file()).collect();
         if left.is_empty() {
             return Vec::new();
@@ -286,7 +328,17 @@ impl<'c> Job<'c> {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
-        staging.publish()
+        let Some(kept) = &self.plan.kept else { return staging.publish() };
+        if self.options.sync {
+            kept.flush()?;
+        }
+        staging.publish_if(|| kept.check())
+    }
+
+    /// Whether a packed file that was to be kept is not there any more.
+    fn lost_its_file(&self) -> bool {
+        let kept = self.plan.kept.as_ref();
+        self.options.weight_files == WeightFiles::One && kept.is_some_and(|k| k.check().is_err())
     }
 }
 

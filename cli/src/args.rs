@@ -146,12 +146,12 @@ pub struct WriteOptions {
 /// What every command that writes a model takes; each leaves aside what its layout has no use for.
 #[derive(Debug, Args)]
 pub struct SaveArgs {
-    /// Alignment of every tensor in a packed file
-    #[arg(long, value_name = "N", default_value = "256", value_parser = alignment)]
-    pub align: Alignment,
-    /// Alignment of tensors over 1 MiB, where it is the greater one
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = alignment)]
-    pub align_large: Alignment,
+    /// Alignment of every tensor in a packed file [default: 256]
+    #[arg(long, value_name = "N", value_parser = alignment)]
+    pub align: Option<Alignment>,
+    /// Alignment of tensors over 1 MiB, where it is the greater one [default: 4096]
+    #[arg(long, value_name = "N", value_parser = alignment)]
+    pub align_large: Option<Alignment>,
     /// Name of a packed file, beside OUT [default: <OUT>.data; <OUT's stem>.safetensors]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,

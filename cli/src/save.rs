@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, WeightFiles};
+use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles};
 use serde::Serialize;
 
 use crate::args::SaveArgs;
@@ -24,13 +24,11 @@ pub fn packed(args: &SaveArgs) -> WeightFiles {
 
 /// The options of `args` for `layout`.
 pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
-    let options = SaveOptions::from(layout).alignment(args.align);
-    let options = options.alignment_large(args.align_large);
-    let options = options.sync(!args.no_sync).overwrite(!args.no_clobber);
-    match &args.data_name {
-        Some(name) => options.data_name(name),
-        None => options,
-    }
+    let options = SaveOptions::from(layout).sync(!args.no_sync).overwrite(!args.no_clobber);
+    let options = args.align.iter().fold(options, |options, align| options.alignment(*align));
+    let large = args.align_large.iter();
+    let options = large.fold(options, |options, align| options.alignment_large(*align));
+    args.data_name.iter().fold(options, |options, name| options.data_name(name))
 }
 
 /// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
@@ -103,6 +101,8 @@ pub struct Written {
     /// Beside one another, the model last.
     files: Vec<File>,
     bytes: u64,
+    /// Weights files that stay as they were.
+    kept_files: Vec<File>,
     unused: Vec<String>,
     /// Free on the target's file system before, where it says.
     free_bytes: Option<u64>,
@@ -117,18 +117,23 @@ struct File {
     bytes: u64,
 }
 
+impl File {
+    fn line(&self) -> String {
+        format!("{:>12}  {}", self.bytes, self.path.display())
+    }
+}
+
 impl Written {
     /// What was `saved`, or would be, of `container` at `output`.
     pub fn new(container: &Container, output: &Path, saved: &Saved, dry_run: bool) -> Self {
         let folder = output.parent().unwrap_or(Path::new(""));
-        let files = saved.files.iter();
+        let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
         let left = saved.left_behind.iter();
         Self {
             dry_run,
-            files: files
-                .map(|file| File { path: folder.join(&file.name), bytes: file.bytes })
-                .collect(),
+            files: saved.files.iter().map(file).collect(),
             bytes: saved.bytes,
+            kept_files: saved.kept.iter().map(file).collect(),
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
@@ -144,6 +149,7 @@ impl Written {
     /// Prints the files, and what was left.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.print_files(out)?;
+        self.print_kept(out)?;
         self.print_left(out)?;
         if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
     }
@@ -153,8 +159,17 @@ impl Written {
         let tense = if self.dry_run { "writes" } else { "wrote" };
         out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
         // The model comes first here: it is what one looks for.
-        let files = self.files.iter().rev();
-        self.list(files.map(|file| format!("{:>12}  {}", file.bytes, file.path.display())), out)
+        self.list(self.files.iter().rev().map(File::line), out)
+    }
+
+    fn print_kept(&self, out: &mut Output) -> io::Result<()> {
+        if self.kept_files.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.kept_files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        let (files, bytes) = (count(self.kept_files.len(), "file"), human(bytes));
+        out.line(format_args!("kept      {files} of weights, unchanged ({bytes})"))?;
+        self.list(self.kept_files.iter().map(File::line), out)
     }
 
     fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {

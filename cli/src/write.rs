@@ -67,7 +67,8 @@ impl<'a> Job<'a> {
         args: &'a WriteOptions,
         layout: WeightFiles,
     ) -> Self {
-        let options = save::options(layout, &args.save);
+        // These commands are about where bytes lie: graph order, alignment, nothing between.
+        let options = save::options(layout, &args.save).keep_placement(false);
         let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
         let moving = moving.all_tensors(args.all_tensors);
         let moving = (layout != WeightFiles::Embedded).then_some(moving);

@@ -3,10 +3,12 @@
 //! A reference in the body takes what the call gives, else the function's default, else it is dropped.
 //! A graph that is given is a closure: it sees the names of its caller, wherever it is pasted.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::body::{Bodies, Body, is_reference};
-use super::calls::{graphs, id_of};
+use super::body::{Bodies, Body, is_reference, name_of};
+use super::calls::graphs;
+use super::options::FunctionId;
 use super::scope::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
@@ -16,14 +18,23 @@ use crate::proto::{
 /// What the nodes of a body take from the call.
 #[derive(Default)]
 pub(super) struct Binding<'m> {
-    /// The attributes of the call.
+    /// The attributes of the call, by name.
     given: Vec<(&'m [u8], Value<'m>)>,
-    /// The function that is called; none in a graph of the model.
-    function: Option<&'m FunctionProto>,
-    /// Whether the body is that of a function that stays, so that its references stay too.
-    open: bool,
+    defaults: Defaults<'m>,
     /// Remarks of the calls around, the inner one's first.
     pub(super) metadata: Vec<StringStringEntryProto>,
+}
+
+/// What a reference stands for when the call does not give it.
+#[derive(Default)]
+enum Defaults<'m> {
+    /// There are no references: the nodes are a graph's.
+    #[default]
+    Graph,
+    /// What the function that is called says.
+    Call(Option<&'m Body<'m>>),
+    /// What the call of a function that stays will say: references stay too.
+    Open(&'m FunctionProto),
 }
 
 /// The value of an attribute.
@@ -51,16 +62,18 @@ pub(super) struct Closure<'m> {
 impl<'m> Binding<'m> {
     /// That of a function that stays.
     pub(super) fn open(function: &'m FunctionProto) -> Self {
-        Self { function: Some(function), open: true, ..Self::default() }
+        Self { defaults: Defaults::Open(function), ..Self::default() }
     }
 
-    /// That of a call of `function`.
+    /// That of a call.
     pub(super) fn call(
-        function: &'m FunctionProto,
-        given: Vec<(&'m [u8], Value<'m>)>,
+        body: &'m Body<'m>,
+        mut given: Vec<(&'m [u8], Value<'m>)>,
         metadata: Vec<StringStringEntryProto>,
     ) -> Self {
-        Self { given, function: Some(function), open: false, metadata }
+        given.sort_by_key(|(name, _)| *name);
+        given.dedup_by_key(|(name, _)| *name);
+        Self { given, defaults: Defaults::Call(Some(body)), metadata }
     }
 
     /// What an attribute with a reference stands for, in this place; `None` when it is to be dropped.
@@ -73,38 +86,35 @@ impl<'m> Binding<'m> {
         bodies: &'m Bodies<'m>,
     ) -> Result<Option<Value<'m>>> {
         let Some(name) = &attribute.ref_attr_name else { return Ok(None) };
-        let Some(function) = self.function else {
-            let reason = format!("an attribute refers to `{name}`, outside of a function");
-            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        let body = match &self.defaults {
+            Defaults::Graph => {
+                let reason = format!("an attribute refers to `{name}`, outside of a function");
+                return Err(Error::new(ErrorKind::InvalidModel, reason));
+            }
+            Defaults::Open(function) => {
+                let mut defaults = function.attribute_proto.iter();
+                let always = defaults.any(|default| default.name.as_ref() == Some(name));
+                return Ok(Some(Value::Open { name, attribute, always }));
+            }
+            Defaults::Call(body) => body,
         };
-        let default = function.attribute_proto.iter().find(|default| has_name(default, name));
-        if self.open {
-            return Ok(Some(Value::Open { name, attribute, always: default.is_some() }));
+        let given = self.given.binary_search_by_key(&name.as_bytes(), |(given, _)| given);
+        if let Some((_, value)) = given.ok().and_then(|place| self.given.get(place)) {
+            return Ok(Some(value.clone()));
         }
-        let given = self.given.iter().find(|(given, _)| *given == name.as_bytes());
-        match (given, default) {
-            (Some((_, value)), _) => Ok(Some(value.clone())),
-            (None, Some(default)) => Ok(Some(default_value(function, default, bodies))),
-            (None, None) => Ok(None),
-        }
+        let default = body.and_then(|body| body.defaults.get(name.as_bytes()));
+        Ok(default.map(|default| default_value(default, bodies)))
     }
 }
 
-fn has_name(attribute: &AttributeProto, name: &Str) -> bool {
-    attribute.name.as_ref() == Some(name)
-}
-
-fn default_value<'m>(
-    function: &'m FunctionProto,
-    default: &'m AttributeProto,
-    bodies: &'m Bodies<'m>,
-) -> Value<'m> {
+fn default_value<'m>(default: &'m AttributeProto, bodies: &'m Bodies<'m>) -> Value<'m> {
     if graphs(default).next().is_none() {
         return Value::Plain(default);
     }
+    // A default graph sees no names, and no attributes of a call.
+    let binding = Rc::new(Binding { defaults: Defaults::Call(None), ..Binding::default() });
     let closures = graphs(default).filter_map(|graph| {
-        let (inputs, binding) =
-            (Vec::new(), Rc::new(Binding::call(function, Vec::new(), Vec::new())));
+        let (inputs, binding) = (Vec::new(), binding.clone());
         Some(Closure { graph, body: bodies.argument(graph)?, inputs, binding, call: None })
     });
     Value::Graphs(default, closures.collect())
@@ -114,18 +124,18 @@ fn default_value<'m>(
 /// given, and a reference cannot say what holds then.
 pub(super) fn check_default(
     callee: &FunctionProto,
+    body: &Body<'_>,
     attribute: &AttributeProto,
     value: &Value<'_>,
 ) -> Result<()> {
     let Value::Open { name, always: false, .. } = value else { return Ok(()) };
-    let defaults = &mut callee.attribute_proto.iter();
-    if !defaults.any(|default| default.name == attribute.name) {
+    if !body.defaults.contains_key(name_of(attribute)) {
         return Ok(());
     }
     let reason = format!(
         "function `{}` cannot be inlined where its attribute takes the optional attribute `{name}` of \
          a function that stays: its default would be lost",
-        id_of(callee)
+        FunctionId::from(callee)
     );
     Err(Error::new(ErrorKind::Unsupported, reason))
 }
@@ -135,14 +145,14 @@ pub(super) fn merged(
     node: &NodeProto,
     around: &[StringStringEntryProto],
 ) -> Vec<StringStringEntryProto> {
-    let own = &node.metadata_props;
-    let outer = around.iter().filter(|entry| own.iter().all(|own| own.key != entry.key));
-    own.iter().chain(outer).cloned().collect()
-}
-
-/// The name that an attribute of a call gives its value to.
-pub(super) fn name_of(attribute: &AttributeProto) -> &[u8] {
-    attribute.name.as_ref().map(Str::as_bytes).unwrap_or_default()
+    let mut all = node.metadata_props.clone();
+    if all.is_empty() {
+        all.extend_from_slice(around);
+    } else if !around.is_empty() {
+        let own: HashSet<_> = node.metadata_props.iter().map(|entry| &entry.key).collect();
+        all.extend(around.iter().filter(|entry| !own.contains(&entry.key)).cloned());
+    }
+    all
 }
 
 /// Whether a copy of the attribute is just that: no graph inside, no reference.

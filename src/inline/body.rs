@@ -10,8 +10,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
-use super::calls::{each_node, graphs, id_of, invalid, weight};
-use super::context::Context;
+use super::calls::{each_node, graphs, invalid, weight};
+use super::context::{Context, Decision};
+use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -34,6 +35,8 @@ pub(super) struct Body<'m> {
     pub(super) computed: usize,
     /// What a function gives, in the order of its outputs.
     pub(super) outputs: Vec<Output>,
+    /// What attributes of a function are when a call does not give them.
+    pub(super) defaults: HashMap<&'m [u8], &'m AttributeProto>,
     /// The slots of all names, in the order of a copy.
     pub(super) slots: Vec<Slot>,
     /// For each node, at any depth, in the order of a copy: the function that it calls.
@@ -73,7 +76,8 @@ impl<'m> Body<'m> {
     /// [`ErrorKind::InvalidModel`] when a name is not defined where it is used, or twice.
     pub(super) fn of_function(function: &'m FunctionProto, context: &Context<'m>) -> Result<Self> {
         let mut resolver = Resolver::new(context, true);
-        let named = |error: Error| error.because(&format!("function `{}`", id_of(function)));
+        let named =
+            |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
         let inputs = function.input.iter().collect();
         Ok(resolver.finish(inputs))
@@ -96,9 +100,10 @@ fn slot(index: usize) -> Slot {
 }
 
 /// Every body that is copied to a place.
-#[derive(Default)]
 pub(super) struct Bodies<'m> {
-    functions: Vec<Option<Body<'m>>>,
+    decision: &'m Decision,
+    /// Those of functions, in the order of the decision.
+    functions: Vec<Body<'m>>,
     /// Graphs outside of bodies that are pasted into some: arguments of calls, by the address of the
     /// graph, and defaults of functions.
     arguments: HashMap<usize, Body<'m>>,
@@ -110,15 +115,14 @@ impl<'m> Bodies<'m> {
     /// # Errors
     /// As [`Body::of_function`]; also for a default graph that uses a name from outside.
     pub(super) fn new(
-        context: &Context<'m>,
+        context: &'m Context<'m>,
         written: impl Iterator<Item = &'m [NodeProto]>,
     ) -> Result<Self> {
-        let mut bodies = Self::default();
-        bodies.functions.resize_with(context.decision.inline.len(), || None);
+        let (functions, arguments) = (Vec::new(), HashMap::new());
+        let mut bodies = Self { decision: &context.decision, functions, arguments };
         for index in &context.decision.moved {
             let Some(function) = context.functions.get(*index) else { continue };
-            let body = Body::of_function(function, context)?;
-            bodies.functions.get_mut(*index).map(|place| *place = Some(body)).unwrap_or_default();
+            bodies.functions.push(Body::of_function(function, context)?);
             for graph in function.attribute_proto.iter().flat_map(graphs) {
                 let body = Body::of_argument(graph, context)?;
                 if let Some(name) = body.inputs.first() {
@@ -150,7 +154,7 @@ impl<'m> Bodies<'m> {
     }
 
     pub(super) fn function(&self, index: usize) -> Option<&Body<'m>> {
-        self.functions.get(index).and_then(Option::as_ref)
+        self.functions.get(self.decision.place(index)?)
     }
 
     /// The body of a graph that stands in the place itself, or that is a default.
@@ -163,7 +167,7 @@ impl<'m> Bodies<'m> {
         let even = |body: &Body<'_>| {
             body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())
         };
-        self.arguments.is_empty() && self.functions.iter().flatten().all(even)
+        self.arguments.is_empty() && self.functions.iter().all(even)
     }
 }
 
@@ -200,6 +204,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             locals: Vec::new(),
             computed: 0,
             outputs: Vec::new(),
+            defaults: HashMap::new(),
             slots: Vec::new(),
             callees: Vec::new(),
             arguments: Vec::new(),
@@ -238,6 +243,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     fn function(&mut self, function: &'m FunctionProto) -> Result<()> {
+        let defaults = function.attribute_proto.iter();
+        self.body.defaults = defaults.map(|default| (name_of(default), default)).collect();
         for (i, input) in function.input.iter().enumerate() {
             self.define(input, slot(1 + i))?;
         }
@@ -330,11 +337,10 @@ impl<'c, 'm> Resolver<'c, 'm> {
             let slot = self.resolve(input)?;
             self.push(slot);
         }
-        // The name is given first and stands last.
-        let name = match (&node.name, callee) {
-            (Some(name), None) if !name.is_empty() => self.local(name),
-            _ => ABSENT,
-        };
+        // The name is given first and stands last. Nothing takes that of a call, but onnx's inliner
+        // gives it one too, and so the numbers of second attempts are the same.
+        let name = node.name.as_ref().filter(|name| !name.is_empty());
+        let name = name.map_or(ABSENT, |name| self.local(name));
         let mut defined = Vec::with_capacity(node.output.len());
         for output in &node.output {
             let slot = self.output(output);
@@ -364,13 +370,15 @@ impl<'c, 'm> Resolver<'c, 'm> {
 
     /// The tensors that the node's device configurations name are among its inputs and outputs.
     fn shardings(&mut self, node: &'m NodeProto, start: usize) {
-        for tensor in sharded(node) {
-            let own = node.input.iter().chain(&node.output);
-            let place = own.into_iter().position(|name| Some(name) == tensor);
-            let slot = place.and_then(|place| self.body.slots.get(start + place));
-            let slot = slot.copied().unwrap_or(ABSENT);
-            self.push(slot);
+        if node.device_configurations.is_empty() {
+            return;
         }
+        let slots = self.body.slots.get(start..).unwrap_or_default();
+        let own = node.input.iter().chain(&node.output).zip(slots.iter().copied());
+        let own: HashMap<_, _> = own.collect();
+        let slots = sharded(node).map(|tensor| tensor.and_then(|tensor| own.get(tensor)));
+        let slots: Vec<_> = slots.map(|slot| slot.copied().unwrap_or(ABSENT)).collect();
+        self.body.slots.extend(slots);
     }
 
     fn attribute(&mut self, attribute: &'m AttributeProto, argument: bool) -> Result<()> {
@@ -473,6 +481,11 @@ impl<'c, 'm> Resolver<'c, 'm> {
 pub(super) fn sharded(node: &NodeProto) -> impl Iterator<Item = Option<&Str>> {
     let specs = node.device_configurations.iter().flat_map(|device| &device.sharding_spec);
     specs.map(|spec| spec.tensor_name.as_ref())
+}
+
+/// The name of an attribute.
+pub(super) fn name_of(attribute: &AttributeProto) -> &[u8] {
+    attribute.name.as_ref().map(Str::as_bytes).unwrap_or_default()
 }
 
 /// Whether the attribute takes its value from an attribute of the call.

@@ -2,14 +2,17 @@
 
 use std::rc::Rc;
 
-use super::binding::{Binding, Closure, Value, check_default, is_plain, merged, name_of};
-use super::body::{Body, Output, Slot, is_reference, sharded};
+use super::binding::{Binding, Closure, Value, check_default, is_plain, merged};
+use super::body::{Body, Output, Slot, is_reference, name_of, sharded};
 use super::calls::{graphs, invalid};
 use super::copy::{Copier, Frame, unresolved};
 use super::scope::{Name, Names, Passed, Scope, Slots, index};
 use super::types::renamed;
 use crate::error::{Error, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+
+/// With so many remarks a copied node counts as two.
+const REMARKS: usize = 16;
 
 impl<'m> Copier<'m> {
     /// Opens the body of `callee` for the call `node`.
@@ -34,9 +37,11 @@ impl<'m> Copier<'m> {
         names.resize(1 + body.inputs.len(), Name::Absent);
         let passed = self.outputs(function, body, &names, node, scope)?;
         // The call's own name and shardings, which nothing takes.
-        (0..1 + sharded(node).count()).for_each(|_| drop(scope.slot()));
+        for _ in 0..1 + sharded(node).count() {
+            scope.slot();
+        }
         self.fresh.next(body, &self.taken, &mut names);
-        let binding = self.binding(callee, function, node, scope)?;
+        let binding = self.binding(callee, function, body, node, scope)?;
         let value_info = self.types(body, &names);
         let call = Some(self.fresh.call());
         let scope = Scope { names: Names::Slots(Slots::new(body, names)), binding, call };
@@ -87,18 +92,22 @@ impl<'m> Copier<'m> {
         &mut self,
         callee: usize,
         function: &'m FunctionProto,
+        body: &'m Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
     ) -> Result<Rc<Binding<'m>>> {
         let metadata = merged(node, &scope.binding.metadata);
         if !node.attribute.is_empty() || !metadata.is_empty() {
-            let given = self.given(function, node, scope)?;
-            return Ok(Rc::new(Binding::call(function, given, metadata)));
+            // Every node of the body has these remarks: in numbers they are nodes too.
+            let remarks = u64::try_from(metadata.len() / REMARKS).unwrap_or(u64::MAX);
+            self.spend(body.weight.saturating_mul(remarks))?;
+            let given = self.given(function, body, node, scope)?;
+            return Ok(Rc::new(Binding::call(body, given, metadata)));
         }
         if self.bindings.len() <= callee {
             self.bindings.resize(callee + 1, None);
         }
-        let empty = || Rc::new(Binding::call(function, Vec::new(), Vec::new()));
+        let empty = || Rc::new(Binding::call(body, Vec::new(), Vec::new()));
         let known =
             self.bindings.get_mut(callee).map(|known| known.get_or_insert_with(empty).clone());
         Ok(known.unwrap_or_else(empty))
@@ -107,6 +116,7 @@ impl<'m> Copier<'m> {
     fn given(
         &mut self,
         function: &'m FunctionProto,
+        body: &Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
     ) -> Result<Vec<(&'m [u8], Value<'m>)>> {
@@ -121,7 +131,7 @@ impl<'m> Copier<'m> {
                 Some(Value::Graphs(attribute, closures.collect::<Result<_>>()?))
             };
             let Some(value) = value else { continue };
-            check_default(function, attribute, &value)?;
+            check_default(function, body, attribute, &value)?;
             given.push((name_of(attribute), value));
         }
         Ok(given)

@@ -74,16 +74,12 @@ fn id(function: &FunctionProto) -> Id<'_> {
     (domain, bytes(function.name.as_ref()), bytes(function.overload.as_deref()))
 }
 
-/// The id of `function`, to be shown.
-pub(super) fn id_of(function: &FunctionProto) -> FunctionId {
-    let (domain, name, overload) = id(function);
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    FunctionId { domain: text(domain), name: text(name), overload: text(overload) }
-}
-
 /// An error about `function`.
 pub(super) fn invalid(function: &FunctionProto, reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidModel, format!("function `{}` {reason}", id_of(function)))
+    Error::new(
+        ErrorKind::InvalidModel,
+        format!("function `{}` {reason}", FunctionId::from(function)),
+    )
 }
 
 /// The graphs in an attribute.
@@ -126,13 +122,10 @@ impl Calls {
                 Some(callee) => callees.push(callee),
                 None => sum = sum.saturating_add(weight(node)),
             });
-            // Each output may need an Identity.
-            let outputs = u64::try_from(function.output.len()).unwrap_or(u64::MAX);
-            calls.weights.push(if function.node.is_empty() {
-                sum.saturating_add(outputs)
-            } else {
-                sum
-            });
+            // A type is copied too, and an output may need an Identity.
+            let more = function.value_info.len() + function.output.len();
+            let more = u64::try_from(more / MORE).unwrap_or(u64::MAX);
+            calls.weights.push(sum.saturating_add(more));
             calls.callees.push(callees);
         }
         calls
@@ -195,7 +188,7 @@ fn enter(function: usize, seen: &mut [bool], on_way: &mut [bool], way: &mut Vec<
 fn recursion(functions: &Functions<'_>, way: &[(usize, usize)], first: usize) -> Error {
     let cycle = way.iter().map(|(function, _)| *function).skip_while(|f| *f != first);
     let names = cycle.chain([first]).filter_map(|f| functions.get(f));
-    let names: Vec<_> = names.map(|function| id_of(function).to_string()).collect();
+    let names: Vec<_> = names.map(|function| FunctionId::from(function).to_string()).collect();
     let reason = format!("functions call themselves: {}", shortened(&names).join(" -> "));
     Error::new(ErrorKind::InvalidModel, reason)
 }
@@ -211,6 +204,9 @@ fn shortened(names: &[String]) -> Vec<String> {
         _ => names.to_vec(),
     }
 }
+
+/// So many types and outputs of a function count as a node.
+const MORE: usize = 4;
 
 /// The bytes of names and numbers that a copied node may take and still count as one.
 const NODE: usize = 1024;
@@ -230,7 +226,9 @@ fn copied(attribute: &AttributeProto) -> usize {
     let tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
     let initializers = graphs(attribute).flat_map(|graph| &graph.initializer);
     let tensors: usize = tensors.chain(initializers).map(copied_tensor).sum();
-    numbers + strings + tensors + attribute.type_protos.len() * 64
+    let types = graphs(attribute).map(|g| g.input.len() + g.output.len() + g.value_info.len());
+    let types = attribute.type_protos.len() + types.sum::<usize>();
+    numbers + strings + tensors + types * (NODE / MORE)
 }
 
 fn copied_tensor(tensor: &TensorProto) -> usize {

@@ -4,7 +4,8 @@
 //! there; equal version numbers are not needed. This is the rule of onnx.proto's comment on
 //! `FunctionProto.opset_import`. A body that may not stays a function, with all that it calls.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 
 use super::calls::{Calls, Functions, domain_of, each_node_of};
 use crate::opset;
@@ -69,11 +70,12 @@ impl Context<'_> {
 }
 
 /// What was decided for a place.
+#[derive(Clone)]
 pub(super) struct Decision {
-    /// Of each function, whether its body takes the place of calls.
-    pub(super) inline: Vec<bool>,
-    /// These functions, in the order in which they are met.
+    /// The functions whose bodies take the place of calls, in the order in which they are met.
     pub(super) moved: Vec<usize>,
+    /// Of each function, where it stands among these, from 1 on; 0 for the others.
+    places: Vec<u32>,
     /// Functions that are still called from here.
     pub(super) called: Vec<usize>,
     /// Those of them that may not move here, and why.
@@ -82,7 +84,19 @@ pub(super) struct Decision {
 
 impl Decision {
     pub(super) fn inlines(&self, function: usize) -> bool {
-        self.inline.get(function) == Some(&true)
+        self.place(function).is_some()
+    }
+
+    /// Where the function stands among those that move.
+    pub(super) fn place(&self, function: usize) -> Option<usize> {
+        let place = usize::try_from(*self.places.get(function)?).ok()?;
+        place.checked_sub(1)
+    }
+
+    fn add(&mut self, function: usize) {
+        self.moved.push(function);
+        let place = u32::try_from(self.moved.len()).unwrap_or(u32::MAX);
+        self.places.get_mut(function).map(|found| *found = place).unwrap_or_default();
     }
 }
 
@@ -94,14 +108,17 @@ pub(super) fn decide(
     selected: &[bool],
     imports: &mut Imports,
 ) -> Decision {
-    let inline = vec![false; selected.len()];
     let (moved, called, conflicts) = (Vec::new(), Vec::new(), Vec::new());
-    let mut decision = Decision { inline, moved, called, conflicts };
-    let mut seen = HashSet::new();
+    let mut decision = Decision { moved, places: vec![0; selected.len()], called, conflicts };
+    let mut seen = vec![false; selected.len()];
     let mut next = roots;
     next.reverse();
     while let Some(index) = next.pop() {
-        let Some(function) = functions.get(index).filter(|_| seen.insert(index)) else { continue };
+        let Some(function) = functions.get(index) else { continue };
+        let first = seen.get_mut(index).is_some_and(|seen| !mem::replace(seen, true));
+        if !first {
+            continue;
+        }
         if selected.get(index) != Some(&true) {
             decision.called.push(index);
             continue;
@@ -109,8 +126,7 @@ pub(super) fn decide(
         match needs(functions, function, imports) {
             Ok(needed) => {
                 needed.iter().for_each(|(domain, version)| imports.import(domain, *version));
-                decision.inline.get_mut(index).map(|inline| *inline = true).unwrap_or_default();
-                decision.moved.push(index);
+                decision.add(index);
                 next.extend(calls.callees(index).iter().rev());
             }
             Err(conflict) => {
@@ -120,7 +136,7 @@ pub(super) fn decide(
         }
     }
     for index in &decision.moved {
-        import_kept(functions, calls, *index, &decision.inline, imports);
+        import_kept(functions, calls, *index, &decision, imports);
     }
     decision
 }
@@ -131,32 +147,28 @@ fn needs<'m>(
     functions: &Functions<'_>,
     function: &'m FunctionProto,
     imports: &Imports,
-) -> Result<Vec<(&'m [u8], i64)>, String> {
-    let mut needed = Vec::new();
+) -> Result<BTreeMap<&'m [u8], i64>, String> {
+    let own = function.opset_import.iter().map(|import| (domain(import), version(import)));
+    let own: HashMap<_, _> = own.collect();
+    let mut needed = BTreeMap::new();
     let mut conflict = None;
     each_node_of(function, &mut |node| {
         if conflict.is_some() || functions.callee(node).is_some() {
             return;
         }
         let domain = domain_of(node);
-        let (here, there) = (imported(function, domain), imports.version(domain));
+        let (here, there) = (own.get(domain).copied(), imports.version(domain));
         if let (Some(here), Some(there)) = (here, there) {
             let op_type = node.op_type.as_ref().map(Str::as_bytes).unwrap_or_default();
             if !opset::same_operator(domain, op_type, here, there) {
                 conflict = Some(explain(node, here, there));
             }
         }
-        if let Some(version) = there.or(here)
-            && !needed.contains(&(domain, version))
-        {
-            needed.push((domain, version));
-        }
+        needed.extend(there.or(here).map(|version| (domain, version)));
     });
-    // A function without a node for an output hands it on by an Identity.
-    if function.node.is_empty()
-        && let (Some(version), None) = (imported(function, b""), imports.version(b""))
-    {
-        needed.push((b"", version));
+    // An output that no node computes needs an Identity.
+    if let (Some(version), None) = (own.get(&b""[..]), imports.version(b"")) {
+        needed.insert(b"", *version);
     }
     conflict.map_or(Ok(needed), Err)
 }
@@ -173,10 +185,10 @@ fn import_kept(
     functions: &Functions<'_>,
     calls: &Calls,
     index: usize,
-    inline: &[bool],
+    decision: &Decision,
     imports: &mut Imports,
 ) {
-    let kept = calls.callees(index).iter().filter(|callee| inline.get(**callee) != Some(&true));
+    let kept = calls.callees(index).iter().filter(|callee| !decision.inlines(**callee));
     for callee in kept.filter_map(|callee| functions.get(*callee)) {
         let name = opset::normalized(callee.domain.as_ref().map(Str::as_bytes).unwrap_or_default());
         let own = functions.get(index).and_then(|function| imported(function, name));

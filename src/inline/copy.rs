@@ -24,7 +24,7 @@ use crate::proto::{
 
 /// How deep graphs may nest. Readers stop at 100 messages in one another, and a graph inside another
 /// is three deeper.
-const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 31;
 
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]
@@ -64,8 +64,7 @@ pub(super) struct Copier<'m> {
     max_nodes: u64,
     /// How many nodes may still be made.
     left: u64,
-    /// Whether every type has an Identity.
-    identity: bool,
+    identity: Identity,
     /// What calls of a function without attributes and remarks give.
     pub(super) bindings: Vec<Option<Rc<Binding<'m>>>>,
     /// Of the call at hand, what it calls the values that the body computes.
@@ -94,8 +93,7 @@ impl<'m> Copier<'m> {
             devices: 0,
             max_nodes,
             left: max_nodes,
-            // Of sequences since 14, of optionals since 16.
-            identity: opset.is_some_and(|opset| opset >= 16),
+            identity: Identity::of(context, opset),
             bindings: Vec::new(),
             taken: Vec::new(),
             frames: Vec::new(),
@@ -118,10 +116,7 @@ impl<'m> Copier<'m> {
         for node in nodes {
             match self.callee(node, scope) {
                 Some(callee) => self.splice(callee, node, scope, out, depth)?,
-                None => {
-                    let copy = self.copy(node, scope, depth)?;
-                    out.nodes.push(copy);
-                }
+                None => self.copy(node, scope, out, depth)?,
             }
         }
         Ok(())
@@ -142,7 +137,7 @@ impl<'m> Copier<'m> {
             let Some(node) = frame.nodes.next() else {
                 let Some(done) = frames.pop() else { break };
                 let caller = frames.last_mut().map_or(&mut *scope, |frame| &mut frame.scope);
-                self.hand_on(done, caller, out);
+                self.hand_on(done, caller, out)?;
                 continue;
             };
             match self.callee(node, &mut frame.scope) {
@@ -150,10 +145,7 @@ impl<'m> Copier<'m> {
                     let frame = self.call(callee, node, &mut frame.scope)?;
                     frames.push(frame);
                 }
-                None => {
-                    let copy = self.copy(node, &mut frame.scope, depth)?;
-                    out.nodes.push(copy);
-                }
+                None => self.copy(node, &mut frame.scope, out, depth)?,
             }
         }
         self.frames = frames;
@@ -174,8 +166,9 @@ impl<'m> Copier<'m> {
         &mut self,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
+        out: &mut Copied,
         depth: usize,
-    ) -> Result<NodeProto> {
+    ) -> Result<()> {
         let input = node.input.iter().map(|name| self.fresh.text(scope.name(name))).collect();
         let output = node.output.iter().map(|name| self.fresh.text(scope.name(name))).collect();
         let name = self.optional(node.name.as_ref(), scope);
@@ -190,16 +183,13 @@ impl<'m> Copier<'m> {
                 }
             }
         }
-        Ok(NodeProto {
-            input,
-            output,
-            name,
-            more,
-            op_type: node.op_type.clone(),
-            domain: node.domain.clone(),
-            attribute: self.attributes(&node.attribute, scope, depth)?,
-            metadata_props: merged(node, &scope.binding.metadata),
-        })
+        let attribute = self.attributes(&node.attribute, scope, depth)?;
+        let metadata_props = merged(node, &scope.binding.metadata);
+        let (op_type, domain) = (node.op_type.clone(), node.domain.clone());
+        let copy =
+            NodeProto { input, output, name, more, op_type, domain, attribute, metadata_props };
+        out.nodes.push(copy);
+        Ok(())
     }
 
     fn attributes(
@@ -308,9 +298,14 @@ impl<'m> Copier<'m> {
     }
 
     /// Ends a body: what it hands on without computing it, and types.
-    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) {
+    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) -> Result<()> {
         for passed in &done.passed {
-            if self.identity || !caller.alias(passed) {
+            if self.identity == Identity::Every || !caller.alias(passed) {
+                if self.identity == Identity::None {
+                    let reason = "an output that a function only hands on needs ONNX's Identity, \
+                                  which the model does not import, or has a function in place of";
+                    return Err(Error::new(ErrorKind::Unsupported, reason));
+                }
                 let text = |name| self.fresh.text(name);
                 let mut node =
                     NodeProto::new("Identity", [text(passed.value)], [text(passed.name)]);
@@ -324,6 +319,7 @@ impl<'m> Copier<'m> {
             out.value_info.extend(infos.map(|(_, info)| info));
             self.names.push(slots.names);
         }
+        Ok(())
     }
 
     fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
@@ -379,6 +375,31 @@ impl<'m> Copier<'m> {
 
 fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
     if list.is_empty() { Rare::new() } else { Rare::from(list) }
+}
+
+/// Of which types there is an operator that hands a value on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Identity {
+    None,
+    /// Tensors.
+    Tensors,
+    Every,
+}
+
+impl Identity {
+    /// What there is in a place with this version of the ONNX operators.
+    pub(super) fn of(context: &Context<'_>, opset: Option<i64>) -> Self {
+        // A function of that name that stays would be called.
+        let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
+        let function = context.functions.callee(&node);
+        match opset {
+            _ if function.is_some_and(|function| !context.decision.inlines(function)) => Self::None,
+            None => Self::None,
+            // Of sequences since 14, of optionals since 16.
+            Some(..16) => Self::Tensors,
+            Some(16..) => Self::Every,
+        }
+    }
 }
 
 /// The value of an attribute under the name of another.

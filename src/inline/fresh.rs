@@ -124,6 +124,7 @@ impl<'m> Fresh<'m> {
     }
 
     /// The name as a string.
+    #[inline]
     pub(super) fn text(&self, name: Name<'_>) -> Str {
         match name {
             Name::Absent => Str::default(),

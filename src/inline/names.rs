@@ -68,6 +68,11 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
+    /// As these are `calls` calls later, when no name needs a second attempt.
+    pub(super) fn after(&self, calls: u64) -> Self {
+        Self { call: self.call.saturating_add(calls), ..self.clone() }
+    }
+
     /// Goes on to the next call.
     pub(super) fn next(&mut self) {
         self.call += 1;
@@ -82,18 +87,15 @@ impl Numbers {
         text.extend_from_slice(base);
         text.extend_from_slice(&self.suffix);
         let risky = taken.could_have(base);
-        if !again && !(risky && taken.has(text.get(start..).unwrap_or_default())) {
-            return;
-        }
+        let is_taken = |text: &[u8]| risky && taken.has(text.get(start..).unwrap_or_default());
         let end = text.len();
-        loop {
-            self.attempts += 1;
+        let mut next = again || is_taken(text);
+        while next {
             text.truncate(end);
             text.push(b'_');
             push_number(text, self.attempts);
-            if !(risky && taken.has(text.get(start..).unwrap_or_default())) {
-                return;
-            }
+            self.attempts += 1;
+            next = is_taken(text);
         }
     }
 }
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn names_are_fresh() {
         let mut taken = Taken::default();
-        taken.extend(&["t__1", "t__1_1", "u__2", "x"].map(Str::from));
+        taken.extend(&["t__1", "t__1_0", "u__2", "x"].map(Str::from));
         let mut numbers = Numbers::default();
         numbers.next();
         let mut name = |base: &str, again| {
@@ -157,9 +159,9 @@ mod tests {
             String::from_utf8(text).unwrap()
         };
         assert_eq!(name("x", false), "x__1");
-        assert_eq!(name("t", false), "t__1_2", "`t__1` and `t__1_1` are the model's");
+        assert_eq!(name("t", false), "t__1_1", "`t__1` and `t__1_0` are the model's");
         assert_eq!(name("u", false), "u__1");
-        assert_eq!(name("u", true), "u__1_3");
+        assert_eq!(name("u", true), "u__1_2");
         for number in [0, 9, 10, 12_345, u64::MAX] {
             let mut text = Vec::new();
             push_number(&mut text, number);

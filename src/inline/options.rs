@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::proto::{FunctionProto, Str};
 
 /// Which function: what a call names it by.
 ///
@@ -25,6 +26,18 @@ impl fmt::Display for FunctionId {
         }
         f.write_str(&self.name)?;
         if self.overload.is_empty() { Ok(()) } else { write!(f, ":{}", self.overload) }
+    }
+}
+
+impl From<&FunctionProto> for FunctionId {
+    /// What calls name the function by; what is not UTF-8 shows as `U+FFFD`.
+    fn from(function: &FunctionProto) -> Self {
+        let text =
+            |text: Option<&Str>| text.map(Str::to_string_lossy).unwrap_or_default().into_owned();
+        let domain = text(function.domain.as_ref());
+        let name = text(function.name.as_ref());
+        let overload = text(function.overload.as_deref());
+        Self { domain: plain(domain), name, overload }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Where calls are: the model's own graphs, or the body of a function that stays.
 
-use std::collections::HashMap;
-
 use super::calls::{Calls, Functions, graphs};
 use super::context::{Context, Imports, decide};
 use super::copy::{Reserved, too_many};
@@ -18,6 +16,8 @@ pub(super) struct Place<'m> {
     pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
+    /// Of each function that is inlined here, what a call of it makes.
+    sizes: Vec<Size>,
 }
 
 /// The training graphs of a model: which information, whether its algorithm, the graph.
@@ -64,7 +64,7 @@ impl<'m> Place<'m> {
         let lists: Vec<_> = lists.map(|nodes| (nodes, Steps::new(nodes, functions))).collect();
         let roots = lists.iter().flat_map(|(_, steps)| &steps.callees).copied().collect();
         let decision = decide(functions, calls, roots, selected, &mut imports);
-        Self { lists, context: Context { functions, decision }, imports }
+        Self { lists, context: Context { functions, decision }, imports, sizes: Vec::new() }
     }
 
     /// Whether a function moves here, or should.
@@ -73,36 +73,66 @@ impl<'m> Place<'m> {
         !decision.moved.is_empty() || !decision.conflicts.is_empty()
     }
 
-    /// How many nodes it will have; saturating.
-    fn nodes(&self, calls: &Calls, rank: &[usize]) -> u64 {
-        let totals = self.totals(calls, rank);
-        let of_call = |callee: &usize| totals.get(callee).copied().unwrap_or(1);
-        let of_list = |steps: &Steps| {
-            steps.callees.iter().map(of_call).fold(steps.weight, u64::saturating_add)
-        };
-        self.lists.iter().map(|(_, steps)| of_list(steps)).fold(0, u64::saturating_add)
+    /// How large it will be, with the list at `index` alone if there is one.
+    fn size(&self, list: Option<usize>) -> Size {
+        let lists =
+            self.lists.iter().enumerate().filter(|(i, _)| list.is_none_or(|list| list == *i));
+        lists.fold(Size::default(), |sum, (_, (_, steps))| {
+            let own = Size { nodes: steps.weight, calls: 0 };
+            steps.callees.iter().map(|callee| self.size_of(*callee)).fold(sum.plus(own), Size::plus)
+        })
     }
 
-    /// Of each function that is inlined here, how many nodes a call of it makes.
-    fn totals(&self, calls: &Calls, rank: &[usize]) -> HashMap<usize, u64> {
+    /// How large the list at `index` will be.
+    pub(super) fn size_of_list(&self, index: usize) -> Size {
+        self.size(Some(index))
+    }
+
+    /// What a call of `function` makes here.
+    pub(super) fn size_of(&self, function: usize) -> Size {
+        self.sizes.get(function).copied().unwrap_or(Size::KEPT)
+    }
+
+    /// Notes of each function that is inlined here what a call of it makes; `rank` is higher for
+    /// those that call others.
+    fn measure(&mut self, calls: &Calls, rank: &[usize]) {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
-        let mut totals: HashMap<usize, u64> = HashMap::with_capacity(moved.len());
+        let most = moved.iter().max().map_or(0, |last| last + 1);
+        self.sizes.resize(most, Size::KEPT);
         for function in moved {
-            let of_call = |callee: &usize| totals.get(callee).copied().unwrap_or(1);
-            let inner = calls.callees(function).iter().map(of_call);
-            let total = inner.fold(calls.weight(function), u64::saturating_add);
-            totals.insert(function, total);
+            let own = Size { nodes: calls.weight(function), calls: 1 };
+            let inner = calls.callees(function).iter().map(|callee| self.size_of(*callee));
+            let whole = inner.fold(own, Size::plus);
+            self.sizes.get_mut(function).map(|size| *size = whole).unwrap_or_default();
         }
-        totals
     }
 }
 
+/// How much something makes; saturating.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Size {
+    pub(super) nodes: u64,
+    /// Calls that are replaced.
+    pub(super) calls: u64,
+}
+
+impl Size {
+    /// A call that stays.
+    const KEPT: Self = Self { nodes: 1, calls: 0 };
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        let nodes = self.nodes.saturating_add(other.nodes);
+        Self { nodes, calls: self.calls.saturating_add(other.calls) }
+    }
+}
+
+/// Counts what all `places` will have.
+///
 /// # Errors
-/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when all places together will have more than
-/// `max` nodes.
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is more than `max` nodes.
 pub(super) fn check_growth<'p, 'm: 'p>(
-    places: impl Iterator<Item = &'p Place<'m>>,
+    places: impl Iterator<Item = &'p mut Place<'m>>,
     calls: &Calls,
     order: &[usize],
     max: u64,
@@ -111,8 +141,12 @@ pub(super) fn check_growth<'p, 'm: 'p>(
     for (place, function) in order.iter().enumerate() {
         rank.get_mut(*function).map(|rank| *rank = place).unwrap_or_default();
     }
-    let nodes = places.map(|place| place.nodes(calls, &rank)).fold(0, u64::saturating_add);
-    if nodes > max { Err(too_many(Some(nodes), max)) } else { Ok(()) }
+    let sizes = places.map(|place| {
+        place.measure(calls, &rank);
+        place.size(None)
+    });
+    let size = sizes.fold(Size::default(), Size::plus);
+    if size.nodes > max { Err(too_many(Some(size.nodes), max)) } else { Ok(()) }
 }
 
 impl Reserved {

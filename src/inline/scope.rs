@@ -60,11 +60,13 @@ impl<'m> Slots<'m> {
         Self { body, names, aliases: Vec::new(), slot: 0, node: 0, argument: 0 }
     }
 
+    #[inline]
     pub(super) fn next(&mut self) -> Slot {
         self.slot += 1;
         self.body.slots.get(self.slot - 1).copied().unwrap_or(ABSENT)
     }
 
+    #[inline]
     pub(super) fn at(&self, slot: Slot) -> Name<'m> {
         self.names.get(index(slot)).copied().unwrap_or(Name::Absent)
     }
@@ -153,6 +155,7 @@ impl<'m> Scope<'m> {
     }
 
     /// The next name, which was `written`, with its slot.
+    #[inline]
     pub(super) fn name_and_slot(&mut self, written: &'m Str) -> (Name<'m>, Slot) {
         match &mut self.names {
             Names::Written(aliases) => (aliases.get(written), ABSENT),
@@ -163,6 +166,7 @@ impl<'m> Scope<'m> {
         }
     }
 
+    #[inline]
     pub(super) fn name(&mut self, written: &'m Str) -> Name<'m> {
         self.name_and_slot(written).0
     }

@@ -16,7 +16,7 @@ use crate::proto::{NodeProto, ValueInfoProto};
 /// What becomes of a list of nodes.
 #[derive(Default)]
 pub(super) struct Steps {
-    list: Vec<Step>,
+    pub(super) list: Vec<Step>,
     /// Whom they call, at any depth, once for each call.
     pub(super) callees: Vec<usize>,
     /// How many nodes there are at any depth, without calls; see [`weight`].
@@ -24,13 +24,13 @@ pub(super) struct Steps {
 }
 
 /// What becomes of the next nodes.
-enum Step {
+pub(super) enum Step {
     /// They stay.
     Keep(Range<usize>),
     /// The one at this index is a call of this function.
     Call(usize, usize),
-    /// The one at this index holds a call.
-    Copy(usize),
+    /// The one at this index holds so many calls.
+    Copy(usize, usize),
 }
 
 impl Steps {
@@ -39,10 +39,11 @@ impl Steps {
         for (i, node) in nodes.iter().enumerate() {
             let before = steps.callees.len();
             let callee = steps.scan(node, functions);
-            if let Some(callee) = callee {
+            let calls = steps.callees.len() - before;
+            if let (Some(callee), 1) = (callee, calls) {
                 steps.list.push(Step::Call(i, callee));
-            } else if steps.callees.len() > before {
-                steps.list.push(Step::Copy(i));
+            } else if calls > 0 {
+                steps.list.push(Step::Copy(i, calls));
             } else if let Some(Step::Keep(run)) = steps.list.last_mut() {
                 run.end = i + 1;
             } else {
@@ -84,15 +85,19 @@ pub(super) struct Spliced {
 }
 
 impl Spliced {
-    /// Copies what `steps` says of `nodes`, which are in `scope`.
+    /// Copies what `steps` says of `nodes`, which are in `scope`; there will be about `len`.
     pub(super) fn new<'m>(
         nodes: &'m [NodeProto],
-        steps: &Steps,
+        steps: &[Step],
         scope: &mut Scope<'m>,
         copier: &mut Copier<'m>,
+        len: u64,
     ) -> Result<Self> {
         let mut spliced = Self::default();
-        for step in &steps.list {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        // Without that memory the list grows, and then fails where it has to.
+        let _ = spliced.copied.nodes.try_reserve(len);
+        for step in steps {
             let run = match step {
                 Step::Keep(run) if scope.is_unchanged() => {
                     spliced.leave_place(run);
@@ -105,7 +110,7 @@ impl Spliced {
                     continue;
                 }
                 Step::Keep(run) => run.clone(),
-                Step::Copy(index) | Step::Call(index, _) => *index..*index + 1,
+                Step::Copy(index, _) | Step::Call(index, _) => *index..*index + 1,
             };
             let nodes = nodes.get(run).unwrap_or_default();
             copier.nodes(nodes, scope, &mut spliced.copied, 0)?;
@@ -118,6 +123,15 @@ impl Spliced {
         let nodes = &mut self.copied.nodes;
         self.moves.push((run.clone(), nodes.len()));
         nodes.resize_with(nodes.len() + run.len(), NodeProto::default);
+    }
+
+    /// Appends what was copied of later nodes.
+    pub(super) fn append(&mut self, mut later: Self) {
+        let start = self.copied.nodes.len();
+        self.moves.extend(later.moves.into_iter().map(|(old, new)| (old, start + new)));
+        self.copied.nodes.append(&mut later.copied.nodes);
+        self.copied.value_info.append(&mut later.copied.value_info);
+        self.gone.extend(later.gone);
     }
 
     /// Puts the new nodes in the place of the old, with the types of what they compute.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::save::{Exports, Meter, SaveOptions, SavedFile, Target};
+use crate::save::{Exports, Meter, SaveOptions, SavedFile, Source, Target};
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment, `sync`,
 /// `overwrite` and `progress` count.
@@ -130,7 +130,8 @@ impl Container {
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let max = options.max_shard_bytes;
-        let plan = Exports::new(self, &stem, max, &options.metadata, &options.save)?;
+        let source = Source { container: self, model: &self.model };
+        let plan = Exports::new(source, &stem, max, &options.metadata, &options.save)?;
         let files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
         if let Some(last) = files.last() {
             target.name.clone_from(&last.name);

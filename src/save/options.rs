@@ -10,7 +10,8 @@ use crate::placement::Alignment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum WeightFiles {
-    /// One file, `<model file>.data`, with every large initializer at an aligned offset.
+    /// One file, `<model file>.data`, with every large initializer at an aligned offset. Where it
+    /// holds all of them already it [stays as it is](SaveOptions::keep_placement).
     #[default]
     One,
     /// One file for each large initializer, `<model stem>-<handle>.weight`.
@@ -22,6 +23,19 @@ pub enum WeightFiles {
     Safetensors,
     /// None: the weights go into the model file, of any size.
     Embedded,
+    /// Those that the weights were loaded from, whatever their layout: only the model is written,
+    /// and refers to them where they lie. For models of gigabytes that change in their graph alone.
+    ///
+    /// Each of these files has to lie beneath the target's folder, as [`Container::load`] looks for it
+    /// there, and to be what it was when it was loaded; else the save is refused with
+    /// [`ErrorKind::Unsupported`], as is [`Container::to_parts`]. [`Container::dry_run`] tells
+    /// beforehand. Options of packed files have no effect.
+    ///
+    /// [`Container::load`]: crate::Container::load
+    /// [`Container::to_parts`]: crate::Container::to_parts
+    /// [`Container::dry_run`]: crate::Container::dry_run
+    /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
+    AsLoaded,
 }
 
 /// How far a save is, in bytes of weights and model.
@@ -50,9 +64,12 @@ type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
 #[derive(Clone)]
 pub struct SaveOptions {
     pub(crate) weight_files: WeightFiles,
-    pub(crate) alignment: Alignment,
-    pub(crate) alignment_large: Alignment,
+    /// What was asked for.
+    pub(crate) alignment: Option<Alignment>,
+    pub(crate) alignment_large: Option<Alignment>,
+    pub(crate) keep_placement: bool,
     pub(crate) data_name: Option<String>,
+    pub(crate) inline_functions: bool,
     pub(crate) sync: bool,
     pub(crate) overwrite: bool,
     pub(crate) progress: Option<ProgressFn>,
@@ -62,9 +79,11 @@ impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             weight_files: WeightFiles::One,
-            alignment: Alignment::DEVICE,
-            alignment_large: Alignment::PAGE,
+            alignment: None,
+            alignment_large: None,
+            keep_placement: true,
             data_name: None,
+            inline_functions: false,
             sync: true,
             overwrite: true,
             progress: None,
@@ -104,7 +123,7 @@ impl SaveOptions {
     /// The alignment of every tensor in a packed file. Default [`Alignment::DEVICE`], 256 bytes.
     #[must_use]
     pub fn alignment(mut self, alignment: Alignment) -> Self {
-        self.alignment = alignment;
+        self.alignment = Some(alignment);
         self
     }
 
@@ -112,7 +131,52 @@ impl SaveOptions {
     /// Default [`Alignment::PAGE`], 4096 bytes.
     #[must_use]
     pub fn alignment_large(mut self, alignment: Alignment) -> Self {
-        self.alignment_large = alignment;
+        self.alignment_large = Some(alignment);
+        self
+    }
+
+    /// Whether a packed file stays as it is where it holds every large initializer already, so that
+    /// only the model is written. Default true; `false` packs the weights anew.
+    ///
+    /// This is for changes to a model of gigabytes that leave its weights alone. It takes a container
+    /// that was loaded from that very file, mapped or read, which nobody replaced or wrote to since;
+    /// the file is the one that [`data_name`](Self::data_name) says, else `<model file>.data`, else
+    /// the only one that the model now at the target refers to. Offsets stay what they are, in graph
+    /// order or not and with whatever lies between, unless an alignment was asked for that they do
+    /// not have. Where any of this is not so, everything is written as usual.
+    /// [`Saved::kept`](crate::Saved::kept) tells.
+    ///
+    /// Whether a file is the same is told by device, inode, length and times, when the save begins
+    /// and again when the model is renamed. A file that was read (not mapped) within two seconds of
+    /// being written is never taken for the same: the next write may leave the same times.
+    ///
+    /// Counts for [`WeightFiles::One`]; [`WeightFiles::AsLoaded`] always keeps, the others never.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, MmapChoice, SaveOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", ndarray::array![1_u8, 2])?;
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.onnx");
+    /// container.save(&path, true)?;
+    ///
+    /// // SAFETY: nobody writes to or truncates these files while they are mapped.
+    /// let mut loaded = Container::load(&path, unsafe { MmapChoice::auto() })?;
+    /// loaded.model_mut().producer_name = Some("me".into());
+    /// let saved = loaded.save(&path, true)?;
+    /// assert_eq!((saved.files.len(), saved.kept[0].name.as_str()), (1, "m.onnx.data"));
+    ///
+    /// let anew = loaded.save(&path, SaveOptions::new().keep_placement(false))?;
+    /// assert_eq!((anew.files.len(), anew.kept.len()), (2, 0));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keep_placement(mut self, keep: bool) -> Self {
+        self.keep_placement = keep;
         self
     }
 
@@ -120,6 +184,37 @@ impl SaveOptions {
     #[must_use]
     pub fn data_name(mut self, name: impl Into<String>) -> Self {
         self.data_name = Some(name.into());
+        self
+    }
+
+    /// Whether local functions are inlined in what is written, as
+    /// [`inline_functions`](crate::inline_functions) does by default; the container keeps them.
+    /// Default false. [`Saved::inlined`](crate::Saved::inlined) tells what came of it.
+    ///
+    /// ```
+    /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
+    /// use onnx_container::{Container, SaveOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.node.push(NodeProto::new("nothing", ["x"], ["y"]));
+    /// let mut function = FunctionProto::new("", "nothing");
+    /// function.input.push("a".into());
+    /// function.output.push("b".into());
+    /// function.node.push(NodeProto::new("Abs", ["a"], ["b"]));
+    /// let mut model = ModelProto::new(graph);
+    /// model.functions.push(function);
+    /// let container = Container::new(model);
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let options = SaveOptions::new().inline_functions(true);
+    /// let saved = container.save(folder.path().join("m.onnx"), options)?;
+    /// assert_eq!(saved.inlined.unwrap().calls, 1);
+    /// assert!(saved.model.functions.is_empty() && container.model().functions.len() == 1);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn inline_functions(mut self, inline: bool) -> Self {
+        self.inline_functions = inline;
         self
     }
 
@@ -161,8 +256,15 @@ impl SaveOptions {
 
     /// The alignment of a tensor of `len` bytes.
     pub(crate) fn alignment_of(&self, len: u64) -> Alignment {
-        let large = len > Self::LARGE;
-        if large { self.alignment.max(self.alignment_large) } else { self.alignment }
+        let small = self.alignment.unwrap_or(Alignment::DEVICE);
+        let large = self.alignment_large.unwrap_or(Alignment::PAGE);
+        if len > Self::LARGE { small.max(large) } else { small }
+    }
+
+    /// The alignment that was asked for a tensor of `len` bytes, wherever it lies already.
+    pub(crate) fn alignment_asked(&self, len: u64) -> Alignment {
+        let large = self.alignment_large.filter(|_| len > Self::LARGE);
+        self.alignment.max(large).unwrap_or(Alignment::DENSE)
     }
 }
 
@@ -172,7 +274,9 @@ impl fmt::Debug for SaveOptions {
             .field("weight_files", &self.weight_files)
             .field("alignment", &self.alignment)
             .field("alignment_large", &self.alignment_large)
+            .field("keep_placement", &self.keep_placement)
             .field("data_name", &self.data_name)
+            .field("inline_functions", &self.inline_functions)
             .field("sync", &self.sync)
             .field("overwrite", &self.overwrite)
             .finish_non_exhaustive()

@@ -19,16 +19,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, fold_case, is_external, is_handle};
 use crate::initializer::Initializer;
 use crate::placement::Cursor;
+use crate::proto::ModelProto;
+use crate::save::kept::KeptFiles;
 use crate::save::options::{SaveOptions, WeightFiles};
 use crate::traversal;
 
-/// Where every external tensor of a container goes.
+/// Where every external tensor of a model goes.
 pub(crate) struct Plan<'c> {
     pub(crate) files: Vec<PlannedFile<'c>>,
-    /// By handle.
+    /// The files that stay as they are, instead of `files`.
+    pub(crate) kept: Option<KeptFiles>,
+    /// By handle. What has no place goes into the model.
     pub(crate) places: HashMap<&'c Handle, Placed>,
-    /// Large initializers that no tensor refers to.
-    pub(crate) unused: Vec<Handle>,
 }
 
 /// One weights file to be written.
@@ -63,37 +65,55 @@ pub(crate) struct Placed {
 }
 
 /// An initializer in use.
-struct Used<'c> {
-    handle: &'c Handle,
-    initializer: &'c Initializer,
-    len: u64,
+pub(crate) struct Used<'c> {
+    pub(crate) handle: &'c Handle,
+    pub(crate) initializer: &'c Initializer,
+    pub(crate) len: u64,
     /// The address of its bytes, when they lie in one piece of memory.
     address: Option<u64>,
 }
 
+/// A model, and the container that has its large initializers.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'c, 'm> {
+    pub(crate) container: &'c Container,
+    pub(crate) model: &'m ModelProto,
+}
+
 impl<'c> Plan<'c> {
-    /// Plans the files of `container` beside a model file called `model_name`.
+    /// Plans the files of `used`, all that `source` uses, beside a model file called `model_name`.
     pub(crate) fn new(
-        container: &'c Container,
+        #[cfg_attr(not(feature = "safetensors"), allow(unused_variables))] source: Source<'c, '_>,
+        used: &[Used<'c>],
         model_name: &str,
         options: &SaveOptions,
     ) -> Result<Self> {
-        let used = used(container)?;
-        let names: HashSet<&Handle> = used.iter().map(|used| used.handle).collect();
-        let unused = container.iter().map(|(handle, _)| handle).filter(|h| !names.contains(h));
-        let unused = unused.cloned().collect();
-        let mut plan = Self { files: Vec::new(), places: HashMap::new(), unused };
+        let mut plan = Self { files: Vec::new(), kept: None, places: HashMap::new() };
         match options.weight_files {
             WeightFiles::Embedded => {}
-            WeightFiles::One => plan.one_file(&used, data_name(model_name, options)?, options)?,
-            WeightFiles::PerTensor => plan.file_per_tensor(&used, model_name, options),
+            WeightFiles::One => plan.one_file(used, data_name(model_name, options)?, options)?,
+            WeightFiles::PerTensor => plan.file_per_tensor(used, model_name, options),
             #[cfg(feature = "safetensors")]
             WeightFiles::Safetensors => {
                 let name = data_name(model_name, options)?;
-                plan.safetensors_file(container, &used, name, options)?;
+                plan.safetensors_file(source, used, name, options)?;
+            }
+            WeightFiles::AsLoaded => {
+                let reason = "there are no files here that weights could stay in";
+                return Err(Error::new(ErrorKind::Unsupported, reason));
             }
         }
         Ok(plan)
+    }
+
+    /// The location and the range in it of the initializer behind `handle`.
+    pub(crate) fn place(&self, handle: &Handle) -> Option<(&str, &Range<u64>)> {
+        let Placed { file, range } = self.places.get(handle)?;
+        let location = match &self.kept {
+            Some(kept) => &kept.files.get(*file)?.location,
+            None => &self.files.get(*file)?.name,
+        };
+        Some((location, range))
     }
 
     fn one_file(&mut self, used: &[Used<'c>], name: String, options: &SaveOptions) -> Result<()> {
@@ -150,20 +170,29 @@ impl<'c> Plan<'c> {
     }
 }
 
-/// The initializers that tensors refer to, in graph order, each handle once.
-fn used(container: &Container) -> Result<Vec<Used<'_>>> {
-    let mut seen = HashSet::new();
-    let mut used = Vec::new();
-    traversal::tensors(&container.model, |_, tensor| {
-        if is_external(tensor) {
-            let (handle, initializer) = container.initializer_of(tensor)?;
-            if seen.insert(handle) {
-                used.push(Used::new(handle, initializer));
+impl<'c> Source<'c, '_> {
+    /// The initializers that tensors refer to, in graph order, each handle once.
+    pub(crate) fn used(self) -> Result<Vec<Used<'c>>> {
+        let mut seen = HashSet::new();
+        let mut used = Vec::new();
+        traversal::tensors(self.model, |_, tensor| {
+            if is_external(tensor) {
+                let (handle, initializer) = self.container.initializer_of(tensor)?;
+                if seen.insert(handle) {
+                    used.push(Used::new(handle, initializer));
+                }
             }
-        }
-        Ok(())
-    })?;
-    Ok(used)
+            Ok(())
+        })?;
+        Ok(used)
+    }
+
+    /// Large initializers that are none of `used`.
+    pub(crate) fn unused(self, used: &[Used<'_>]) -> Vec<Handle> {
+        let names: HashSet<&Handle> = used.iter().map(|used| used.handle).collect();
+        let all = self.container.iter().map(|(handle, _)| handle);
+        all.filter(|handle| !names.contains(handle)).cloned().collect()
+    }
 }
 
 impl<'c> Used<'c> {
@@ -228,7 +257,7 @@ fn flatten(hosts: &mut HashMap<usize, Guest>) {
 }
 
 /// The name of the packed file, seen to be a plain file name other than the model's.
-fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
+pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
     let name = options.data_name.clone().unwrap_or_else(|| match options.weight_files {
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors => safetensors::default_name(model_name),

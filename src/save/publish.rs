@@ -69,12 +69,19 @@ impl Staging {
     /// On an error everything is as it was before, and the staging folder is gone; only when the
     /// names cannot be made durable the new files are in place.
     pub(crate) fn publish(self) -> Result<()> {
+        self.publish_if(|| Ok(()))
+    }
+
+    /// As [`publish`](Self::publish), if `check` finds nothing against it while no other save renames
+    /// files here.
+    pub(crate) fn publish_if(self, check: impl FnOnce() -> Result<()>) -> Result<()> {
         let directory = OpenDirectory::new(&self.directory, self.sync)?;
         if self.sync {
             OpenDirectory::new(&self.new_files(), true)?.sync()?;
             OpenDirectory::new(self.folder.path(), true)?.sync()?;
         }
         directory.lock();
+        check()?;
         let flush = || if self.sync { directory.sync() } else { Ok(()) };
         if let Err(failure) = rename_all(self.renames(), flush) {
             let Failure { error, undone } = failure;

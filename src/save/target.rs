@@ -19,7 +19,7 @@ use crate::save::write::{Meter, write_file};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SavedFile {
-    /// Its name, in the model's directory.
+    /// Its name, in the model's directory; of a kept file its location, which may name a folder.
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,

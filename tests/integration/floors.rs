@@ -16,6 +16,7 @@ const FLOORS: &[&str] = &[
     "proto",
     "tensor",
     "traversal",
+    "inline",
     "external_data",
     "safetensors_header",
     "operands",

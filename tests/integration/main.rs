@@ -19,6 +19,7 @@ mod format_page;
 mod hostile_files;
 mod imports;
 mod interop;
+mod kept_weights;
 mod large_messages;
 mod large_tensors;
 mod properties;

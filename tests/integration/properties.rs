@@ -93,9 +93,11 @@ proptest! {
         prop_assert_eq!(sizes.sum::<u64>(), saved.bytes);
         let loaded = Container::load(&path, both_choices()[0]).unwrap();
         prop_assert_eq!(all_bytes(&loaded), &before[..]);
-        // What was shared once is shared again.
-        let again = loaded.save(&path, options).unwrap();
-        prop_assert_eq!(again.bytes, saved.bytes);
+        // A packed file is kept. What was shared once is shared again where all is written anew.
+        let kept = loaded.save(&path, options.clone()).unwrap();
+        prop_assert_eq!(&kept.model, &saved.model);
+        let again = loaded.save(&path, options.keep_placement(false)).unwrap();
+        prop_assert_eq!((again.bytes, again.kept.len()), (saved.bytes, 0));
         prop_assert_eq!(all_bytes(&Container::load(&path, both_choices()[1]).unwrap()), before);
     }
 

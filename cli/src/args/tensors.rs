@@ -69,7 +69,8 @@ pub struct ExtractArgs {
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "What is inline in MODEL stays inline, and what is external stays external: in one file beside \
-     OUT, or in one for each tensor with --split.\n\n{NAMES}"
+     OUT, or in one for each tensor with --split. Where OUT's file of weights has all of them already, \
+     because an inline tensor was replaced, it stays as it is.\n\n{NAMES}"
 ))]
 pub struct ReplaceArgs {
     /// The model to read

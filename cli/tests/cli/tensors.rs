@@ -216,6 +216,31 @@ fn the_model_may_be_replaced_by_itself() {
 }
 
 #[test]
+fn weights_stay_as_they_are_when_an_inline_tensor_is_replaced() {
+    let folder = folder();
+    fs::write(folder.path("small.npy"), vector(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+    let data = folder.path("p.onnx.data");
+    let state = || (fs::metadata(&data).unwrap().modified().unwrap(), fs::read(&data).unwrap());
+    let before = state();
+    let args = ["replace", "p.onnx", "small", "small.npy", "-o", "p.onnx"];
+    folder.run(&args).done().says(&["wrote     1 file", "kept      1 file", "p.onnx.data"]);
+    let report = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+    let file = &report["kept_files"][0];
+    assert_eq!((&file["path"], &file["bytes"]), (&"p.onnx.data".into(), &before.1.len().into()));
+    assert_eq!(state(), before);
+    // An alignment that the file does not have, and the command that is about placement.
+    let aligned = folder.run(&[&args[..], &["--align", "64K", "--json"]].concat()).done().json();
+    assert_eq!(aligned["kept_files"], serde_json::json!([]));
+    let packed = folder.run(&["pack", "p.onnx", "p.onnx", "--json"]).done().json();
+    assert_eq!(
+        (&packed["kept_files"], packed["files"].as_array().unwrap().len()),
+        (&serde_json::json!([]), 2)
+    );
+    assert_eq!(fs::read(&data).unwrap(), before.1);
+    assert_ne!(state().0, before.0);
+}
+
+#[test]
 fn a_dry_run_and_no_clobber_leave_everything() {
     let folder = folder();
     fs::write(folder.path("w.npy"), vector(&[5.0; 1000])).unwrap();

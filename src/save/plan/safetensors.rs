@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use super::{Piece, Placed, Plan, PlannedFile, Used, hosts, location_name, used, with_suffix};
+use super::{Piece, Placed, Plan, PlannedFile, Source, Used, hosts, location_name, with_suffix};
 use crate::buffer::Buffer;
-use crate::container::{Container, Handle};
+use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
@@ -26,7 +26,7 @@ impl<'c> Plan<'c> {
     /// Plans one safetensors file that the model refers into.
     pub(super) fn safetensors_file(
         &mut self,
-        container: &'c Container,
+        source: Source<'c, '_>,
         used: &[Used<'c>],
         name: String,
         options: &SaveOptions,
@@ -37,7 +37,7 @@ impl<'c> Plan<'c> {
         let hosts = hosts(used, options);
         let guests = used.iter().enumerate().filter(|(i, _)| hosts.contains_key(i));
         let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
-        let mut entries = entries(container, used, None)?;
+        let mut entries = entries(source, used, None)?;
         entries.retain(|entry| !guests.contains(entry.handle));
         let style = Style::new(&entries, &BTreeMap::new(), options);
         let (file, ranges) = lay_out(name, &entries, &style)?;
@@ -70,10 +70,10 @@ pub(crate) struct Exports<'c> {
 }
 
 impl<'c> Exports<'c> {
-    /// Plans the large initializers of `container` as the file `<stem>.safetensors`, or as shards
+    /// Plans the large initializers of `source` as the file `<stem>.safetensors`, or as shards
     /// of at most `max_shard` bytes of tensors and their index.
     pub(crate) fn new(
-        container: &'c Container,
+        source: Source<'c, '_>,
         stem: &str,
         max_shard: Option<u64>,
         metadata: &BTreeMap<String, String>,
@@ -83,10 +83,8 @@ impl<'c> Exports<'c> {
             let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
-        let used = used(container)?;
-        let entries = entries(container, &used, Some(metadata))?;
-        let handles: HashSet<_> = used.iter().map(|used| used.handle).collect();
-        let unused = container.iter().map(|(handle, _)| handle).filter(|h| !handles.contains(h));
+        let used = source.used()?;
+        let entries = entries(source, &used, Some(metadata))?;
         let tied = entries
             .iter()
             .flat_map(|entry| entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone())));
@@ -95,7 +93,7 @@ impl<'c> Exports<'c> {
             tensors: entries.len(),
             as_bytes: as_bytes.map(|entry| entry.name.clone()).collect(),
             tied: tied.collect(),
-            unused: unused.cloned().collect(),
+            unused: source.unused(&used),
             files: files(entries, stem, max_shard, metadata, options)?,
         })
     }
@@ -217,11 +215,11 @@ struct Declared {
 }
 
 /// What the tensors behind every handle are called and declared as, in graph order.
-fn declared(container: &Container) -> Result<HashMap<&Handle, Vec<Declared>>> {
+fn declared<'c>(source: Source<'c, '_>) -> Result<HashMap<&'c Handle, Vec<Declared>>> {
     let mut declared: HashMap<_, Vec<_>> = HashMap::new();
-    traversal::tensors(&container.model, |place, tensor| {
+    traversal::tensors(source.model, |place, tensor| {
         if is_external(tensor) {
-            let (handle, _) = container.initializer_of(tensor)?;
+            let (handle, _) = source.container.initializer_of(tensor)?;
             let (dtype, _) = external_data::layout(tensor)?;
             let (name, dims) = (place.qualified_name(tensor), tensor.dims.clone());
             declared.entry(handle).or_default().push(Declared { name, dtype, dims });
@@ -235,11 +233,11 @@ fn declared(container: &Container) -> Result<HashMap<&Handle, Vec<Declared>>> {
 /// export, which has `metadata`, they are entries of their own where their type or shape is another,
 /// or where the metadata cannot say that they are tied.
 fn entries<'c>(
-    container: &'c Container,
+    source: Source<'c, '_>,
     used: &[Used<'c>],
     metadata: Option<&BTreeMap<String, String>>,
 ) -> Result<Vec<Entry<'c>>> {
-    let mut declared = declared(container)?;
+    let mut declared = declared(source)?;
     let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
     let keys = keys.chain([FORMAT, PADDING]).collect();
     let mut all = Entries { keys, every: metadata.is_some(), ..Entries::default() };
@@ -422,7 +420,7 @@ impl<'s> Section<'s> {
             0
         } else if len > SaveOptions::LARGE {
             1
-        } else if self.style.options.alignment.is_aligned(len) {
+        } else if self.style.options.alignment_of(0).is_aligned(len) {
             2
         } else {
             3

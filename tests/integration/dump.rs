@@ -6,7 +6,7 @@ use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str, ValueInfoProto,
 };
 
-use crate::flow::{reference, text};
+use crate::flow::{digest_of_type, reference, text};
 
 /// The whole model, one line for each node.
 pub fn dump(model: &ModelProto) -> String {
@@ -45,17 +45,26 @@ fn list(names: &[Str]) -> String {
 }
 
 fn infos(out: &mut String, infos: &[ValueInfoProto], depth: usize) {
-    let names: Vec<_> = infos.iter().map(|info| text(&info.name)).collect();
-    if !names.is_empty() {
-        writeln!(out, "{:1$}value_info {2}", "", depth * 2, list(&names)).unwrap();
+    if !infos.is_empty() {
+        writeln!(out, "{:1$}value_info {2}", "", depth * 2, typed(infos)).unwrap();
     }
 }
 
+/// Names with the dimensions that are names.
+fn typed(infos: &[ValueInfoProto]) -> String {
+    let one = |info: &ValueInfoProto| {
+        let mut dims = Vec::new();
+        info.r#type.iter().for_each(|t| _ = digest_of_type(t, &mut dims));
+        let dims = if dims.is_empty() { String::new() } else { format!("[{}]", list(&dims)) };
+        format!("{}{dims}", list(&[text(&info.name)]))
+    };
+    infos.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn graph(out: &mut String, label: &str, graph: &GraphProto, depth: usize) {
-    let names = |infos: &[ValueInfoProto]| infos.iter().map(|i| text(&i.name)).collect::<Vec<_>>();
-    let (inputs, outputs) = (names(&graph.input), names(&graph.output));
+    let (inputs, outputs) = (typed(&graph.input), typed(&graph.output));
     let indent = depth * 2;
-    writeln!(out, "{:indent$}{label} ({}) => ({})", "", list(&inputs), list(&outputs)).unwrap();
+    writeln!(out, "{:indent$}{label} ({inputs}) => ({outputs})", "").unwrap();
     let sparse = graph.sparse_initializer.iter().filter_map(|s| s.values.as_deref());
     let initializers = graph.initializer.iter().chain(sparse);
     let initializers: Vec<_> = initializers.map(|tensor| text(&tensor.name)).collect();
@@ -72,8 +81,14 @@ fn nodes(out: &mut String, nodes: &[NodeProto], depth: usize) {
         let domain = Some(text(&node.domain)).filter(|d| !d.is_empty()).map(|d| format!("{d}."));
         let op = format!("{}{}{overload}", domain.unwrap_or_default(), text(&node.op_type));
         let name = node.name.as_ref().map(|name| format!("  # {name}")).unwrap_or_default();
+        let remarks = node.metadata_props.iter().map(|p| [text(&p.key), text(&p.value)]);
+        let sharding = node.device_configurations.iter().flat_map(|c| &c.sharding_spec);
+        let sharding = sharding.map(|spec| ["sharding of".into(), text(&spec.tensor_name)]);
+        let remarks: Vec<_> =
+            remarks.chain(sharding).map(|pair| format!(" {{{}}}", list(&pair))).collect();
+        let remarks = remarks.concat();
         let (outputs, inputs) = (list(&node.output), list(&node.input));
-        writeln!(out, "{:1$}{outputs} = {op}({inputs}){name}", "", depth * 2).unwrap();
+        writeln!(out, "{:1$}{outputs} = {op}({inputs}){name}{remarks}", "", depth * 2).unwrap();
         attributes(out, &node.attribute, depth + 1);
     }
 }

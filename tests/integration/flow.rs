@@ -18,9 +18,13 @@ use onnx_container::proto::{
     ValueInfoProto,
 };
 
-use self::parts::{Digest, Id, constants, digest, digest_of_type, encoded};
-pub use self::parts::{domain, id_of_function, id_of_node, reference, since, text};
-pub use self::structure::{inlining_faults, nodes_of, structure_faults, subgraphs_of};
+use self::parts::{Digest, constants, digest, encoded};
+pub use self::parts::{
+    Id, digest_of_type, domain, id_of_function, id_of_node, reference, since, text,
+};
+pub use self::structure::{
+    inlining_faults, nodes_of, nodes_of_function, structure_faults, subgraphs_of,
+};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -155,14 +159,14 @@ impl<'a> Bound<'a> {
         self.node.output.get(output).is_some_and(|name| !name.is_empty())
     }
 
-    /// The spread over devices, its tensors by their place at the node.
+    /// The spread over devices, with what its tensors are: an input's value or an output's place.
     fn devices(&self) -> Vec<Vec<u8>> {
         let mut configurations = self.node.device_configurations.clone();
         for spec in configurations.iter_mut().flat_map(|c| &mut c.sharding_spec) {
             let name = text(&spec.tensor_name);
             let place = |names: &[Str]| names.iter().position(|n| *n == name);
-            let places = (place(&self.node.input), place(&self.node.output));
-            spec.tensor_name = Some(format!("{places:?}").into());
+            let input = place(&self.node.input).and_then(|i| self.inputs.get(i).copied().flatten());
+            spec.tensor_name = Some(format!("{input:?} {:?}", place(&self.node.output)).into());
         }
         configurations.iter().map(encoded).collect()
     }
@@ -374,6 +378,7 @@ impl<'m> Evaluator<'m> {
         opsets.extend(self::opsets(&function.opset_import));
         let (arguments, remarks) = (HashMap::new(), remarks.clone());
         let closed = Frame { arguments, opsets, call: self.calls, remarks };
+        // A default graph is part of the function, and sees no names.
         let nowhere = Scope::new(&closed, None);
         let mut frame = closed.clone();
         frame.arguments = bound.arguments.iter().cloned().collect();
@@ -395,8 +400,8 @@ impl<'m> Evaluator<'m> {
         let computed: BTreeSet<_> = function.node.iter().flat_map(|node| &node.output).collect();
         for info in &function.value_info {
             let name = text(&info.name);
-            let place = function.output.iter().position(|output| *output == name);
-            let named_by_caller = place.is_some_and(|place| bound.takes(place));
+            let mut outputs = function.output.iter().enumerate();
+            let named_by_caller = outputs.any(|(i, output)| *output == name && bound.takes(i));
             if let Some(Some(value)) = scope.values.get(&name)
                 && computed.contains(&name)
                 && !named_by_caller

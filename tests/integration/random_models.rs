@@ -19,7 +19,7 @@ use onnx_container::proto::{
 
 use self::body::{Body, Kind};
 use self::values::{AttributeKind, Parameter};
-use crate::flow::{domain, id_of_function, id_of_node, nodes_of, since, text};
+use crate::flow::{domain, id_of_function, id_of_node, nodes_of, nodes_of_function, since, text};
 use crate::support::model_of;
 
 /// The numbers that a model is made of; after the last one they are zero.
@@ -117,7 +117,7 @@ impl Generator {
             self.callable.push(signature);
         }
         self.steps = 20;
-        let mut main = Body::graph();
+        let mut main = Body::graph(!self.anything());
         let graph = self.main(&mut main);
         let mut model = model_of(graph, Vec::new());
         if self.odd(20) {
@@ -159,7 +159,7 @@ impl Generator {
 
     fn training(&mut self, main: &Body) -> TrainingInfoProto {
         let mut info = TrainingInfoProto::default();
-        for (part, mut body) in [Body::graph(), main.inside()].into_iter().enumerate() {
+        for (part, mut body) in [Body::graph(false), main.inside()].into_iter().enumerate() {
             self.steps = 4;
             let mut graph = GraphProto::new("training");
             let name = body.define(&mut self.choices, Kind::Vector);
@@ -204,7 +204,7 @@ impl Generator {
 
     fn info(&mut self, name: &str, kind: Kind) -> ValueInfoProto {
         if kind == Kind::Vector && self.choices.chance(50) {
-            let dim = *self.choices.pick(&["N", "M", "N__1"]);
+            let dim = *self.choices.pick(&["N", "M"]);
             return ValueInfoProto::tensor_with(name, 1, [dim.into()]);
         }
         kind.info(name)
@@ -215,7 +215,7 @@ impl Generator {
         self.banned = shadowing.then_some("Neg");
         let parameters: Rc<[Parameter]> =
             if shadowing { [].into() } else { self.parameters().into() };
-        let mut body = Body::function(parameters.clone(), self.odd(50));
+        let mut body = Body::function(parameters.clone(), self.odd(50), !self.anything());
         let mut function = self.named(shadowing);
         let mut inputs = Vec::new();
         for i in 0..if shadowing { 1 } else { self.choices.below(5) } {
@@ -323,7 +323,7 @@ impl Generator {
     /// Any version in which the operators of the body are those of the model; the other domains are
     /// added when it is known which of them the model imports.
     fn imports_of_function(&mut self, function: &mut FunctionProto, version: i64) {
-        let nodes = nodes_of(&function.node);
+        let nodes = nodes_of_function(function);
         let same = |candidate: &i64| {
             nodes.iter().map(|node| id_of_node(node)).all(|(domain, op_type, _)| {
                 since(&domain, &op_type, *candidate) == since(&domain, &op_type, version)
@@ -345,9 +345,9 @@ impl Generator {
         let training = model.training_info.iter();
         let graphs = training.flat_map(|t| [&t.initialization, &t.algorithm]).chain([&model.graph]);
         let mut used: BTreeSet<Str> = BTreeSet::new();
-        graphs.flatten().for_each(|graph| used.extend(domains(&graph.node)));
+        graphs.flatten().for_each(|graph| used.extend(domains(nodes_of(&graph.node))));
         for function in &model.functions {
-            let others = domains(&function.node).into_iter();
+            let others = domains(nodes_of_function(function)).into_iter();
             used.extend(others.filter(|_| self.choices.chance(50)));
         }
         used.remove(&Str::default());
@@ -356,8 +356,9 @@ impl Generator {
             model.opset_import.push(OperatorSetIdProto::new(domain, version));
         }
         for function in &mut model.functions {
-            for domain in domains(&function.node).into_iter().filter(|domain| !domain.is_empty()) {
-                if !used.contains(&domain) || !self.choices.chance(15) {
+            for domain in domains(nodes_of_function(function)) {
+                let imported = domain.is_empty() || used.contains(&domain) && self.odd(15);
+                if !imported {
                     let version = 1 + self.choices.below(3) as i64;
                     function.opset_import.push(OperatorSetIdProto::new(domain, version));
                 }
@@ -366,9 +367,8 @@ impl Generator {
     }
 }
 
-/// The domains of nodes at any depth.
-fn domains(nodes: &[NodeProto]) -> BTreeSet<Str> {
-    nodes_of(nodes).into_iter().map(|node| domain(&node.domain)).collect()
+fn domains(nodes: Vec<&NodeProto>) -> BTreeSet<Str> {
+    nodes.into_iter().map(|node| domain(&node.domain)).collect()
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub fn reference(attribute: &AttributeProto) -> Option<&Str> {
 pub fn since(domain: &Str, op_type: &Str, version: i64) -> Option<i64> {
     let versions: &[i64] = match &*op_type.to_string_lossy() {
         _ if !domain.is_empty() => return None,
-        "Add" | "Mul" => &[1, 6, 7, 13, 14],
+        "Add" | "Sub" | "Mul" => &[1, 6, 7, 13, 14],
         "Neg" | "Abs" => &[1, 6, 13],
         "Relu" => &[1, 6, 13, 14],
         "LeakyRelu" => &[1, 6, 16],

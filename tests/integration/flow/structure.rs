@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, Str};
+use onnx_container::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, Str,
+};
 
 use super::{domain, id_of_function, id_of_node, reference, text};
 
@@ -42,8 +44,8 @@ fn dangling(before: &ModelProto, after: &ModelProto, faults: &mut Vec<String>) {
     let ids =
         |model: &ModelProto| model.functions.iter().map(id_of_function).collect::<HashSet<_>>();
     let (old, new) = (ids(before), ids(after));
-    let graphs = graphs(after).map(|graph| &graph.node);
-    let nodes = graphs.chain(after.functions.iter().map(|f| &f.node)).flat_map(|n| nodes_of(n));
+    let nodes = graphs(after).flat_map(|graph| nodes_of(&graph.node));
+    let nodes = nodes.chain(after.functions.iter().flat_map(nodes_of_function));
     for id in nodes.map(id_of_node).filter(|id| old.contains(id) && !new.contains(id)) {
         faults.push(format!("a call of `{}`.`{}` remains", id.0, id.1));
     }
@@ -86,7 +88,18 @@ fn graphs(model: &ModelProto) -> impl Iterator<Item = &GraphProto> {
 }
 
 pub fn subgraphs_of(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
-    node.attribute.iter().flat_map(|a| a.g.as_deref().into_iter().chain(&a.graphs))
+    graphs_in(&node.attribute)
+}
+
+fn graphs_in(attributes: &[AttributeProto]) -> impl Iterator<Item = &GraphProto> {
+    attributes.iter().flat_map(|a| a.g.as_deref().into_iter().chain(&a.graphs))
+}
+
+/// The nodes of a function: of its body, of graphs inside, and of graphs that are defaults.
+pub fn nodes_of_function(function: &FunctionProto) -> Vec<&NodeProto> {
+    let mut all = nodes_of(&function.node);
+    graphs_in(&function.attribute_proto).for_each(|graph| all.extend(nodes_of(&graph.node)));
+    all
 }
 
 /// The nodes with those of their subgraphs.

@@ -53,29 +53,33 @@ pub struct Body {
     /// The number of graphs around.
     pub depth: usize,
     pub parameters: Rc<[Parameter]>,
-    /// Names of outer graphs that this one or one inside uses.
+    /// Names that this graph may not give for what graphs inside do: they use them or, where they
+    /// are to be `separate`, give them.
     used: BTreeSet<String>,
     values: Vec<Value>,
     own: BTreeSet<String>,
     outer: BTreeSet<String>,
     /// Whether names of outer graphs may be given again, as function bodies do.
     shadowing: bool,
+    /// Whether a name of a graph inside may not be given again later; the format allows it,
+    /// onnxruntime does not.
+    separate: bool,
 }
 
 impl Body {
-    pub fn graph() -> Self {
-        Self::function([].into(), false)
+    pub fn graph(separate: bool) -> Self {
+        Self::function([].into(), false, separate)
     }
 
-    pub fn function(parameters: Rc<[Parameter]>, shadowing: bool) -> Self {
+    pub fn function(parameters: Rc<[Parameter]>, shadowing: bool, separate: bool) -> Self {
         let [used, own, outer] = [const { BTreeSet::new() }; 3];
         let (nodes, values) = (Vec::new(), Vec::new());
-        Self { nodes, size: 0, depth: 0, parameters, used, values, own, outer, shadowing }
+        Self { nodes, size: 0, depth: 0, parameters, used, values, own, outer, shadowing, separate }
     }
 
     /// The body of a graph inside, which sees what is defined by now.
     pub fn inside(&self) -> Self {
-        let mut body = Self::function(self.parameters.clone(), self.shadowing);
+        let mut body = Self::function(self.parameters.clone(), self.shadowing, self.separate);
         body.depth = self.depth + 1;
         body.values = self.values.clone();
         body.outer = self.outer.union(&self.own).cloned().collect();
@@ -86,11 +90,14 @@ impl Body {
     pub fn leave(&mut self, inner: &Self) {
         self.size += inner.size;
         self.used.extend(inner.used.iter().cloned());
+        if self.separate {
+            self.used.extend(inner.own.iter().cloned());
+        }
     }
 
     fn may_define(&self, name: &str) -> bool {
-        let outer = if self.shadowing { &self.used } else { &self.outer };
-        !self.own.contains(name) && !outer.contains(name)
+        let shadows = !self.shadowing && self.outer.contains(name);
+        !self.own.contains(name) && !self.used.contains(name) && !shadows
     }
 
     fn add(&mut self, choices: &mut Choices, value: Value) -> String {

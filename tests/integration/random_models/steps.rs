@@ -79,9 +79,16 @@ impl Generator {
         names
     }
 
+    /// A name for a node: any, and the same twice if it comes so; engines want them all different.
+    fn node_name(&mut self) -> String {
+        let name = Body::node_name(&mut self.choices);
+        let number = self.choices.next;
+        if self.anything() { name } else { format!("{name} {number}") }
+    }
+
     fn decorate(&mut self, node: &mut NodeProto) {
         if self.choices.chance(40) {
-            node.name = Some(Body::node_name(&mut self.choices).into());
+            node.name = Some(self.node_name().into());
         }
         if self.choices.chance(10) {
             node.doc_string = Some("why it is there".into());
@@ -350,7 +357,7 @@ impl Generator {
     /// The outputs that a call names: some of the first ones.
     fn taken(&mut self, signature: &Signature) -> Vec<Option<Kind>> {
         let all = signature.outputs.len();
-        let count = if self.choices.chance(70) { all } else { self.choices.below(all + 1) };
+        let count = if self.odd(30) { self.choices.below(all + 1) } else { all };
         let skip = |kind: &Option<Kind>| kind.filter(|_| !self.choices.chance(15));
         signature.outputs[..count].iter().map(skip).collect()
     }

@@ -14,7 +14,7 @@ use super::calls::{each_node, graphs, invalid};
 use super::context::{Context, Decision};
 use super::options::FunctionId;
 use super::rename::identity_since;
-use super::weight::{self, weight};
+use super::weight::{self, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -49,8 +49,8 @@ pub(super) struct Body<'m> {
     pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
     /// Slots that are outputs of a graph inside, each with [`identity_since`] of its type.
     pub(super) graph_outputs: HashMap<Slot, i64>,
-    /// How many nodes a copy counts as, without the bodies of calls.
-    pub(super) weight: u64,
+    /// What a copy makes, without the bodies of calls.
+    pub(super) size: Size,
 }
 
 /// A name that the body defines.
@@ -81,7 +81,7 @@ impl<'m> Body<'m> {
         let named =
             |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
-        resolver.body.weight = weight::of_function(function, context.functions);
+        resolver.body.size = weight::of_function(function, context.functions);
         let inputs = function.input.iter().collect();
         Ok(resolver.finish(inputs))
     }
@@ -93,10 +93,12 @@ impl<'m> Body<'m> {
     pub(super) fn of_argument(graph: &'m GraphProto, context: &Context<'m>) -> Result<Self> {
         let mut resolver = Resolver::new(context, false);
         resolver.graph(graph)?;
-        resolver.body.weight = weight::of_graph(graph);
+        let size = &mut resolver.body.size;
+        *size = weight::of_graph(graph);
         each_node(&graph.node, &mut |node| {
-            let more = if context.callee(node).is_some() { 0 } else { weight(node) };
-            resolver.body.weight = resolver.body.weight.saturating_add(more);
+            if context.callee(node).is_none() {
+                *size = size.plus(weight::of_node(node));
+            }
         });
         let inputs = std::mem::take(&mut resolver.free);
         Ok(resolver.finish(inputs))
@@ -218,7 +220,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             arguments: Vec::new(),
             value_info: Vec::new(),
             graph_outputs: HashMap::new(),
-            weight: 0,
+            size: Size::default(),
         };
         Self {
             context,

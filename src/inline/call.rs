@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::binding::{Binding, Closure, Value, is_plain, merged};
 use super::body::{Body, Output, Slot, is_reference, name_of, sharded};
 use super::calls::{graphs, invalid};
-use super::copy::{Copier, Frame, too_many, unresolved};
+use super::copy::{Copier, Frame, unresolved};
 use super::scope::{Name, Names, Passed, Scope, Slots, index};
 use super::types::renamed;
 use crate::error::{Error, Result};
@@ -13,9 +13,6 @@ use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 
 /// Values that are handed on; names and slots of computed outputs.
 type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
-
-/// With so many remarks a copied node counts as two.
-const REMARKS: usize = 16;
 
 impl<'m> Copier<'m> {
     /// Opens the body of `callee` for the call `node`.
@@ -29,11 +26,8 @@ impl<'m> Copier<'m> {
         let (function, body) = found.ok_or_else(unresolved)?;
         count(function, "inputs", node.input.len(), function.input.len())?;
         count(function, "outputs", node.output.len(), function.output.len())?;
-        self.spend(body.weight)?;
+        self.spend(body.size)?;
         self.calls += 1;
-        if self.calls > self.max_nodes {
-            return Err(too_many(None, self.max_nodes));
-        }
         self.devices += u64::from(!node.device_configurations.is_empty());
 
         let mut names = self.names.pop().unwrap_or_default();
@@ -113,9 +107,7 @@ impl<'m> Copier<'m> {
     ) -> Result<Rc<Binding<'m>>> {
         let metadata = merged(node, &scope.binding.metadata);
         if !node.attribute.is_empty() || !metadata.is_empty() {
-            // Every node of the body has these remarks: in numbers they are nodes too.
-            let remarks = u64::try_from(metadata.len() / REMARKS).unwrap_or(u64::MAX);
-            self.spend(body.weight.saturating_mul(remarks))?;
+            self.spend(body.size.remarks(&metadata))?;
             let given = self.given(node, scope)?;
             return Ok(Rc::new(Binding::call(body, given, metadata)));
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::options::FunctionId;
-use super::weight;
+use super::weight::{self, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::opset;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str};
@@ -119,17 +119,17 @@ pub(super) fn each_node_of<'n>(function: &'n FunctionProto, visit: &mut dyn FnMu
 pub(super) struct Calls {
     /// Of each function, whom it calls, once for each call.
     callees: Vec<Vec<usize>>,
-    /// Of each function, how many nodes it has itself.
-    weights: Vec<u64>,
+    /// Of each function, what a call of it makes without those that it calls.
+    sizes: Vec<Size>,
 }
 
 impl Calls {
     pub(super) fn new(functions: &Functions<'_>) -> Self {
-        let mut calls = Self { callees: Vec::new(), weights: Vec::new() };
+        let mut calls = Self { callees: Vec::new(), sizes: Vec::new() };
         for (_, function) in functions.iter() {
             let mut callees = Vec::new();
             each_node_of(function, &mut |node| callees.extend(functions.callee(node)));
-            calls.weights.push(weight::of_function(function, functions));
+            calls.sizes.push(weight::of_function(function, functions));
             calls.callees.push(callees);
         }
         calls
@@ -174,9 +174,9 @@ impl Calls {
         Ok(order)
     }
 
-    /// How many nodes a function has itself, without those of whom it calls.
-    pub(super) fn weight(&self, function: usize) -> u64 {
-        self.weights.get(function).copied().unwrap_or_default()
+    /// What a call of `function` makes without those that it calls.
+    pub(super) fn size(&self, function: usize) -> Size {
+        self.sizes.get(function).copied().unwrap_or_default()
     }
 }
 

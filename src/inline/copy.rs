@@ -17,6 +17,7 @@ use super::names::{Dimensions, Taken};
 use super::rename::{self, Renames};
 use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
 use super::types::renamed;
+use super::weight::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
     AttributeProto, GraphProto, NodeProto, Rare, SparseTensorProto, Str, TensorAnnotation,
@@ -64,9 +65,8 @@ pub(super) struct Copier<'m> {
     pub(super) calls: u64,
     /// How many calls had device configurations, which no node takes over.
     pub(super) devices: u64,
-    pub(super) max_nodes: u64,
-    /// How many nodes may still be made.
-    left: u64,
+    max_nodes: u64,
+    made: Size,
     identity: Identity,
     /// What calls of a function without attributes and remarks give.
     pub(super) bindings: Vec<Option<Rc<Binding<'m>>>>,
@@ -95,7 +95,7 @@ impl<'m> Copier<'m> {
             calls: 0,
             devices: 0,
             max_nodes,
-            left: max_nodes,
+            made: Size::default(),
             identity: Identity::of(context, opset),
             bindings: Vec::new(),
             taken: Vec::new(),
@@ -279,7 +279,7 @@ impl<'m> Copier<'m> {
 
     /// A copy of a graph that a call gave. Its own names are fresh each time, as those of a call are.
     fn paste(&mut self, closure: &Closure<'m>, depth: usize) -> Result<GraphProto> {
-        self.spend(closure.body.weight)?;
+        self.spend(closure.body.size)?;
         let mut names = vec![Name::Absent];
         names.extend_from_slice(&closure.inputs);
         self.fresh.next(closure.body, &[], &mut names);
@@ -336,9 +336,11 @@ impl<'m> Copier<'m> {
         })
     }
 
-    pub(super) fn spend(&mut self, weight: u64) -> Result<()> {
-        self.left = self.left.checked_sub(weight).ok_or_else(|| too_many(None, self.max_nodes))?;
-        Ok(())
+    /// Notes what is about to be made. What graph arguments make is counted only here.
+    pub(super) fn spend(&mut self, size: Size) -> Result<()> {
+        self.made = self.made.plus(size);
+        let over = self.made.in_nodes() > self.max_nodes;
+        if over { Err(too_many(None, self.max_nodes)) } else { Ok(()) }
     }
 
     /// Ends a body: what it hands on without computing it, and types. Returns what the body around
@@ -502,13 +504,15 @@ pub(super) fn unresolved() -> Error {
     Error::new(ErrorKind::InvalidModel, "a body was not resolved")
 }
 
-/// The error of a model that would grow over its limit.
-pub(super) fn too_many(nodes: Option<u64>, max: u64) -> Error {
-    let nodes = match nodes {
-        Some(u64::MAX) => "2^64 nodes or more".to_owned(),
-        Some(nodes) => format!("{nodes} nodes"),
+/// The error of a model that would grow over its limit, to this size if that is known.
+pub(super) fn too_many(size: Option<Size>, max: u64) -> Error {
+    let what = match size {
+        Some(Size { nodes: u64::MAX, .. }) => "2^64 nodes or more".to_owned(),
+        Some(Size { nodes, .. }) if nodes > max => format!("{nodes} nodes"),
+        Some(Size { calls, .. }) if calls > max => format!("{calls} calls"),
+        Some(size) => format!("copies as large as {} nodes", size.in_nodes()),
         None => "more nodes".to_owned(),
     };
-    let reason = format!("the inlined model would have {nodes}: `max_nodes` allows {max}");
+    let reason = format!("the inlined model would have {what}: `max_nodes` allows {max}");
     Error::new(ErrorKind::TooLarge, reason)
 }

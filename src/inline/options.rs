@@ -187,9 +187,9 @@ impl InlineOptions {
         self
     }
 
-    /// Refuses a model that would have more than this many nodes, at any depth. They are counted
-    /// before one is made; a node whose copy takes more than 512 bytes besides counts as
-    /// several. Default [`MAX_NODES`](Self::MAX_NODES).
+    /// Refuses a model that would have more than this many nodes, at any depth, or for which as many
+    /// calls would be replaced. They are counted before one is made. Names, attributes and types of the
+    /// copies may take 512 bytes for each of that many nodes. Default [`MAX_NODES`](Self::MAX_NODES).
     #[must_use]
     pub fn max_nodes(mut self, max: u64) -> Self {
         self.max_nodes = max;

@@ -8,6 +8,7 @@ use super::copy::{Reserved, too_many};
 use super::defaults::lost;
 use super::splice::Steps;
 use super::types::dimensions;
+use super::weight::Size;
 use crate::error::Result;
 use crate::proto::{
     FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
@@ -99,8 +100,8 @@ impl<'m> Place<'m> {
         let lists =
             self.lists.iter().enumerate().filter(|(i, _)| list.is_none_or(|list| list == *i));
         lists.fold(Size::default(), |sum, (_, (_, steps))| {
-            let own = Size { nodes: steps.weight, calls: 0 };
-            steps.callees.iter().map(|callee| self.size_of(*callee)).fold(sum.plus(own), Size::plus)
+            let own = sum.plus(steps.size);
+            steps.callees.iter().map(|callee| self.size_of(*callee)).fold(own, Size::plus)
         })
     }
 
@@ -122,29 +123,11 @@ impl<'m> Place<'m> {
         let most = moved.iter().max().map_or(0, |last| last + 1);
         self.sizes.resize(most, Size::KEPT);
         for function in moved {
-            let own = Size { nodes: calls.weight(function), calls: 1 };
+            let own = calls.size(function);
             let inner = calls.callees(function).iter().map(|callee| self.size_of(*callee));
             let whole = inner.fold(own, Size::plus);
             self.sizes.get_mut(function).map(|size| *size = whole).unwrap_or_default();
         }
-    }
-}
-
-/// How much something makes; saturating.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Size {
-    pub(super) nodes: u64,
-    /// Calls that are replaced.
-    pub(super) calls: u64,
-}
-
-impl Size {
-    /// A call that stays.
-    const KEPT: Self = Self { nodes: 1, calls: 0 };
-
-    pub(super) fn plus(self, other: Self) -> Self {
-        let nodes = self.nodes.saturating_add(other.nodes);
-        Self { nodes, calls: self.calls.saturating_add(other.calls) }
     }
 }
 
@@ -167,9 +150,7 @@ pub(super) fn check_growth<'p, 'm: 'p>(
         place.size(None)
     });
     let size = sizes.fold(Size::default(), Size::plus);
-    // Calls that come to nothing take time.
-    let size = size.nodes.max(size.calls);
-    if size > max { Err(too_many(Some(size), max)) } else { Ok(()) }
+    if size.in_nodes() > max { Err(too_many(Some(size), max)) } else { Ok(()) }
 }
 
 impl Reserved {

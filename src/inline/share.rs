@@ -15,9 +15,10 @@ use super::context::Context;
 use super::copy::{Copier, Identity, Reserved};
 use super::fresh::Fresh;
 use super::names::Numbers;
-use super::place::{Place, Size};
+use super::place::Place;
 use super::scope::Scope;
 use super::splice::{Spliced, Step};
+use super::weight::Size;
 use crate::error::Result;
 use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto, NodeProto};
 
@@ -102,7 +103,7 @@ impl<'m> Job<'m> {
                 let calls = match step {
                     Step::Keep(run) => {
                         let nodes = u64::try_from(run.len()).unwrap_or(u64::MAX);
-                        size = size.plus(Size { nodes, calls: 0 });
+                        size = size.plus(Size::of_nodes(nodes));
                         0
                     }
                     Step::Call(..) => 1,

@@ -11,7 +11,7 @@ use super::calls::{Functions, graphs};
 use super::copy::{Copied, Copier};
 use super::rename;
 use super::scope::Scope;
-use super::weight::weight;
+use super::weight::{self, Size};
 use crate::error::Result;
 use crate::proto::{NodeProto, ValueInfoProto};
 
@@ -21,8 +21,8 @@ pub(super) struct Steps {
     pub(super) list: Vec<Step>,
     /// Whom they call, at any depth, once for each call.
     pub(super) callees: Vec<usize>,
-    /// How many nodes there are at any depth, without calls; see [`weight`].
-    pub(super) weight: u64,
+    /// What there is at any depth, without calls.
+    pub(super) size: Size,
 }
 
 /// What becomes of the next nodes.
@@ -65,7 +65,7 @@ impl Steps {
         let callee = functions.callee(node);
         match callee {
             Some(callee) => self.callees.push(callee),
-            None => self.weight = self.weight.saturating_add(weight(node)),
+            None => self.size = self.size.plus(weight::of_node(node)),
         }
         for graph in node.attribute.iter().flat_map(graphs) {
             for node in &graph.node {

@@ -1,8 +1,8 @@
 //! How much a copy takes.
 //!
-//! A limit in nodes is what people understand, and memory is what runs out. So a node whose copy is
-//! larger than most counts as several. What a copy shares with the original (strings, payloads) is not
-//! counted, but for names, which become fresh.
+//! A limit in nodes is what people understand; memory and time are what runs out. So the bytes of
+//! copies and the calls are held to the limit as well. What a copy shares with the original (strings,
+//! payloads) is not counted, but for names, which become fresh.
 
 use std::collections::HashSet;
 
@@ -11,35 +11,78 @@ use crate::proto::type_proto::Value;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, NodeDeviceConfigurationProto, NodeProto,
     ShardingSpecProto, SparseTensorProto, Str, StringStringEntryProto, TensorAnnotation,
-    TensorProto, TypeProto, ValueInfoProto, tensor_shape_proto::Dimension,
+    TensorProto, TypeProto, ValueInfoProto,
+    tensor_shape_proto::{Dimension, DimensionValue},
 };
 
-/// The bytes that the copy of a node may take and still count as one.
-const NODE: usize = 512;
+/// So many bytes that are copied with nodes count as a node.
+const NODE: u64 = 512;
 
-/// How many nodes a copy of `node` counts as, without the nodes in its subgraphs.
-pub(super) fn weight(node: &NodeProto) -> u64 {
-    in_nodes(bytes(node)).saturating_add(1)
+/// How much something makes; sums do not overflow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Size {
+    /// Nodes, at any depth.
+    pub(super) nodes: u64,
+    /// Calls that are replaced.
+    pub(super) calls: u64,
+    /// What is copied besides a node's own few words, in bytes.
+    bytes: u64,
 }
 
-/// How many nodes a call of `function` makes, without those of whom it calls.
-pub(super) fn of_function(function: &FunctionProto, functions: &Functions<'_>) -> u64 {
-    let mut sum = 0_u64;
+impl Size {
+    /// A call that stays.
+    pub(super) const KEPT: Self = Self::of_nodes(1);
+
+    pub(super) const fn of_nodes(nodes: u64) -> Self {
+        Self { nodes, calls: 0, bytes: 0 }
+    }
+
+    fn of_bytes(bytes: usize) -> Self {
+        Self { bytes: u64::try_from(bytes).unwrap_or(u64::MAX), ..Self::default() }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_add(other.nodes),
+            calls: self.calls.saturating_add(other.calls),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// What `remarks` take, which each of these nodes gets.
+    pub(super) fn remarks(self, remarks: &[StringStringEntryProto]) -> Self {
+        let each = u64::try_from(entries(remarks)).unwrap_or(u64::MAX);
+        Self { bytes: each.saturating_mul(self.nodes), ..Self::default() }
+    }
+
+    /// What a limit in nodes is held to: nodes, and what takes as long or as much memory.
+    pub(super) fn in_nodes(self) -> u64 {
+        self.nodes.max(self.calls).max(self.bytes / NODE)
+    }
+}
+
+/// What a copy of `node` makes, without the nodes in its subgraphs.
+pub(super) fn of_node(node: &NodeProto) -> Size {
+    Size::of_nodes(1).plus(Size::of_bytes(bytes(node)))
+}
+
+/// What a call of `function` makes, without those that it calls.
+pub(super) fn of_function(function: &FunctionProto, functions: &Functions<'_>) -> Size {
+    let mut size = Size { calls: 1, ..Size::of_nodes(handed_on(function)) };
     each_node_of(function, &mut |node| {
-        let callee = functions.callee(node);
         // A call takes memory while its body is copied.
-        let own = if callee.is_some() { in_nodes(bytes(node)) } else { weight(node) };
-        sum = sum.saturating_add(own);
+        let call = functions.callee(node).is_some();
+        size = size.plus(if call { Size::of_bytes(bytes(node)) } else { of_node(node) });
     });
-    let info: usize = function.value_info.iter().map(info).sum();
+    let infos: usize = function.value_info.iter().map(info).sum();
     let attributes = function.attribute_proto.iter().map(attribute).sum::<usize>();
     let names = (function.input.len() + function.output.len()) * size_of::<Str>();
-    sum.saturating_add(in_nodes(info + attributes + names)).saturating_add(handed_on(function))
+    size.plus(Size::of_bytes(infos + attributes + names))
 }
 
-/// How many nodes a paste of `graph` makes, without those inside it.
-pub(super) fn of_graph(graph: &GraphProto) -> u64 {
-    in_nodes(own(graph))
+/// What a paste of `graph` makes, without the nodes in it.
+pub(super) fn of_graph(graph: &GraphProto) -> Size {
+    Size { calls: 1, ..Size::of_bytes(own(graph)) }
 }
 
 /// The outputs that may need an Identity: inputs, and those that are there again.
@@ -47,10 +90,6 @@ fn handed_on(function: &FunctionProto) -> u64 {
     let mut seen: HashSet<&Str> = function.input.iter().collect();
     let again = function.output.iter().filter(|output| !seen.insert(output)).count();
     u64::try_from(again).unwrap_or(u64::MAX)
-}
-
-fn in_nodes(bytes: usize) -> u64 {
-    u64::try_from(bytes / NODE).unwrap_or(u64::MAX)
 }
 
 fn bytes(node: &NodeProto) -> usize {
@@ -112,10 +151,11 @@ fn r#type(proto: &TypeProto) -> usize {
     3 * size_of::<TypeProto>() + inner
 }
 
-/// A dimension's fresh name is a string of its own.
+/// A name gets another, which is a string of its own.
 fn dims(dims: &[Dimension]) -> usize {
     const OWN_STRING: usize = 256;
-    dims.len() * (size_of::<Dimension>() + OWN_STRING)
+    let named = |dim: &&Dimension| matches!(dim.value, Some(DimensionValue::DimParam(_)));
+    size_of_val(dims) + dims.iter().filter(named).count() * OWN_STRING
 }
 
 fn tensor(tensor: &TensorProto) -> usize {

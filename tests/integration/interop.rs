@@ -20,7 +20,7 @@ pub fn run_driver(name: &str) {
     run_driver_with(name, &[]);
 }
 
-fn run_driver_with(name: &str, arguments: &[&str]) {
+pub fn run_driver_with(name: &str, arguments: &[&str]) {
     run_python(&format!("tests/interop/{name}"), arguments);
 }
 

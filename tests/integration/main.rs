@@ -11,17 +11,21 @@
 )]
 
 mod descriptor;
+mod dump;
 mod fill;
 mod floors;
+mod flow;
 mod format_page;
 mod hostile_files;
 mod imports;
 mod inline_large;
+mod inline_random;
 mod interop;
 mod kept_weights;
 mod large_messages;
 mod large_tensors;
 mod properties;
+mod random_models;
 mod real_models;
 mod replace;
 #[cfg(feature = "safetensors")]

@@ -58,6 +58,76 @@ pub fn model(graph: GraphProto) -> ModelProto {
     model
 }
 
+/// A function `local.name` over operator set 21.
+pub fn function(
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    nodes: Vec<NodeProto>,
+) -> FunctionProto {
+    let mut function = FunctionProto::new("local", name);
+    function.input = inputs.iter().copied().map(Into::into).collect();
+    function.output = outputs.iter().copied().map(Into::into).collect();
+    function.node = nodes;
+    function.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    function.opset_import.push(OperatorSetIdProto::new("local", 1));
+    function
+}
+
+/// A call of `local.name`.
+pub fn call(
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: Vec<AttributeProto>,
+) -> NodeProto {
+    let mut call = node(name, inputs, outputs, attributes);
+    call.domain = Some("local".into());
+    call
+}
+
+/// Vectors of two floats, as the inputs and outputs of graphs.
+pub fn vectors(names: &[&str]) -> Vec<ValueInfoProto> {
+    names.iter().map(|name| ValueInfoProto::tensor(*name, TensorProto::FLOAT, [2])).collect()
+}
+
+/// A graph between such vectors.
+pub fn graph_of(inputs: &[&str], outputs: &[&str], nodes: Vec<NodeProto>) -> GraphProto {
+    let mut graph = graph(vec![], nodes);
+    graph.input = vectors(inputs);
+    graph.output = vectors(outputs);
+    graph
+}
+
+/// A model with functions of the domain `local`; the graph may have an input `c`, a condition.
+pub fn model_of(main: GraphProto, functions: Vec<FunctionProto>) -> ModelProto {
+    let mut model = model(main);
+    for input in &mut model.graph.as_mut().unwrap().input {
+        if *input.name.as_ref().unwrap() == "c" {
+            *input = ValueInfoProto::tensor("c", TensorProto::BOOL, []);
+        }
+    }
+    model.opset_import.push(OperatorSetIdProto::new("local", 1));
+    model.functions = functions;
+    model
+}
+
+/// An `If` over the condition `c` whose branches have no inputs.
+pub fn branches(outputs: &[&str], then_branch: GraphProto, else_branch: GraphProto) -> NodeProto {
+    let then_branch = AttributeProto::graph("then_branch", then_branch);
+    let attributes = vec![then_branch, AttributeProto::graph("else_branch", else_branch)];
+    node("If", &["c"], outputs, attributes)
+}
+
+/// An attribute of a function's node that takes the value of the call's attribute `parameter`.
+pub fn parameter(name: &str, kind: i32, parameter: &str) -> AttributeProto {
+    let mut attribute = AttributeProto::default();
+    attribute.name = Some(name.into());
+    attribute.r#type = Some(kind);
+    attribute.ref_attr_name = Some(parameter.into());
+    attribute
+}
+
 fn sparse(name: &str, start: usize) -> SparseTensorProto {
     SparseTensorProto::new(floats(name, start, 4), int64s("", &[0, 2, 4, 6]), vec![8])
 }

@@ -162,13 +162,15 @@ fn shown(import: &OperatorSetIdProto) -> (String, i64) {
 /// Of each function, whether it is to be inlined.
 fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
     let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
-    let selectors = options.only.iter().chain(&options.except);
-    let unknown = selectors.filter(|selector| !ids.iter().any(|id| selector.selects(id)));
-    let unknown = unknown.map(|selector| {
-        Error::new(ErrorKind::InvalidArgument, format!("the model has no function `{selector}`"))
-    });
-    let unknown = Error::join(unknown.collect());
-    unknown.map_or_else(|| Ok(ids.iter().map(|id| options.selects(id)).collect()), Err)
+    options.select(&ids).map_err(|unknown| {
+        let error = |selector| {
+            let reason = format!("the model has no function `{selector}`");
+            Error::new(ErrorKind::InvalidArgument, reason)
+        };
+        let unknown = unknown.into_iter().map(error).collect();
+        Error::join(unknown)
+            .unwrap_or_else(|| Error::new(ErrorKind::InvalidArgument, "no function"))
+    })
 }
 
 /// Functions that are to be inlined and may not move to a place that calls them, and why.

@@ -111,13 +111,8 @@ impl<'m> Copier<'m> {
             let given = self.given(node, scope)?;
             return Ok(Rc::new(Binding::call(body, given, metadata)));
         }
-        if self.bindings.len() <= callee {
-            self.bindings.resize(callee + 1, None);
-        }
         let empty = || Rc::new(Binding::call(body, Vec::new(), Vec::new()));
-        let known =
-            self.bindings.get_mut(callee).map(|known| known.get_or_insert_with(empty).clone());
-        Ok(known.unwrap_or_else(empty))
+        Ok(self.bindings.entry(callee).or_insert_with(empty).clone())
     }
 
     fn given(

@@ -5,7 +5,8 @@
 //! `FunctionProto.opset_import`. A body that may not stays a function, with all that it calls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::mem;
+
+use foldhash::fast::RandomState;
 
 use super::calls::{Calls, Functions, domain_of, each_node_of};
 use crate::opset;
@@ -74,8 +75,8 @@ impl Context<'_> {
 pub(super) struct Decision {
     /// The functions whose bodies take the place of calls, in the order in which they are met.
     pub(super) moved: Vec<usize>,
-    /// Of each function, where it stands among these, from 1 on; 0 for the others.
-    places: Vec<u32>,
+    /// Where each function stands among these.
+    places: HashMap<usize, usize, RandomState>,
     /// Functions that are still called from here.
     pub(super) called: Vec<usize>,
     /// Those of them that may not move here, and why.
@@ -89,14 +90,12 @@ impl Decision {
 
     /// Where the function stands among those that move.
     pub(super) fn place(&self, function: usize) -> Option<usize> {
-        let place = usize::try_from(*self.places.get(function)?).ok()?;
-        place.checked_sub(1)
+        self.places.get(&function).copied()
     }
 
     fn add(&mut self, function: usize) {
+        self.places.insert(function, self.moved.len());
         self.moved.push(function);
-        let place = u32::try_from(self.moved.len()).unwrap_or(u32::MAX);
-        self.places.get_mut(function).map(|found| *found = place).unwrap_or_default();
     }
 }
 
@@ -115,14 +114,13 @@ pub(super) fn decide(
     imports: &mut Imports,
 ) -> Decision {
     let (moved, called, conflicts) = (Vec::new(), Vec::new(), Vec::new());
-    let mut decision = Decision { moved, places: vec![0; selected.len()], called, conflicts };
-    let mut seen = vec![false; selected.len()];
+    let mut decision = Decision { moved, places: HashMap::default(), called, conflicts };
+    let mut seen: HashSet<usize, RandomState> = HashSet::default();
     let mut next = roots;
     next.reverse();
     while let Some(index) = next.pop() {
         let Some(function) = functions.get(index) else { continue };
-        let first = seen.get_mut(index).is_some_and(|seen| !mem::replace(seen, true));
-        if !first {
+        if !seen.insert(index) {
             continue;
         }
         if selected.get(index) != Some(&true) {

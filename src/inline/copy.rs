@@ -4,9 +4,12 @@
 //! they stay as written. Calls nest as deep as a model likes, so they are a list of frames; graphs
 //! nest as deep as readers take, so they are a recursion with a limit.
 
+use std::collections::HashMap;
 use std::mem;
 use std::rc::Rc;
 use std::slice;
+
+use foldhash::fast::RandomState;
 
 use super::binding::{Binding, Closure, Value, is_plain, merged};
 use super::body::{Bodies, Slot, is_reference, sharded};
@@ -69,7 +72,7 @@ pub(super) struct Copier<'m> {
     made: Size,
     identity: Identity,
     /// What calls of a function without attributes and remarks give.
-    pub(super) bindings: Vec<Option<Rc<Binding<'m>>>>,
+    pub(super) bindings: HashMap<usize, Rc<Binding<'m>>, RandomState>,
     /// Of the call at hand, what it calls the values that the body computes.
     pub(super) taken: Vec<Option<Name<'m>>>,
     /// Memory to use again.
@@ -97,7 +100,7 @@ impl<'m> Copier<'m> {
             max_nodes,
             made: Size::default(),
             identity: Identity::of(context, opset),
-            bindings: Vec::new(),
+            bindings: HashMap::default(),
             taken: Vec::new(),
             frames: Vec::new(),
             names: Vec::new(),

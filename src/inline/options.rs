@@ -1,5 +1,6 @@
 //! What is inlined, [`InlineOptions`], and what came of it, [`Inlined`].
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::error::Error;
@@ -53,10 +54,10 @@ impl From<&FunctionProto> for FunctionId {
 ///     .except(["local::attention"])
 ///     .except([FunctionSelector::domain("pkg.kernels")]);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FunctionSelector(Kind);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Kind {
     Text(String),
     Domain(String),
@@ -83,22 +84,25 @@ impl FunctionSelector {
     ) -> Self {
         Self(Kind::Overload(plain(domain), name.into(), overload.into()))
     }
+}
 
-    pub(super) fn selects(&self, id: &FunctionId) -> bool {
-        match &self.0 {
-            Kind::Domain(domain) => *domain == id.domain,
-            Kind::Name(domain, name) => *domain == id.domain && *name == id.name,
-            Kind::Overload(domain, name, overload) => {
-                *domain == id.domain && *name == id.name && *overload == id.overload
-            }
-            Kind::Text(text) => {
-                let name = FunctionId { overload: String::new(), ..id.clone() };
-                let text = text.strip_prefix("ai.onnx::").unwrap_or(text);
-                let domain = text.strip_suffix("::").is_some_and(|domain| domain == id.domain);
-                domain || *text == name.to_string() || *text == id.to_string()
-            }
-        }
+/// All that selects the function.
+fn selectors_of(id: &FunctionId) -> Vec<FunctionSelector> {
+    let FunctionId { domain, name, overload } = id;
+    let all = FunctionId { overload: String::new(), ..id.clone() };
+    let mut texts = vec![format!("{domain}::"), all.to_string(), id.to_string()];
+    if domain.is_empty() {
+        texts.extend(
+            ["".to_owned(), all.to_string(), id.to_string()].map(|s| format!("ai.onnx::{s}")),
+        );
     }
+    let texts = texts.into_iter().map(FunctionSelector::from);
+    let parts = [
+        FunctionSelector::domain(domain),
+        FunctionSelector::name(domain, name),
+        FunctionSelector::overload(domain, name, overload),
+    ];
+    parts.into_iter().chain(texts).collect()
 }
 
 fn plain(domain: impl Into<String>) -> String {
@@ -205,9 +209,23 @@ impl InlineOptions {
         self
     }
 
-    pub(super) fn selects(&self, id: &FunctionId) -> bool {
-        let among = |list: &[FunctionSelector]| list.iter().any(|s| s.selects(id));
-        (self.only.is_empty() || among(&self.only)) && !among(&self.except)
+    /// Of each function whether it is to be inlined; or the selectors that no function has.
+    pub(super) fn select(&self, ids: &[FunctionId]) -> Result<Vec<bool>, Vec<&FunctionSelector>> {
+        let (only, except): (HashSet<_>, HashSet<_>) =
+            (self.only.iter().collect(), self.except.iter().collect());
+        let mut unused: HashSet<_> = only.union(&except).copied().collect();
+        let mut selected = Vec::with_capacity(ids.len());
+        for id in ids {
+            let selectors = selectors_of(id);
+            let among = |set: &HashSet<_>| selectors.iter().any(|selector| set.contains(selector));
+            selected.push((only.is_empty() || among(&only)) && !among(&except));
+            for selector in &selectors {
+                unused.remove(selector);
+            }
+        }
+        let given = self.only.iter().chain(&self.except);
+        let unknown: Vec<_> = given.filter(|selector| unused.contains(selector)).collect();
+        if unknown.is_empty() { Ok(selected) } else { Err(unknown) }
     }
 }
 
@@ -268,7 +286,7 @@ mod tests {
             (FunctionSelector::from(&fo), [false, true, false, false]),
         ];
         for (selector, expected) in cases {
-            let found = [&f, &fo, &relu, &odd].map(|id| selector.selects(id));
+            let found = [&f, &fo, &relu, &odd].map(|id| selectors_of(id).contains(selector));
             assert_eq!(found, *expected, "{selector}");
         }
     }

@@ -1,6 +1,8 @@
 //! Where calls are: the model's own graphs, or the body of a function that stays.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
 
 use super::calls::{Calls, Functions, graphs};
 use super::context::{Context, Imports, decide};
@@ -23,7 +25,7 @@ pub(super) struct Place<'m> {
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
     /// Of each function that is inlined here, what a call of it makes.
-    sizes: Vec<Size>,
+    sizes: HashMap<usize, Size, RandomState>,
 }
 
 /// The training graphs of a model: which information, whether its algorithm, the graph.
@@ -86,7 +88,7 @@ impl<'m> Place<'m> {
         let lists: Vec<_> = lists.map(|nodes| (nodes, Steps::new(nodes, functions))).collect();
         let roots = lists.iter().flat_map(|(_, steps)| &steps.callees).copied().collect();
         let decision = decide(functions, calls, roots, selected, lost, &mut imports);
-        Self { lists, context: Context { functions, decision }, imports, sizes: Vec::new() }
+        Self { lists, context: Context { functions, decision }, imports, sizes: HashMap::default() }
     }
 
     /// Whether a function moves here, or should.
@@ -112,7 +114,7 @@ impl<'m> Place<'m> {
 
     /// What a call of `function` makes here.
     pub(super) fn size_of(&self, function: usize) -> Size {
-        self.sizes.get(function).copied().unwrap_or(Size::KEPT)
+        self.sizes.get(&function).copied().unwrap_or(Size::KEPT)
     }
 
     /// Notes of each function that is inlined here what a call of it makes; `rank` is higher for
@@ -120,13 +122,11 @@ impl<'m> Place<'m> {
     fn measure(&mut self, calls: &Calls, rank: &[usize]) {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
-        let most = moved.iter().max().map_or(0, |last| last + 1);
-        self.sizes.resize(most, Size::KEPT);
         for function in moved {
             let own = calls.size(function);
             let inner = calls.callees(function).iter().map(|callee| self.size_of(*callee));
             let whole = inner.fold(own, Size::plus);
-            self.sizes.get_mut(function).map(|size| *size = whole).unwrap_or_default();
+            self.sizes.insert(function, whole);
         }
     }
 }

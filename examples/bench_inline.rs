@@ -1,13 +1,18 @@
 //! Times the steps of inlining a model: `bench_inline IN [OUT]`, one line of JSON.
 //!
-//! `scripts/bench_inline.py` runs it beside onnx's and onnx_ir's inliners.
+//! `scripts/bench_inline.py` runs it beside onnx's and onnx_ir's inliners. It has the allocator of the
+//! command.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use mimalloc::MiMalloc;
 use onnx_container::proto::{DecodeOptions, Message, ModelProto};
 use onnx_container::{Buffer, InlineOptions, inline_functions};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);

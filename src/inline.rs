@@ -12,32 +12,35 @@ mod call;
 mod calls;
 mod context;
 mod copy;
+mod defaults;
 mod fresh;
 mod names;
 mod options;
 mod place;
+mod rename;
 mod scope;
 mod share;
 mod splice;
 mod types;
+mod weight;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::{iter, mem};
 
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
 use self::binding::Binding;
 use self::body::Bodies;
-use self::calls::{Calls, Functions};
+use self::calls::{Calls, Functions, graphs};
 use self::copy::{Copier, Reserved};
 use self::fresh::Fresh;
 use self::names::Numbers;
-use self::place::{Place, check_growth, training};
-use self::scope::Scope;
+use self::place::{Place, check_growth, named_elsewhere, training};
+use self::scope::{Scope, outputs_of};
 use self::share::Job;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
 
 /// Puts the local functions of `model` into its graphs. An error leaves it as it was.
 ///
@@ -104,6 +107,8 @@ type Trained = (usize, bool, GraphProto);
 /// The body of a function that stays, without the calls to others.
 struct Rewritten {
     nodes: Spliced,
+    /// Attributes whose default is a graph with calls, by their index.
+    defaults: Vec<(usize, AttributeProto)>,
     imports: Vec<OperatorSetIdProto>,
 }
 
@@ -236,10 +241,15 @@ impl Work {
             self.numbers = self.numbers.after(calls);
             (self.calls, self.devices) = (self.calls + calls, self.devices + devices);
         }
+        // Where names give way to values, those that others name too do not.
+        let mut elsewhere = HashSet::new();
         let mut copier = self.copier(place, &bodies, &reserved, usize::from(shared));
+        if !copier.has_identity() {
+            elsewhere = named_elsewhere(model);
+        }
         let mut lists = place.lists.iter();
         if let (Some((nodes, steps)), Some(main), false) = (lists.next(), &model.graph, shared) {
-            let outputs = main.output.iter().filter_map(|output| output.name.as_ref());
+            let outputs = elsewhere.iter().map(|name| (name, 1)).chain(outputs_of(main));
             let mut scope = Scope::written(Binding::default(), outputs);
             let len = place.size_of_list(0).nodes;
             graph = Spliced::new(nodes, &steps.list, &mut scope, &mut copier, len)?;
@@ -259,14 +269,23 @@ impl Work {
         let reserved = Reserved::of_function(function);
         let mut copier = self.copier(place, &bodies, &reserved, 0);
         let mut nodes = Spliced::default();
-        if let Some((list, steps)) = place.lists.first() {
-            let outputs = function.output.iter();
-            let mut scope = Scope::written(Binding::open(function), outputs);
+        let mut lists = place.lists.iter();
+        if let Some((list, steps)) = lists.next() {
+            let outputs = function.output.iter().map(|output| (output, 1));
+            let mut scope = Scope::written(Binding::open(), outputs);
             let len = place.size_of_list(0).nodes;
             nodes = Spliced::new(list, &steps.list, &mut scope, &mut copier, len)?;
         }
+        let mut defaults = Vec::new();
+        for (i, attribute) in function.attribute_proto.iter().enumerate() {
+            let own = lists.by_ref().take(graphs(attribute).count());
+            if own.filter(|(_, steps)| !steps.is_empty()).count() > 0 {
+                let mut scope = Scope::written(Binding::open(), iter::empty());
+                defaults.push((i, copier.attribute(attribute, &mut scope, 0)?));
+            }
+        }
         self.note(copier);
-        Ok(Rewritten { nodes, imports: place.imports.added.clone() })
+        Ok(Rewritten { nodes, defaults, imports: place.imports.added.clone() })
     }
 
     fn copier<'p>(
@@ -322,8 +341,15 @@ impl Made {
         model.opset_import.extend(self.imports);
         for (i, mut function) in functions.into_iter().enumerate() {
             let Some(rewritten) = self.stay.remove(&i) else { continue };
-            if let Some(Rewritten { nodes, imports }) = rewritten {
+            if let Some(Rewritten { nodes, defaults, imports }) = rewritten {
                 nodes.apply(&mut function.node, &mut function.value_info);
+                for (i, default) in defaults {
+                    function
+                        .attribute_proto
+                        .get_mut(i)
+                        .map(|old| *old = default)
+                        .unwrap_or_default();
+                }
                 function.opset_import.extend(imports);
             }
             model.functions.push(function);

@@ -9,6 +9,7 @@
 //!   training graphs.
 //! - What comes out is what mainstream readers take: onnxruntime, `onnx.checker` and onnx_ir read the
 //!   files, and what they cannot read from outside stays inside.
+//! - Local functions can be put into the graph, exactly and in linear time; weights stay where they are.
 //! - A save stages its files and renames them. One that fails leaves what was there.
 //! - A model that is read and written unchanged is the same, field by field; one that an official
 //!   library wrote is the same byte for byte.
@@ -55,6 +56,7 @@
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`Tied`], [`Replaced`] | one tensor by its name: [`Container::tensor`], [`Container::replace`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
@@ -114,7 +116,7 @@
 //! every offset and length comes from a file. Every public item is documented.
 //!
 //! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
-//! `docs/tensors.md`; how the house is built, in `docs/design.md`.
+//! `docs/tensors.md`; what inlining does, in `docs/inlining.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
@@ -171,6 +173,11 @@ pub use tensor::Tensor;
 #[cfg(all(doctest, feature = "tch"))]
 #[doc = include_str!("../docs/pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the example of the page on inlining.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/inlining.md")]
+struct InliningPage;
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -30,7 +30,7 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, fold_case, is_external};
-use crate::inline::{InlineOptions, Inlined, inline_functions};
+use crate::inline::{Inlined, inline_functions};
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::kept::KeptFiles;
@@ -107,7 +107,9 @@ impl Container {
     /// # Errors
     /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
-    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), and for
+    /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
+    /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::TooLarge`]), what
+    /// [`inline_functions`](crate::inline_functions) fails with where that was asked for, and for
     /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::Unsupported`], one error for
     /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
@@ -202,11 +204,11 @@ impl Container {
         &self,
         options: &SaveOptions,
     ) -> Result<(Cow<'_, ModelProto>, Option<Inlined>)> {
-        if !options.inline_functions {
+        let Some(inlining) = &options.inline_functions else {
             return Ok((Cow::Borrowed(&self.model), None));
-        }
+        };
         let mut model = self.model.clone();
-        let inlined = inline_functions(&mut model, InlineOptions::new())?;
+        let inlined = inline_functions(&mut model, inlining.clone())?;
         Ok((Cow::Owned(model), Some(inlined)))
     }
 
@@ -280,7 +282,17 @@ impl<'c> Job<'c> {
     fn check_target(&self) -> Result<()> {
         #[cfg(feature = "safetensors")]
         self.check_foreign()?;
+        self.check_len()?;
         self.target.check(&self.saved.files, self.options.overwrite)
+    }
+
+    fn check_len(&self) -> Result<()> {
+        let len = self.saved.files.last().map_or(0, |model| model.bytes);
+        if self.options.max_model_bytes.is_none_or(|max| len <= max) {
+            return Ok(());
+        }
+        let reason = format!("the model file would have {len} bytes ({})", human(len));
+        Err(Error::new(ErrorKind::TooLarge, reason).with_path(self.target.path()))
     }
 
     /// Refuses to replace a safetensors file of the default name that the model did not refer to: it

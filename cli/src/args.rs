@@ -1,5 +1,6 @@
 //! The command line, declared once; its help is the command's manual.
 
+mod inline;
 mod tensors;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
 
+pub use inline::InlineArgs;
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
 /// A container for large ONNX models: weights out of the model file and back in, checked.
@@ -26,6 +28,8 @@ pub enum Command {
     Split(WriteArgs),
     /// Write the model as one self-contained file
     Embed(WriteArgs),
+    /// Write the model without local functions: their nodes in the place of calls
+    Inline(InlineArgs),
     /// Fill a model with the weights of safetensors files, by name, and write it
     ImportSafetensors(ImportArgs),
     /// Write the large tensors of a model to safetensors files
@@ -131,9 +135,8 @@ pub struct WriteOptions {
     /// Move also what readers want inline: shape operands, sparse indices, function bodies
     #[arg(long)]
     pub all_tensors: bool,
-    /// Load the result back, compare every tensor bit for bit with what was read, and check it
-    #[arg(long, conflicts_with = "dry_run")]
-    pub verify: bool,
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     #[command(flatten)]
     pub save: SaveArgs,
     /// Print the result as JSON
@@ -143,21 +146,37 @@ pub struct WriteOptions {
     pub map: MapArgs,
 }
 
-/// What every command that writes a model takes; each leaves aside what its layout has no use for.
+/// What the commands take that may write weights in any layout; each leaves aside what its own has no
+/// use for.
 #[derive(Debug, Args)]
 pub struct SaveArgs {
+    #[command(flatten)]
+    pub packed: PackedArgs,
+    /// Make the packed file a safetensors file too, which its own readers read (not split, embed)
+    /// [its name by default: <OUT's stem>.safetensors]
+    #[arg(long)]
+    pub safetensors: bool,
+    #[command(flatten)]
+    pub target: TargetArgs,
+}
+
+/// How a packed file looks.
+#[derive(Debug, Args)]
+pub struct PackedArgs {
     /// Alignment of every tensor in a packed file [default: 256]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align: Option<Alignment>,
     /// Alignment of tensors over 1 MiB, where it is the greater one [default: 4096]
     #[arg(long, value_name = "N", value_parser = alignment)]
     pub align_large: Option<Alignment>,
-    /// Name of a packed file, beside OUT [default: <OUT>.data; <OUT's stem>.safetensors]
+    /// Name of a packed file, beside OUT [default: <OUT>.data]
     #[arg(long, value_name = "NAME")]
     pub data_name: Option<String>,
-    /// Make the packed file a safetensors file too, which its own readers read (not split, embed)
-    #[arg(long)]
-    pub safetensors: bool,
+}
+
+/// What every command that writes a model takes.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
     /// Print the plan and write nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -170,6 +189,14 @@ pub struct SaveArgs {
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
+}
+
+/// What the commands take that can look at what they wrote.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Load the result back, compare every tensor bit for bit with what was read, and check it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub verify: bool,
 }
 
 /// What every command that opens a model takes.

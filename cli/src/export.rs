@@ -19,16 +19,12 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     container.externalize(moving.all_tensors(args.all_tensors))?;
     let left_out = inline(&container)?;
-    let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
-    let bar = progress::bar("writing", lens.fold(0, u64::saturating_add));
     let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
-    let options = ExportOptions::from(progress::shown(save, &bar));
-    let options = match args.max_shard_size {
-        Some(bytes) => options.max_shard_bytes(bytes),
-        None => options,
-    };
-    let exported = container.export_safetensors(&args.output, options);
-    bar.finish_and_clear();
+    let exported = progress::shown(save, |save| {
+        let shards = args.max_shard_size.into_iter();
+        let options = shards.fold(ExportOptions::from(save), ExportOptions::max_shard_bytes);
+        container.export_safetensors(&args.output, options)
+    });
     let report = Report::new(args, exported?, left_out);
     if args.out.json {
         out.json(&report)?;

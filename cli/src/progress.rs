@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use onnx_container::SaveOptions;
@@ -22,11 +23,17 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
         .with_message(work)
 }
 
-/// `options` that move `bar`.
-pub fn shown(options: SaveOptions, bar: &ProgressBar) -> SaveOptions {
-    let bar = bar.clone();
-    options.progress(move |progress| {
+/// What `save` gives, whose progress is shown.
+pub fn shown<T>(options: SaveOptions, save: impl FnOnce(SaveOptions) -> T) -> T {
+    let shown = Arc::new(OnceLock::<ProgressBar>::new());
+    let writing = Arc::clone(&shown);
+    let result = save(options.progress(move |progress| {
+        let bar = writing.get_or_init(|| bar("writing", progress.total));
         bar.set_position(progress.done);
         ControlFlow::Continue(())
-    })
+    }));
+    if let Some(bar) = shown.get() {
+        bar.finish_and_clear();
+    }
+    result
 }

@@ -25,10 +25,11 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let new = format.read(&args.file, map, &args.name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
+    let target = &args.save.target;
     let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
-    let options = save::options(layout, &args.save);
-    let saved = save::save(&container, &args.output, &options, &args.save)?;
-    let written = Written::new(&container, &args.output, &saved, args.save.dry_run);
+    let options = save::options(layout, &args.save.packed, target);
+    let saved = save::save(&container, &args.output, options, target)?;
+    let written = Written::new(&container, &args.output, &saved, target.dry_run);
     let report = Report::new(args, &old, &replaced, written);
     if args.json {
         out.json(&report)?;

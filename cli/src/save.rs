@@ -1,15 +1,16 @@
 //! Saving a model as the command line says, and what was written.
 //!
-//! The plan is made first also for a real write, because a model file over 2 GiB is refused before
-//! anything is written.
+//! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles};
+use onnx_container::{
+    Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles,
+};
 use serde::Serialize;
 
-use crate::args::SaveArgs;
+use crate::args::{PackedArgs, SaveArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::output::{Output, complain, count, human, lossy, tidy};
 use crate::progress;
@@ -22,13 +23,13 @@ pub fn packed(args: &SaveArgs) -> WeightFiles {
     if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
 }
 
-/// The options of `args` for `layout`.
-pub fn options(layout: WeightFiles, args: &SaveArgs) -> SaveOptions {
-    let options = SaveOptions::from(layout).sync(!args.no_sync).overwrite(!args.no_clobber);
-    let options = args.align.iter().fold(options, |options, align| options.alignment(*align));
-    let large = args.align_large.iter();
+/// The options of the command line for `layout`.
+pub fn options(layout: WeightFiles, packed: &PackedArgs, target: &TargetArgs) -> SaveOptions {
+    let options = SaveOptions::from(layout).sync(!target.no_sync).overwrite(!target.no_clobber);
+    let options = packed.align.iter().fold(options, |options, align| options.alignment(*align));
+    let large = packed.align_large.iter();
     let options = large.fold(options, |options, align| options.alignment_large(*align));
-    args.data_name.iter().fold(options, |options, name| options.data_name(name))
+    packed.data_name.iter().fold(options, |options, name| options.data_name(name))
 }
 
 /// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
@@ -56,21 +57,41 @@ pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> 
 pub fn save(
     container: &Container,
     path: &Path,
-    options: &SaveOptions,
-    args: &SaveArgs,
+    options: SaveOptions,
+    args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    let plan = container.dry_run(path, options.clone())?;
-    if !args.allow_over_2gib {
-        refuse_over_2gib(path, &plan)?;
-    }
+    try_save(container, path, options, args).map_err(refused)
+}
+
+/// As [`save`], with an error that [`is_over_2gib`] knows.
+pub fn try_save(
+    container: &Container,
+    path: &Path,
+    options: SaveOptions,
+    args: &TargetArgs,
+) -> Result<Saved, Error> {
+    let limit = (!args.allow_over_2gib).then_some(MAX_PROTOBUF);
+    let options = limit.into_iter().fold(options, SaveOptions::max_model_bytes);
     if args.dry_run {
-        return Ok(plan);
+        return container.dry_run(path, options);
     }
-    let bar = progress::bar("writing", plan.bytes);
-    drop(plan);
-    let saved = container.save(path, progress::shown(options.clone(), &bar));
-    bar.finish_and_clear();
-    Ok(saved?)
+    progress::shown(options, |options| container.save(path, options))
+}
+
+/// Whether a save was refused because the model file would be over 2 GiB.
+pub fn is_over_2gib(error: &Error) -> bool {
+    error.kind() == ErrorKind::TooLarge && error.path().is_some()
+}
+
+/// What the command line says to an `error` of a save.
+pub fn refused(error: Error) -> Failure {
+    if !is_over_2gib(&error) {
+        return error.into();
+    }
+    Failure::Refused(format!(
+        "{error}: onnx and onnxruntime refuse a model file over {MAX_PROTOBUF} bytes (2 GiB). \
+         Use pack or split, or --allow-over-2gib to write it anyway"
+    ))
 }
 
 /// Says what a load found odd.
@@ -78,20 +99,6 @@ pub fn warn(container: &Container) {
     for warning in container.warnings() {
         complain(format_args!("warning: {warning}"));
     }
-}
-
-/// The size of the model file, the last of those in `plan`, must be one that readers take.
-fn refuse_over_2gib(path: &Path, plan: &Saved) -> Result<(), Failure> {
-    let bytes = plan.files.last().map_or(0, |model| model.bytes);
-    if bytes <= MAX_PROTOBUF {
-        return Ok(());
-    }
-    Err(Failure::Refused(format!(
-        "`{}` would have {bytes} bytes ({}): onnx and onnxruntime refuse a model file over \
-         {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, or --allow-over-2gib to write it anyway",
-        path.display(),
-        human(bytes),
-    )))
 }
 
 /// The files of a save, for people and as JSON.
@@ -139,6 +146,11 @@ impl Written {
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
             warnings: container.warnings().iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// Adds what else was odd.
+    pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
     }
 
     /// Whether nothing was written.

@@ -8,18 +8,17 @@ mod verify;
 
 use std::path::Path;
 
-use onnx_container::{
-    Container, ExternalizeOptions, Externalized, SaveOptions, Saved, WeightFiles,
-};
+use onnx_container::{Container, ExternalizeOptions, Externalized, SaveOptions, WeightFiles};
 
-use crate::args::{WriteArgs, WriteOptions};
+use crate::args::{SaveArgs, WriteArgs, WriteOptions};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::write::import::Imported;
 pub use crate::write::import::import;
-use crate::write::report::{Read, Report};
-use crate::write::verify::Verified;
-use crate::{mapping, progress, save};
+pub use crate::write::report::Read;
+use crate::write::report::Report;
+pub use crate::write::verify::{Verified, verify};
+use crate::{mapping, save};
 
 /// `pack IN OUT`: one weights file.
 pub fn pack(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -68,7 +67,8 @@ impl<'a> Job<'a> {
         layout: WeightFiles,
     ) -> Self {
         // These commands are about where bytes lie: graph order, alignment, nothing between.
-        let options = save::options(layout, &args.save).keep_placement(false);
+        let SaveArgs { packed, target, .. } = &args.save;
+        let options = save::options(layout, packed, target).keep_placement(false);
         let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
         let moving = moving.all_tensors(args.all_tensors);
         let moving = (layout != WeightFiles::Embedded).then_some(moving);
@@ -89,15 +89,17 @@ impl<'a> Job<'a> {
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
         save::warn(&container);
+        let map = mapping::choice(&self.args.map);
         let read = Read::of(&container, !self.args.map.no_mmap)?;
         // Held against the result later, so that moving tensors out is verified too.
-        let original = self.args.verify.then(|| container.clone());
+        let original = self.args.verify.verify.then(|| container.clone());
         let moved = match &self.moving {
             Some(options) => container.externalize(*options)?,
             None => Externalized::default(),
         };
-        let saved = save::save(&container, self.output, &self.options, &self.args.save)?;
-        let verified = original.map(|original| self.verify(&original, &saved));
+        let saved =
+            save::save(&container, self.output, self.options.clone(), &self.args.save.target)?;
+        let verified = original.map(|original| verify(&original, &saved, self.output, map));
         let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         if self.args.json {
             out.json(&report)?;
@@ -105,13 +107,5 @@ impl<'a> Job<'a> {
             report.print(out)?;
         }
         Ok(Outcome::of(report.is_well()))
-    }
-
-    fn verify(&self, original: &Container, saved: &Saved) -> Verified {
-        let bar = progress::bar("verifying", saved.bytes);
-        let map = mapping::choice(&self.args.map);
-        let verified = verify::verify(original, saved, self.output, map, &bar);
-        bar.finish_and_clear();
-        verified
     }
 }

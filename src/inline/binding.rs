@@ -6,14 +6,11 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::body::{Bodies, Body, is_reference, name_of};
+use super::body::{Bodies, Body, is_reference};
 use super::calls::graphs;
-use super::options::FunctionId;
 use super::scope::Name;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{
-    AttributeProto, FunctionProto, GraphProto, NodeProto, Str, StringStringEntryProto,
-};
+use crate::proto::{AttributeProto, GraphProto, NodeProto, Str, StringStringEntryProto};
 
 /// What the nodes of a body take from the call.
 #[derive(Default)]
@@ -34,7 +31,7 @@ enum Defaults<'m> {
     /// What the function that is called says.
     Call(Option<&'m Body<'m>>),
     /// What the call of a function that stays will say: references stay too.
-    Open(&'m FunctionProto),
+    Open,
 }
 
 /// The value of an attribute.
@@ -44,8 +41,9 @@ pub(super) enum Value<'m> {
     Plain(&'m AttributeProto),
     /// Graphs, with this attribute's type.
     Graphs(&'m AttributeProto, Rc<[Closure<'m>]>),
-    /// What the call of a function that stays will give by this name; it may give none.
-    Open { name: &'m Str, attribute: &'m AttributeProto, always: bool },
+    /// What the call of a function that stays will give by this name, or its default; of this
+    /// attribute's type.
+    Open(&'m Str, &'m AttributeProto),
 }
 
 /// A graph, and all that it takes from where it stands.
@@ -61,8 +59,8 @@ pub(super) struct Closure<'m> {
 
 impl<'m> Binding<'m> {
     /// That of a function that stays.
-    pub(super) fn open(function: &'m FunctionProto) -> Self {
-        Self { defaults: Defaults::Open(function), ..Self::default() }
+    pub(super) fn open() -> Self {
+        Self { defaults: Defaults::Open, ..Self::default() }
     }
 
     /// That of a call.
@@ -76,7 +74,8 @@ impl<'m> Binding<'m> {
         Self { given, defaults: Defaults::Call(Some(body)), metadata }
     }
 
-    /// What an attribute with a reference stands for, in this place; `None` when it is to be dropped.
+    /// What an attribute with a reference stands for, in this place, which is the body of `call`; `None`
+    /// when it is to be dropped.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] outside a function.
@@ -84,6 +83,7 @@ impl<'m> Binding<'m> {
         &self,
         attribute: &'m AttributeProto,
         bodies: &'m Bodies<'m>,
+        call: Option<u64>,
     ) -> Result<Option<Value<'m>>> {
         let Some(name) = &attribute.ref_attr_name else { return Ok(None) };
         let body = match &self.defaults {
@@ -91,11 +91,7 @@ impl<'m> Binding<'m> {
                 let reason = format!("an attribute refers to `{name}`, outside of a function");
                 return Err(Error::new(ErrorKind::InvalidModel, reason));
             }
-            Defaults::Open(function) => {
-                let mut defaults = function.attribute_proto.iter();
-                let always = defaults.any(|default| default.name.as_ref() == Some(name));
-                return Ok(Some(Value::Open { name, attribute, always }));
-            }
+            Defaults::Open => return Ok(Some(Value::Open(name, attribute))),
             Defaults::Call(body) => body,
         };
         let given = self.given.binary_search_by_key(&name.as_bytes(), |(given, _)| given);
@@ -103,41 +99,27 @@ impl<'m> Binding<'m> {
             return Ok(Some(value.clone()));
         }
         let default = body.and_then(|body| body.defaults.get(name.as_bytes()));
-        Ok(default.map(|default| default_value(default, bodies)))
+        Ok(default.map(|default| self.default_value(default, bodies, call)))
     }
-}
 
-fn default_value<'m>(default: &'m AttributeProto, bodies: &'m Bodies<'m>) -> Value<'m> {
-    if graphs(default).next().is_none() {
-        return Value::Plain(default);
+    /// A default graph sees no names and no attributes of the call, but is part of the body.
+    fn default_value(
+        &self,
+        default: &'m AttributeProto,
+        bodies: &'m Bodies<'m>,
+        call: Option<u64>,
+    ) -> Value<'m> {
+        if graphs(default).next().is_none() {
+            return Value::Plain(default);
+        }
+        let (defaults, metadata) = (Defaults::Call(None), self.metadata.clone());
+        let binding = Rc::new(Self { defaults, metadata, ..Self::default() });
+        let closures = graphs(default).filter_map(|graph| {
+            let (inputs, binding) = (Vec::new(), binding.clone());
+            Some(Closure { graph, body: bodies.argument(graph)?, inputs, binding, call })
+        });
+        Value::Graphs(default, closures.collect())
     }
-    // A default graph sees no names, and no attributes of a call.
-    let binding = Rc::new(Binding { defaults: Defaults::Call(None), ..Binding::default() });
-    let closures = graphs(default).filter_map(|graph| {
-        let (inputs, binding) = (Vec::new(), binding.clone());
-        Some(Closure { graph, body: bodies.argument(graph)?, inputs, binding, call: None })
-    });
-    Value::Graphs(default, closures.collect())
-}
-
-/// A function whose default would be lost: it is called with what a function that stays may not be
-/// given, and a reference cannot say what holds then.
-pub(super) fn check_default(
-    callee: &FunctionProto,
-    body: &Body<'_>,
-    attribute: &AttributeProto,
-    value: &Value<'_>,
-) -> Result<()> {
-    let Value::Open { name, always: false, .. } = value else { return Ok(()) };
-    if !body.defaults.contains_key(name_of(attribute)) {
-        return Ok(());
-    }
-    let reason = format!(
-        "function `{}` cannot be inlined where its attribute takes the optional attribute `{name}` of \
-         a function that stays: its default would be lost",
-        FunctionId::from(callee)
-    );
-    Err(Error::new(ErrorKind::Unsupported, reason))
 }
 
 /// The remarks of `node` and of the calls around it; of one key the inner one's counts.

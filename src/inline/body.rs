@@ -10,9 +10,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
-use super::calls::{each_node, graphs, invalid, weight};
+use super::calls::{each_node, graphs, invalid};
 use super::context::{Context, Decision};
 use super::options::FunctionId;
+use super::rename::identity_since;
+use super::weight::{self, weight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -45,8 +47,8 @@ pub(super) struct Body<'m> {
     pub(super) arguments: Vec<Body<'m>>,
     /// Types of values that the function's own nodes compute.
     pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
-    /// Slots that are outputs of a graph inside.
-    pub(super) graph_outputs: HashSet<Slot>,
+    /// Slots that are outputs of a graph inside, each with [`identity_since`] of its type.
+    pub(super) graph_outputs: HashMap<Slot, i64>,
     /// How many nodes a copy counts as, without the bodies of calls.
     pub(super) weight: u64,
 }
@@ -79,6 +81,7 @@ impl<'m> Body<'m> {
         let named =
             |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
+        resolver.body.weight = weight::of_function(function, context.functions);
         let inputs = function.input.iter().collect();
         Ok(resolver.finish(inputs))
     }
@@ -90,6 +93,11 @@ impl<'m> Body<'m> {
     pub(super) fn of_argument(graph: &'m GraphProto, context: &Context<'m>) -> Result<Self> {
         let mut resolver = Resolver::new(context, false);
         resolver.graph(graph)?;
+        resolver.body.weight = weight::of_graph(graph);
+        each_node(&graph.node, &mut |node| {
+            let more = if context.callee(node).is_some() { 0 } else { weight(node) };
+            resolver.body.weight = resolver.body.weight.saturating_add(more);
+        });
         let inputs = std::mem::take(&mut resolver.free);
         Ok(resolver.finish(inputs))
     }
@@ -209,7 +217,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             callees: Vec::new(),
             arguments: Vec::new(),
             value_info: Vec::new(),
-            graph_outputs: HashSet::new(),
+            graph_outputs: HashMap::new(),
             weight: 0,
         };
         Self {
@@ -232,7 +240,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         let settle = |slot: Slot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
         body.slots.iter_mut().for_each(|slot| *slot = settle(*slot));
         body.value_info.iter_mut().for_each(|(slot, _)| *slot = settle(*slot));
-        body.graph_outputs = body.graph_outputs.iter().map(|slot| settle(*slot)).collect();
+        let outputs = body.graph_outputs.into_iter();
+        body.graph_outputs = outputs.map(|(slot, since)| (settle(slot), since)).collect();
         for output in &mut body.outputs {
             if let Output::Computed(slot) | Output::Passed(slot) = output {
                 *slot = settle(*slot);
@@ -349,9 +358,6 @@ impl<'c, 'm> Resolver<'c, 'm> {
         }
         self.push(name);
         self.shardings(node, start);
-        if callee.is_none() {
-            self.body.weight = self.body.weight.saturating_add(weight(node));
-        }
         for attribute in &node.attribute {
             self.attribute(attribute, callee.is_some())?;
         }
@@ -434,7 +440,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         self.nodes(&graph.node)?;
         for output in &graph.output {
             let slot = output.name.as_ref().map_or(Ok(ABSENT), |name| self.resolve(name))?;
-            self.body.graph_outputs.insert(slot);
+            self.body.graph_outputs.insert(slot, identity_since(output.r#type.as_deref()));
             self.push(slot);
         }
         self.remarks(graph);

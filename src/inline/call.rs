@@ -2,14 +2,17 @@
 
 use std::rc::Rc;
 
-use super::binding::{Binding, Closure, Value, check_default, is_plain, merged};
+use super::binding::{Binding, Closure, Value, is_plain, merged};
 use super::body::{Body, Output, Slot, is_reference, name_of, sharded};
 use super::calls::{graphs, invalid};
-use super::copy::{Copier, Frame, unresolved};
+use super::copy::{Copier, Frame, too_many, unresolved};
 use super::scope::{Name, Names, Passed, Scope, Slots, index};
 use super::types::renamed;
 use crate::error::{Error, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+
+/// Values that are handed on; names and slots of computed outputs.
+type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
 
 /// With so many remarks a copied node counts as two.
 const REMARKS: usize = 16;
@@ -28,6 +31,9 @@ impl<'m> Copier<'m> {
         count(function, "outputs", node.output.len(), function.output.len())?;
         self.spend(body.weight)?;
         self.calls += 1;
+        if self.calls > self.max_nodes {
+            return Err(too_many(None, self.max_nodes));
+        }
         self.devices += u64::from(!node.device_configurations.is_empty());
 
         let mut names = self.names.pop().unwrap_or_default();
@@ -35,21 +41,24 @@ impl<'m> Copier<'m> {
         names.push(Name::Absent);
         names.extend(node.input.iter().map(|input| scope.name(input)));
         names.resize(1 + body.inputs.len(), Name::Absent);
-        let passed = self.outputs(function, body, &names, node, scope)?;
+        let (passed, taken) = self.outputs(function, body, &names, node, scope)?;
         // The call's own name and shardings, which nothing takes.
         for _ in 0..1 + sharded(node).count() {
             scope.slot();
         }
         self.fresh.next(body, &self.taken, &mut names);
-        let binding = self.binding(callee, function, body, node, scope)?;
+        let binding = self.binding(callee, body, node, scope)?;
         let value_info = self.types(body, &names);
         let call = Some(self.fresh.call());
-        let scope = Scope { names: Names::Slots(Slots::new(body, names)), binding, call };
+        let mut slots = Slots::new(body, names);
+        slots.taken = taken;
+        let scope = Scope { names: Names::Slots(slots), binding, call };
         Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
     }
 
     /// Notes in `taken` what the call calls the values that the body computes. Returns what the body
-    /// hands on without computing it, or for a second time.
+    /// hands on without computing it, or for a second time; and where there is no Identity for
+    /// everything, the names and slots of those that it computes.
     fn outputs(
         &mut self,
         function: &FunctionProto,
@@ -57,10 +66,13 @@ impl<'m> Copier<'m> {
         inputs: &[Name<'m>],
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
-    ) -> Result<Vec<Passed<'m>>> {
+    ) -> Result<Given<'m>> {
         self.taken.clear();
         self.taken.resize(body.computed, None);
-        let mut passed = Vec::new();
+        let (mut passed, mut slots) = (Vec::new(), Vec::new());
+        if !self.has_identity() {
+            slots.resize(body.computed, None);
+        }
         for (i, (output, written)) in body.outputs.iter().zip(&node.output).enumerate() {
             let (name, slot) = scope.name_and_slot(written);
             if name.is_empty() {
@@ -72,6 +84,10 @@ impl<'m> Copier<'m> {
                     let Some(taken) = self.taken.get_mut(local) else { continue };
                     let Some(value) = taken else {
                         *taken = Some(name);
+                        slots
+                            .get_mut(local)
+                            .map(|place| *place = Some((name, slot)))
+                            .unwrap_or_default();
                         continue;
                     };
                     *value
@@ -84,14 +100,13 @@ impl<'m> Copier<'m> {
             }
             passed.push(Passed { value, name, slot });
         }
-        Ok(passed)
+        Ok((passed, slots))
     }
 
     /// What the call gives to the attributes and remarks of the body.
     fn binding(
         &mut self,
         callee: usize,
-        function: &'m FunctionProto,
         body: &'m Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
@@ -101,7 +116,7 @@ impl<'m> Copier<'m> {
             // Every node of the body has these remarks: in numbers they are nodes too.
             let remarks = u64::try_from(metadata.len() / REMARKS).unwrap_or(u64::MAX);
             self.spend(body.weight.saturating_mul(remarks))?;
-            let given = self.given(function, body, node, scope)?;
+            let given = self.given(node, scope)?;
             return Ok(Rc::new(Binding::call(body, given, metadata)));
         }
         if self.bindings.len() <= callee {
@@ -115,8 +130,6 @@ impl<'m> Copier<'m> {
 
     fn given(
         &mut self,
-        function: &'m FunctionProto,
-        body: &Body<'m>,
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
     ) -> Result<Vec<(&'m [u8], Value<'m>)>> {
@@ -125,13 +138,12 @@ impl<'m> Copier<'m> {
             let value = if is_plain(attribute) {
                 Some(Value::Plain(attribute))
             } else if is_reference(attribute) {
-                scope.binding.value(attribute, self.bodies)?
+                scope.binding.value(attribute, self.bodies, scope.call)?
             } else {
                 let closures = graphs(attribute).map(|graph| self.closure(graph, scope));
                 Some(Value::Graphs(attribute, closures.collect::<Result<_>>()?))
             };
             let Some(value) = value else { continue };
-            check_default(function, body, attribute, &value)?;
             given.push((name_of(attribute), value));
         }
         Ok(given)

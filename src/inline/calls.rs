@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::options::FunctionId;
+use super::weight;
 use crate::error::{Error, ErrorKind, Result};
 use crate::opset;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, TensorProto};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str};
 
 /// Domain (that of ONNX is empty), name, overload.
 type Id<'m> = (&'m [u8], &'m [u8], &'m [u8]);
@@ -19,7 +22,7 @@ const FEW: usize = 8;
 /// The local functions of a model.
 pub(super) struct Functions<'m> {
     list: &'m [FunctionProto],
-    by_id: HashMap<Id<'m>, usize>,
+    by_id: HashMap<Id<'m>, usize, RandomState>,
     /// Those of the functions, when they are few.
     domains: Option<Vec<&'m [u8]>>,
 }
@@ -28,7 +31,7 @@ impl<'m> Functions<'m> {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when two functions have one id.
     pub(super) fn new(list: &'m [FunctionProto]) -> Result<Self> {
-        let mut by_id = HashMap::with_capacity(list.len());
+        let mut by_id = HashMap::with_capacity_and_hasher(list.len(), RandomState::default());
         let twice = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
         let twice = twice.map(|(_, f)| invalid(f, "is there twice")).collect();
         if let Some(error) = Error::join(twice) {
@@ -87,6 +90,13 @@ pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphP
     attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
+/// The graphs in an attribute, to be changed.
+pub(super) fn graphs_mut(attribute: &mut AttributeProto) -> impl Iterator<Item = &mut GraphProto> {
+    let AttributeProto { g, more, .. } = attribute;
+    let more = more.as_deref_mut().into_iter().flat_map(|more| &mut more.graphs);
+    g.as_deref_mut().into_iter().chain(more)
+}
+
 /// Calls `visit` with every node of `nodes`, at any depth.
 pub(super) fn each_node<'n>(nodes: &'n [NodeProto], visit: &mut dyn FnMut(&'n NodeProto)) {
     for node in nodes {
@@ -109,7 +119,7 @@ pub(super) fn each_node_of<'n>(function: &'n FunctionProto, visit: &mut dyn FnMu
 pub(super) struct Calls {
     /// Of each function, whom it calls, once for each call.
     callees: Vec<Vec<usize>>,
-    /// Of each function, how many nodes it has itself, see [`weight`].
+    /// Of each function, how many nodes it has itself.
     weights: Vec<u64>,
 }
 
@@ -117,15 +127,9 @@ impl Calls {
     pub(super) fn new(functions: &Functions<'_>) -> Self {
         let mut calls = Self { callees: Vec::new(), weights: Vec::new() };
         for (_, function) in functions.iter() {
-            let (mut callees, mut sum) = (Vec::new(), 0_u64);
-            each_node_of(function, &mut |node| match functions.callee(node) {
-                Some(callee) => callees.push(callee),
-                None => sum = sum.saturating_add(weight(node)),
-            });
-            // A type is copied too, and an output may need an Identity.
-            let more = function.value_info.len() + function.output.len();
-            let more = u64::try_from(more / MORE).unwrap_or(u64::MAX);
-            calls.weights.push(sum.saturating_add(more));
+            let mut callees = Vec::new();
+            each_node_of(function, &mut |node| callees.extend(functions.callee(node)));
+            calls.weights.push(weight::of_function(function, functions));
             calls.callees.push(callees);
         }
         calls
@@ -203,35 +207,4 @@ fn shortened(names: &[String]) -> Vec<String> {
         }
         _ => names.to_vec(),
     }
-}
-
-/// So many types and outputs of a function count as a node.
-const MORE: usize = 4;
-
-/// The bytes of names and numbers that a copied node may take and still count as one.
-const NODE: usize = 1024;
-
-/// How many nodes a copy of `node` counts as, without the nodes in its subgraphs.
-pub(super) fn weight(node: &NodeProto) -> u64 {
-    let names = node.input.iter().chain(&node.output).chain(&node.name);
-    let names: usize = names.map(|name| name.span() + size_of::<Str>()).sum();
-    let attributes: usize = node.attribute.iter().map(copied).sum();
-    u64::try_from(1 + (names + attributes) / NODE).unwrap_or(u64::MAX)
-}
-
-/// The bytes that a copy of the attribute takes: what is shared with the original takes none.
-fn copied(attribute: &AttributeProto) -> usize {
-    let numbers = attribute.ints.len() * 8 + attribute.floats.len() * 4;
-    let strings = attribute.strings.len() * size_of::<Str>();
-    let tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
-    let initializers = graphs(attribute).flat_map(|graph| &graph.initializer);
-    let tensors: usize = tensors.chain(initializers).map(copied_tensor).sum();
-    let types = graphs(attribute).map(|g| g.input.len() + g.output.len() + g.value_info.len());
-    let types = attribute.type_protos.len() + types.sum::<usize>();
-    numbers + strings + tensors + types * (NODE / MORE)
-}
-
-fn copied_tensor(tensor: &TensorProto) -> usize {
-    let strings = tensor.string_data.len() * size_of::<Str>();
-    tensor.dims.len() * 8 + tensor.external_data.len() * 64 + strings
 }

@@ -100,12 +100,18 @@ impl Decision {
     }
 }
 
-/// Decides which functions move to a place that calls `roots`, and imports there what they need.
+/// Why a function stays that would lose a default.
+const LOST: &str = "the default of an attribute would be lost where a function that stays gives it an \
+                    attribute that it may not have itself";
+
+/// Decides which functions move to a place that calls `roots`, and imports there what they need. Those
+/// that would lose a default there stay.
 pub(super) fn decide(
     functions: &Functions<'_>,
     calls: &Calls,
     roots: Vec<usize>,
     selected: &[bool],
+    lost: &HashSet<usize>,
     imports: &mut Imports,
 ) -> Decision {
     let (moved, called, conflicts) = (Vec::new(), Vec::new(), Vec::new());
@@ -123,7 +129,9 @@ pub(super) fn decide(
             decision.called.push(index);
             continue;
         }
-        match needs(functions, function, imports) {
+        let fits = || needs(functions, function, imports);
+        let kept = lost.contains(&index).then(|| Err(LOST.to_owned()));
+        match kept.unwrap_or_else(fits) {
             Ok(needed) => {
                 needed.iter().for_each(|(domain, version)| imports.import(domain, *version));
                 decision.add(index);

@@ -13,8 +13,9 @@ use super::body::{Bodies, Slot, is_reference, sharded};
 use super::calls::graphs;
 use super::context::Context;
 use super::fresh::Fresh;
-use super::names::Taken;
-use super::scope::{Name, Names, Passed, Scope, Slots};
+use super::names::{Dimensions, Taken};
+use super::rename::{self, Renames};
+use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
 use super::types::renamed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
@@ -32,7 +33,7 @@ pub(super) struct Reserved {
     /// Of values and nodes.
     pub(super) names: Taken,
     /// Of dimensions.
-    pub(super) dimensions: Taken,
+    pub(super) dimensions: Dimensions,
 }
 
 /// What is made: nodes, and types of the values between them.
@@ -40,6 +41,8 @@ pub(super) struct Reserved {
 pub(super) struct Copied {
     pub(super) nodes: Vec<NodeProto>,
     pub(super) value_info: Vec<ValueInfoProto>,
+    /// Values that are to have the name of an output.
+    pub(super) renames: Renames,
 }
 
 /// A body that is being copied.
@@ -61,7 +64,7 @@ pub(super) struct Copier<'m> {
     pub(super) calls: u64,
     /// How many calls had device configurations, which no node takes over.
     pub(super) devices: u64,
-    max_nodes: u64,
+    pub(super) max_nodes: u64,
     /// How many nodes may still be made.
     left: u64,
     identity: Identity,
@@ -101,6 +104,11 @@ impl<'m> Copier<'m> {
         }
     }
 
+    /// Whether a value of every type can be handed on by a node.
+    pub(super) fn has_identity(&self) -> bool {
+        self.identity == Identity::Every
+    }
+
     pub(super) fn inlines(&self, callee: usize) -> bool {
         self.context.decision.inlines(callee)
     }
@@ -132,12 +140,35 @@ impl<'m> Copier<'m> {
         depth: usize,
     ) -> Result<()> {
         let mut frames = mem::take(&mut self.frames);
-        frames.push(self.call(callee, node, scope)?);
+        let result = self.call(callee, node, scope).and_then(|frame| {
+            frames.push(frame);
+            self.run(&mut frames, scope, out, depth)
+        });
+        // The last first, also on errors: each may hold what the one before gave it, and nothing else
+        // would, so that dropping the first would drop them all inside one another.
+        while frames.pop().is_some() {}
+        self.frames = frames;
+        result
+    }
+
+    /// Copies what is in `frames`, to the end of all.
+    fn run(
+        &mut self,
+        frames: &mut Vec<Frame<'m>>,
+        scope: &mut Scope<'m>,
+        out: &mut Copied,
+        depth: usize,
+    ) -> Result<()> {
         while let Some(frame) = frames.last_mut() {
             let Some(node) = frame.nodes.next() else {
                 let Some(done) = frames.pop() else { break };
-                let caller = frames.last_mut().map_or(&mut *scope, |frame| &mut frame.scope);
-                self.hand_on(done, caller, out)?;
+                match frames.last_mut() {
+                    Some(caller) => {
+                        let more = self.hand_on(done, &mut caller.scope, out)?;
+                        caller.passed.extend(more);
+                    }
+                    None => drop(self.hand_on(done, scope, out)?),
+                }
                 continue;
             };
             match self.callee(node, &mut frame.scope) {
@@ -148,7 +179,6 @@ impl<'m> Copier<'m> {
                 None => self.copy(node, &mut frame.scope, out, depth)?,
             }
         }
-        self.frames = frames;
         Ok(())
     }
 
@@ -174,13 +204,14 @@ impl<'m> Copier<'m> {
         let name = self.optional(node.name.as_ref(), scope);
         let mut more = node.more.clone();
         if !node.device_configurations.is_empty() {
-            let tensors = sharded(node).map(|tensor| scope.known(tensor)).collect::<Vec<_>>();
-            let devices = more.device_configurations.iter_mut();
-            let specs = devices.flat_map(|device| &mut device.sharding_spec);
-            for (spec, tensor) in specs.zip(tensors) {
-                if let Some(tensor) = tensor {
-                    spec.tensor_name = Some(self.fresh.text(tensor));
-                }
+            let mut tensors =
+                sharded(node).map(|tensor| scope.known(tensor)).collect::<Vec<_>>().into_iter();
+            for device in &mut more.device_configurations {
+                // What is said of a value that is not there goes.
+                device.sharding_spec.retain_mut(|spec| {
+                    spec.tensor_name = tensors.next().flatten().map(|name| self.fresh.text(name));
+                    spec.tensor_name.is_some()
+                });
             }
         }
         let attribute = self.attributes(&node.attribute, scope, depth)?;
@@ -203,17 +234,25 @@ impl<'m> Copier<'m> {
             if is_plain(attribute) {
                 copies.push(attribute.clone());
             } else if is_reference(attribute) {
-                let value = scope.binding.value(attribute, self.bodies)?;
+                let value = scope.binding.value(attribute, self.bodies, scope.call)?;
                 let copy = value.map(|value| self.value(attribute, &value, depth)).transpose()?;
                 copies.extend(copy);
             } else {
-                let inner = graphs(attribute);
-                let graphs = inner.map(|graph| self.graph(graph, scope, depth + 1));
-                let graphs = graphs.collect::<Result<_>>()?;
-                copies.push(with_graphs(attribute, attribute, graphs));
+                copies.push(self.attribute(attribute, scope, depth)?);
             }
         }
         Ok(copies)
+    }
+
+    /// Copies an attribute that holds graphs.
+    pub(super) fn attribute(
+        &mut self,
+        attribute: &'m AttributeProto,
+        scope: &mut Scope<'m>,
+        depth: usize,
+    ) -> Result<AttributeProto> {
+        let inner = graphs(attribute).map(|graph| self.graph(graph, scope, depth + 1));
+        Ok(with_graphs(attribute, attribute, inner.collect::<Result<_>>()?))
     }
 
     /// `attribute` with the value that its reference stands for.
@@ -225,7 +264,7 @@ impl<'m> Copier<'m> {
     ) -> Result<AttributeProto> {
         Ok(match value {
             Value::Plain(value) => named(AttributeProto::clone(value), attribute),
-            Value::Open { name, attribute: outer, .. } => {
+            Value::Open(name, outer) => {
                 let mut copy = AttributeProto { r#type: outer.r#type, ..AttributeProto::default() };
                 copy.ref_attr_name = Some(Str::clone(name));
                 named(copy, attribute)
@@ -269,6 +308,11 @@ impl<'m> Copier<'m> {
         let sparse: Vec<_> = sparse.collect();
         let mut inner = Copied { nodes: Vec::with_capacity(graph.node.len()), ..Copied::default() };
         self.nodes(&graph.node, scope, &mut inner, depth)?;
+        if !inner.renames.is_empty() {
+            let computed = inner.nodes.iter().flat_map(|node| &node.output);
+            rename::check(&inner.renames, computed, &scope.outputs())?;
+            rename::apply(&inner.renames, &mut inner.nodes);
+        }
         let output = graph.output.iter().map(|info| self.info(info, scope)).collect();
         let value_info = graph.value_info.iter().filter_map(|info| self.known_info(info, scope));
         let mut value_info: Vec<_> = value_info.collect();
@@ -297,20 +341,33 @@ impl<'m> Copier<'m> {
         Ok(())
     }
 
-    /// Ends a body: what it hands on without computing it, and types.
-    fn hand_on(&mut self, done: Frame<'m>, caller: &mut Scope<'m>, out: &mut Copied) -> Result<()> {
-        for passed in &done.passed {
-            if self.identity == Identity::Every || !caller.alias(passed) {
-                if self.identity == Identity::None {
-                    let reason = "an output that a function only hands on needs ONNX's Identity, \
-                                  which the model does not import, or has a function in place of";
-                    return Err(Error::new(ErrorKind::Unsupported, reason));
+    /// Ends a body: what it hands on without computing it, and types. Returns what the body around
+    /// hands on for it.
+    fn hand_on(
+        &mut self,
+        done: Frame<'m>,
+        caller: &mut Scope<'m>,
+        out: &mut Copied,
+    ) -> Result<Vec<Passed<'m>>> {
+        let mut on = Vec::new();
+        for passed in done.passed {
+            let handed = match self.identity {
+                Identity::Every => Handed::Output(passed, 1),
+                _ => caller.alias(passed),
+            };
+            match handed {
+                Handed::Aliased => {}
+                Handed::On(passed) => on.push(passed),
+                Handed::Output(Passed { value, name, .. }, since) => {
+                    let (value, name) = (self.fresh.text(value), self.fresh.text(name));
+                    if self.identity.has(since) {
+                        let mut node = NodeProto::new("Identity", [value], [name]);
+                        node.metadata_props.clone_from(&done.scope.binding.metadata);
+                        out.nodes.push(node);
+                    } else if since == 1 || out.renames.insert(value, name).is_some() {
+                        return Err(no_identity());
+                    }
                 }
-                let text = |name| self.fresh.text(name);
-                let mut node =
-                    NodeProto::new("Identity", [text(passed.value)], [text(passed.name)]);
-                node.metadata_props.clone_from(&done.scope.binding.metadata);
-                out.nodes.push(node);
             }
         }
         if let Names::Slots(slots) = done.scope.names {
@@ -319,7 +376,7 @@ impl<'m> Copier<'m> {
             out.value_info.extend(infos.map(|(_, info)| info));
             self.names.push(slots.names);
         }
-        Ok(())
+        Ok(on)
     }
 
     fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
@@ -377,12 +434,11 @@ fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
     if list.is_empty() { Rare::new() } else { Rare::from(list) }
 }
 
-/// Of which types there is an operator that hands a value on.
+/// Which values an operator of ONNX can hand on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    None,
-    /// Tensors.
-    Tensors,
+    /// Those that Identity takes in this version; 0 for none.
+    Since(i64),
     Every,
 }
 
@@ -392,13 +448,18 @@ impl Identity {
         // A function of that name that stays would be called.
         let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
         let function = context.functions.callee(&node);
-        match opset {
-            _ if function.is_some_and(|function| !context.decision.inlines(function)) => Self::None,
-            None => Self::None,
-            // Of sequences since 14, of optionals since 16.
-            Some(..16) => Self::Tensors,
-            Some(16..) => Self::Every,
+        let version = opset.unwrap_or_default();
+        match function {
+            Some(function) if !context.decision.inlines(function) => Self::Since(0),
+            // Where the function is gone the operator is meant, but a reader may wonder.
+            Some(_) => Self::Since(version),
+            None if version >= 16 => Self::Every,
+            None => Self::Since(version),
         }
+    }
+
+    fn has(self, since: i64) -> bool {
+        matches!(self, Self::Every) || matches!(self, Self::Since(version) if version >= since)
     }
 }
 
@@ -427,6 +488,13 @@ fn with_graphs(
         copy.unknown = value.unknown.clone();
     }
     named(copy, target)
+}
+
+/// The error of an output that there is no operator for.
+fn no_identity() -> Error {
+    let reason = "an output that a function only hands on needs ONNX's Identity, which the model does \
+                  not import, or has a function in place of, or which has no such type yet";
+    Error::new(ErrorKind::Unsupported, reason)
 }
 
 /// The error of a body that is not there: never, as bodies are resolved before.

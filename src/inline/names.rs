@@ -100,14 +100,32 @@ impl Numbers {
     }
 }
 
-/// The name of a symbolic dimension in the body of call `number`: no other body's, no graph's.
-pub(super) fn dimension(name: &Str, number: u64, taken: &Taken) -> Str {
-    let mut text = [name.as_bytes(), b"__"].concat();
-    push_number(&mut text, number);
-    while taken.has(&text) {
-        text.push(b'_');
+/// The names of the symbolic dimensions of a model, and how those of bodies differ from them.
+#[derive(Debug, Default)]
+pub(super) struct Dimensions {
+    /// How many underscores follow `__n` in names that end so.
+    endings: HashSet<usize>,
+}
+
+impl Dimensions {
+    pub(super) fn add(&mut self, name: &Str) {
+        let name = name.as_bytes();
+        let underscores = name.iter().rev().take_while(|byte| **byte == b'_').count();
+        let before = name.get(..name.len() - underscores).and_then(without_digits);
+        if before.is_some_and(|before| before.ends_with(b"__")) {
+            self.endings.insert(underscores);
+        }
     }
-    Str::from(text.as_slice())
+
+    /// What a dimension in the body of call `number` is called: no other is, there or elsewhere,
+    /// because all have as many underscores in the end, and none of the model's has.
+    pub(super) fn fresh(&self, name: &Str, number: u64) -> Str {
+        let underscores = (0..).find(|count| !self.endings.contains(count)).unwrap_or_default();
+        let mut text = [name.as_bytes(), b"__"].concat();
+        push_number(&mut text, number);
+        text.resize(text.len() + underscores, b'_');
+        Str::from(text.as_slice())
+    }
 }
 
 fn push_number(text: &mut Vec<u8>, number: u64) {
@@ -167,9 +185,13 @@ mod tests {
             push_number(&mut text, number);
             assert_eq!(text, number.to_string().into_bytes());
         }
-        let mut dims = Taken::default();
-        dims.add(&"N__5".into());
-        assert_eq!(dimension(&"N".into(), 5, &dims), "N__5_");
-        assert_eq!(dimension(&"N".into(), 6, &dims), "N__6");
+        let mut dimensions = Dimensions::default();
+        assert_eq!(dimensions.fresh(&"N".into(), 5), "N__5");
+        for (name, fresh) in
+            [("N_5", "N__5"), ("N__1", "N__5_"), ("M__7__", "N__5_"), ("N__1_", "N__5___")]
+        {
+            dimensions.add(&name.into());
+            assert_eq!(dimensions.fresh(&"N".into(), 5), fresh, "beside {name}");
+        }
     }
 }

@@ -188,7 +188,7 @@ impl InlineOptions {
     }
 
     /// Refuses a model that would have more than this many nodes, at any depth. They are counted
-    /// before one is made; a node whose copy takes more than 1 KiB of names and numbers counts as
+    /// before one is made; a node whose copy takes more than 512 bytes besides counts as
     /// several. Default [`MAX_NODES`](Self::MAX_NODES).
     #[must_use]
     pub fn max_nodes(mut self, max: u64) -> Self {
@@ -219,8 +219,8 @@ pub struct Inlined {
     pub calls: u64,
     /// The functions that are gone, in the order of the model.
     pub removed: Vec<FunctionId>,
-    /// The functions that stay although they were to be inlined, each with the operator whose
-    /// versions are at odds.
+    /// The functions that stay although they were to be inlined, each with the reason: an operator
+    /// whose versions are at odds, or a default that a function which stays would lose.
     pub kept: Vec<KeptFunction>,
     /// Operator sets, domain and version, that only functions imported and now the model does.
     pub imported: Vec<(String, i64)>,

@@ -1,18 +1,23 @@
 //! Where calls are: the model's own graphs, or the body of a function that stays.
 
+use std::collections::HashSet;
+
 use super::calls::{Calls, Functions, graphs};
 use super::context::{Context, Imports, decide};
 use super::copy::{Reserved, too_many};
+use super::defaults::lost;
 use super::splice::Steps;
 use super::types::dimensions;
 use crate::error::Result;
 use crate::proto::{
-    FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+    FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
+    ValueInfoProto,
 };
 
 /// A place, with what is known of it before anything is copied.
 pub(super) struct Place<'m> {
-    /// Its lists of nodes: the main graph and the training graphs, or the function's.
+    /// Its lists of nodes: of the main graph and the training graphs, or of the function and the graphs
+    /// that its attributes are by default.
     pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
@@ -29,6 +34,17 @@ pub(super) fn training(model: &ModelProto) -> impl Iterator<Item = (usize, bool,
     })
 }
 
+/// Names that stand elsewhere than in the main graph's nodes, where values may be named: in training
+/// graphs and in what is said about quantisation.
+pub(super) fn named_elsewhere(model: &ModelProto) -> HashSet<Str> {
+    let mut names = HashSet::new();
+    let mut add = |name: &Str| names.extend([name.clone()]);
+    training(model).for_each(|(_, _, graph)| graph.strings(&mut add));
+    let annotations = model.graph.iter().flat_map(|graph| graph.quantization_annotation.iter());
+    annotations.for_each(|annotation| annotation.strings(&mut add));
+    names
+}
+
 impl<'m> Place<'m> {
     pub(super) fn of_model(
         model: &'m ModelProto,
@@ -39,7 +55,8 @@ impl<'m> Place<'m> {
         let main = model.graph.as_deref().map(|graph| graph.node.as_slice()).unwrap_or_default();
         let lists = [main].into_iter();
         let lists = lists.chain(training(model).map(|(_, _, graph)| graph.node.as_slice()));
-        Self::new(lists, Imports::new(&model.opset_import, &[]), functions, calls, selected)
+        let imports = Imports::new(&model.opset_import, &[]);
+        Self::new(lists, imports, functions, calls, selected, &HashSet::new())
     }
 
     /// The body of `function`, which looks for operator sets that it does not import in the model.
@@ -51,7 +68,10 @@ impl<'m> Place<'m> {
         selected: &[bool],
     ) -> Self {
         let imports = Imports::new(&function.opset_import, around);
-        Self::new([function.node.as_slice()].into_iter(), imports, functions, calls, selected)
+        let defaults = function.attribute_proto.iter().flat_map(graphs);
+        let lists = [function.node.as_slice()].into_iter();
+        let lists = lists.chain(defaults.map(|graph| graph.node.as_slice()));
+        Self::new(lists, imports, functions, calls, selected, &lost(functions, function))
     }
 
     fn new(
@@ -60,10 +80,11 @@ impl<'m> Place<'m> {
         functions: &'m Functions<'m>,
         calls: &Calls,
         selected: &[bool],
+        lost: &HashSet<usize>,
     ) -> Self {
         let lists: Vec<_> = lists.map(|nodes| (nodes, Steps::new(nodes, functions))).collect();
         let roots = lists.iter().flat_map(|(_, steps)| &steps.callees).copied().collect();
-        let decision = decide(functions, calls, roots, selected, &mut imports);
+        let decision = decide(functions, calls, roots, selected, lost, &mut imports);
         Self { lists, context: Context { functions, decision }, imports, sizes: Vec::new() }
     }
 
@@ -146,7 +167,9 @@ pub(super) fn check_growth<'p, 'm: 'p>(
         place.size(None)
     });
     let size = sizes.fold(Size::default(), Size::plus);
-    if size.nodes > max { Err(too_many(Some(size.nodes), max)) } else { Ok(()) }
+    // Calls that come to nothing take time.
+    let size = size.nodes.max(size.calls);
+    if size > max { Err(too_many(Some(size), max)) } else { Ok(()) }
 }
 
 impl Reserved {
@@ -166,6 +189,7 @@ impl Reserved {
         reserved.names.extend(function.input.iter().chain(&function.output));
         reserved.infos(&function.value_info);
         reserved.nodes(&function.node);
+        function.attribute_proto.iter().flat_map(graphs).for_each(|graph| reserved.graph(graph));
         reserved
     }
 

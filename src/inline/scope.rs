@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use super::binding::Binding;
 use super::body::{ABSENT, Body, Slot};
-use crate::proto::{GraphProto, Str};
+use super::rename::identity_since;
+use crate::proto::{GraphProto, Str, ValueInfoProto};
 
 /// A name that a copy will have. It is made a string only there, so that it can be passed on freely.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +51,8 @@ pub(super) struct Slots<'m> {
     pub(super) names: Vec<Name<'m>>,
     /// The slots that stand for another value, which a call only handed on.
     pub(super) aliases: Vec<Slot>,
+    /// What the call takes of the values that the body computes: its name and slot there.
+    pub(super) taken: Vec<Option<(Name<'m>, Slot)>>,
     slot: usize,
     pub(super) node: usize,
     pub(super) argument: usize,
@@ -57,7 +60,8 @@ pub(super) struct Slots<'m> {
 
 impl<'m> Slots<'m> {
     pub(super) fn new(body: &'m Body<'m>, names: Vec<Name<'m>>) -> Self {
-        Self { body, names, aliases: Vec::new(), slot: 0, node: 0, argument: 0 }
+        let (aliases, taken) = (Vec::new(), Vec::new());
+        Self { body, names, aliases, taken, slot: 0, node: 0, argument: 0 }
     }
 
     #[inline]
@@ -71,11 +75,10 @@ impl<'m> Slots<'m> {
         self.names.get(index(slot)).copied().unwrap_or(Name::Absent)
     }
 
-    /// Whether the value's name may not change: an output of the function, or of a graph in it.
-    fn is_output(&self, slot: Slot) -> bool {
+    /// Which output of the function is computed in this slot, if any.
+    fn computed(&self, slot: Slot) -> Option<usize> {
         let local = index(slot).checked_sub(1 + self.body.inputs.len());
-        local.is_none_or(|local| local < self.body.computed)
-            || self.body.graph_outputs.contains(&slot)
+        local.filter(|local| *local < self.body.computed)
     }
 }
 
@@ -84,8 +87,8 @@ impl<'m> Slots<'m> {
 pub(super) struct Aliases<'m> {
     values: HashMap<&'m [u8], Name<'m>>,
     order: Vec<&'m [u8]>,
-    /// The outputs of the graph that is copied: they keep their names.
-    outputs: HashSet<&'m [u8]>,
+    /// The outputs of the graph that is copied, which keep their names, with [`identity_since`].
+    outputs: HashMap<&'m [u8], i64>,
 }
 
 impl<'m> Aliases<'m> {
@@ -96,24 +99,35 @@ impl<'m> Aliases<'m> {
         self.values.get(name.as_bytes()).copied().unwrap_or(Name::Written(name))
     }
 
-    fn insert(&mut self, passed: &Passed<'m>) -> bool {
-        let Name::Written(name) = passed.name else { return false };
-        if self.outputs.contains(name.as_bytes()) {
-            return false;
+    fn insert(&mut self, passed: Passed<'m>) -> Handed<'m> {
+        let Name::Written(name) = passed.name else { return Handed::Output(passed, 1) };
+        if let Some(since) = self.outputs.get(name.as_bytes()) {
+            return Handed::Output(passed, *since);
         }
         self.order.push(name.as_bytes());
         self.values.insert(name.as_bytes(), passed.value);
-        true
+        Handed::Aliased
     }
 }
 
 /// A value that a body hands on without computing it.
+#[derive(Clone, Copy)]
 pub(super) struct Passed<'m> {
     pub(super) value: Name<'m>,
     /// The name that the call gives it.
     pub(super) name: Name<'m>,
     /// The slot of that name where the call stands.
     pub(super) slot: Slot,
+}
+
+/// What became of a value that is handed on.
+pub(super) enum Handed<'m> {
+    /// It stands for the name from now on.
+    Aliased,
+    /// It does, and the name is what the body around hands on.
+    On(Passed<'m>),
+    /// The name is that of an output of a graph; its type has an Identity since this version.
+    Output(Passed<'m>, i64),
 }
 
 /// Where nodes are copied from.
@@ -126,8 +140,13 @@ pub(super) struct Scope<'m> {
 
 impl<'m> Scope<'m> {
     /// A graph of the model, or the body of a function that stays.
-    pub(super) fn written(binding: Binding<'m>, outputs: impl Iterator<Item = &'m Str>) -> Self {
-        let outputs = outputs.map(Str::as_bytes).collect();
+    ///
+    /// Each of its `outputs` comes with [`identity_since`].
+    pub(super) fn written(
+        binding: Binding<'m>,
+        outputs: impl Iterator<Item = (&'m Str, i64)>,
+    ) -> Self {
+        let outputs = outputs.map(|(name, since)| (name.as_bytes(), since)).collect();
         let aliases = Aliases { outputs, ..Aliases::default() };
         Self { names: Names::Written(Box::new(aliases)), binding: Rc::new(binding), call: None }
     }
@@ -183,10 +202,10 @@ impl<'m> Scope<'m> {
     pub(super) fn known(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
             Names::Written(aliases) => written.map(|name| aliases.get(name)),
-            Names::Slots(slots) => match slots.next() {
-                ABSENT => None,
-                slot => Some(slots.at(slot)),
-            },
+            Names::Slots(slots) => {
+                let slot = slots.next();
+                Some(slots.at(slot)).filter(|name| !name.is_empty())
+            }
         }
     }
 
@@ -205,24 +224,36 @@ impl<'m> Scope<'m> {
     }
 
     /// Lets a value stand for what a call gives under another name, unless that is an output.
-    pub(super) fn alias(&mut self, passed: &Passed<'m>) -> bool {
-        match &mut self.names {
-            Names::Written(aliases) => aliases.insert(passed),
-            Names::Slots(slots) if slots.is_output(passed.slot) => false,
-            Names::Slots(slots) => {
-                if let Some(name) = slots.names.get_mut(index(passed.slot)) {
-                    *name = passed.value;
-                }
-                slots.aliases.push(passed.slot);
-                true
-            }
+    pub(super) fn alias(&mut self, passed: Passed<'m>) -> Handed<'m> {
+        let slots = match &mut self.names {
+            Names::Written(aliases) => return aliases.insert(passed),
+            Names::Slots(slots) => slots,
+        };
+        if let Some(since) = slots.body.graph_outputs.get(&passed.slot) {
+            return Handed::Output(passed, *since);
+        }
+        if let Some(name) = slots.names.get_mut(index(passed.slot)) {
+            *name = passed.value;
+        }
+        slots.aliases.push(passed.slot);
+        let taken = slots.computed(passed.slot).and_then(|output| slots.taken.get(output));
+        match taken.copied().flatten() {
+            Some((name, slot)) => Handed::On(Passed { name, slot, ..passed }),
+            None => Handed::Aliased,
+        }
+    }
+
+    /// The outputs of the graph that is copied, when it is one of the model's own.
+    pub(super) fn outputs(&self) -> HashSet<&'m [u8]> {
+        match &self.names {
+            Names::Written(aliases) => aliases.outputs.keys().copied().collect(),
+            Names::Slots(_) => HashSet::new(),
         }
     }
 
     pub(super) fn enter(&mut self, graph: &'m GraphProto) -> Option<Around<'m>> {
         let Names::Written(aliases) = &mut self.names else { return None };
-        let own = graph.output.iter().filter_map(|output| output.name.as_ref());
-        let own = own.map(Str::as_bytes).collect();
+        let own = outputs_of(graph).map(|(name, since)| (name.as_bytes(), since)).collect();
         let outputs = mem::replace(&mut aliases.outputs, own);
         Some(Around { aliases: aliases.order.len(), outputs })
     }
@@ -239,7 +270,13 @@ impl<'m> Scope<'m> {
 /// What a graph around had, to be put back at the end of the graph inside.
 pub(super) struct Around<'m> {
     aliases: usize,
-    outputs: HashSet<&'m [u8]>,
+    outputs: HashMap<&'m [u8], i64>,
+}
+
+/// The outputs of a graph, each with [`identity_since`].
+pub(super) fn outputs_of(graph: &GraphProto) -> impl Iterator<Item = (&Str, i64)> {
+    let since = |output: &'_ ValueInfoProto| identity_since(output.r#type.as_deref());
+    graph.output.iter().filter_map(move |output| Some((output.name.as_ref()?, since(output))))
 }
 
 pub(super) fn index(slot: Slot) -> usize {

@@ -7,9 +7,11 @@ use std::collections::HashSet;
 use std::mem;
 use std::ops::Range;
 
-use super::calls::{Functions, graphs, weight};
+use super::calls::{Functions, graphs};
 use super::copy::{Copied, Copier};
+use super::rename;
 use super::scope::Scope;
+use super::weight::weight;
 use crate::error::Result;
 use crate::proto::{NodeProto, ValueInfoProto};
 
@@ -116,6 +118,17 @@ impl Spliced {
             copier.nodes(nodes, scope, &mut spliced.copied, 0)?;
         }
         spliced.gone = scope.aliased().map(<[u8]>::to_vec).collect();
+        let renames = &spliced.copied.renames;
+        if renames.is_empty() {
+            return Ok(spliced);
+        }
+        spliced.gone.extend(renames.keys().map(|value| value.as_bytes().to_vec()));
+        let kept = steps.iter().filter_map(|step| match step {
+            Step::Keep(run) => nodes.get(run.clone()),
+            Step::Call(..) | Step::Copy(..) => None,
+        });
+        let computed = kept.flatten().chain(&spliced.copied.nodes).flat_map(|node| &node.output);
+        rename::check(renames, computed, &scope.outputs())?;
         Ok(spliced)
     }
 
@@ -142,6 +155,7 @@ impl Spliced {
             old.iter_mut().zip(places).for_each(|(old, place)| mem::swap(old, place));
         }
         *nodes = self.copied.nodes;
+        rename::apply(&self.copied.renames, nodes);
         if !self.gone.is_empty() {
             types.retain(|info| {
                 info.name.as_ref().is_none_or(|name| !self.gone.contains(name.as_bytes()))

@@ -1,6 +1,6 @@
 //! Types of values under other names.
 
-use super::names::{self, Taken};
+use super::names::Dimensions;
 use crate::proto::tensor_shape_proto::DimensionValue;
 use crate::proto::type_proto::Value;
 use crate::proto::{Str, TypeProto, ValueInfoProto};
@@ -10,11 +10,11 @@ pub(super) fn renamed(
     info: &ValueInfoProto,
     name: Option<Str>,
     call: Option<u64>,
-    taken: &Taken,
+    taken: &Dimensions,
 ) -> ValueInfoProto {
     let mut copy = ValueInfoProto { name, ..info.clone() };
     if let (Some(call), Some(r#type)) = (call, &mut copy.r#type) {
-        dimensions(r#type, &mut |dimension| *dimension = names::dimension(dimension, call, taken));
+        dimensions(r#type, &mut |dimension| *dimension = taken.fresh(dimension, call));
     }
     copy
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::inline::InlineOptions;
 use crate::placement::Alignment;
 
 /// Which files the weights go to.
@@ -69,7 +70,8 @@ pub struct SaveOptions {
     pub(crate) alignment_large: Option<Alignment>,
     pub(crate) keep_placement: bool,
     pub(crate) data_name: Option<String>,
-    pub(crate) inline_functions: bool,
+    pub(crate) inline_functions: Option<InlineOptions>,
+    pub(crate) max_model_bytes: Option<u64>,
     pub(crate) sync: bool,
     pub(crate) overwrite: bool,
     pub(crate) progress: Option<ProgressFn>,
@@ -83,7 +85,8 @@ impl Default for SaveOptions {
             alignment_large: None,
             keep_placement: true,
             data_name: None,
-            inline_functions: false,
+            inline_functions: None,
+            max_model_bytes: None,
             sync: true,
             overwrite: true,
             progress: None,
@@ -214,7 +217,30 @@ impl SaveOptions {
     /// ```
     #[must_use]
     pub fn inline_functions(mut self, inline: bool) -> Self {
-        self.inline_functions = inline;
+        self.inline_functions = inline.then(InlineOptions::new);
+        self
+    }
+
+    /// Inlines local functions in what is written, as these options say; the container keeps them.
+    /// Default: none are inlined.
+    ///
+    /// ```
+    /// use onnx_container::{InlineOptions, SaveOptions};
+    ///
+    /// let options = SaveOptions::new().inline_with(InlineOptions::new().except(["local::attention"]));
+    /// ```
+    #[must_use]
+    pub fn inline_with(mut self, options: impl Into<InlineOptions>) -> Self {
+        self.inline_functions = Some(options.into());
+        self
+    }
+
+    /// Refuses a model file of more bytes with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge)
+    /// and its path, before anything is written. Default: a model file has any length, though many
+    /// readers take none over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
+    #[must_use]
+    pub fn max_model_bytes(mut self, max: u64) -> Self {
+        self.max_model_bytes = Some(max);
         self
     }
 
@@ -277,6 +303,7 @@ impl fmt::Debug for SaveOptions {
             .field("keep_placement", &self.keep_placement)
             .field("data_name", &self.data_name)
             .field("inline_functions", &self.inline_functions)
+            .field("max_model_bytes", &self.max_model_bytes)
             .field("sync", &self.sync)
             .field("overwrite", &self.overwrite)
             .finish_non_exhaustive()

@@ -86,6 +86,18 @@ fn arrays_go_out_and_in() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn the_corpus_of_functions_is_inlined() {
+    run_driver("inlining.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn inlined_models_compute_the_same() {
+    run_driver("inlined_models.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn operator_versions_are_those_of_onnx() {
     run_python("scripts/make_opset.py", &["--check"]);
 }

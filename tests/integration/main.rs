@@ -19,6 +19,7 @@ mod format_page;
 mod hostile_files;
 mod imports;
 mod inline_cases;
+mod inline_large;
 mod inline_random;
 mod interop;
 mod kept_weights;
@@ -31,6 +32,7 @@ mod replace;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;
+mod save_inlined;
 mod save_targets;
 mod shape_operands;
 mod support;

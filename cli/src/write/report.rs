@@ -11,7 +11,7 @@ use super::Job;
 use super::import::Imported;
 use super::verify::Verified;
 use crate::output::{Output, count, human, lossy};
-use crate::save::{self, Written};
+use crate::save::Written;
 
 /// What was read.
 #[derive(Debug, Serialize)]
@@ -35,6 +35,14 @@ impl Read {
         let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
         let external_bytes = lens.fold(0, u64::saturating_add);
         Ok(Self { tensors, external, external_bytes, mapped })
+    }
+
+    /// Prints that it was read from `input`.
+    pub fn print(&self, input: &Path, out: &mut Output) -> io::Result<()> {
+        let Self { tensors, external, external_bytes, mapped } = self;
+        let (tensors, input) = (count(*tensors, "tensor"), input.display());
+        let (bytes, how) = (human(*external_bytes), if *mapped { "mapped" } else { "read" });
+        out.line(format_args!("read      {input}: {tensors}, {external} external ({bytes}, {how})"))
     }
 }
 
@@ -92,7 +100,7 @@ impl<'a> Report<'a> {
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            written: Written::new(container, job.output, saved, job.args.save.dry_run),
+            written: Written::new(container, job.output, saved, job.args.save.target.dry_run),
             verified,
         }
     }
@@ -111,12 +119,7 @@ impl<'a> Report<'a> {
     }
 
     fn print_read(&self, out: &mut Output) -> io::Result<()> {
-        let Read { tensors, external, external_bytes, mapped } = &self.read;
-        let (tensors, input) = (count(*tensors, "tensor"), self.input.display());
-        let (bytes, how) = (human(*external_bytes), if *mapped { "mapped" } else { "read" });
-        out.line(format_args!(
-            "read      {input}: {tensors}, {external} external ({bytes}, {how})"
-        ))?;
+        self.read.print(self.input, out)?;
         if let Some(imported) = &self.imported {
             imported.print(out)?;
         }
@@ -156,24 +159,5 @@ impl Moved {
 impl From<onnx_container::Kept> for Kept {
     fn from(kept: onnx_container::Kept) -> Self {
         Self { tensor: kept.tensor, bytes: kept.bytes, reason: kept.reason.to_string() }
-    }
-}
-
-impl Verified {
-    fn print(&self, out: &mut Output) -> io::Result<()> {
-        let (tensors, bytes) = (count(self.tensors, "tensor"), human(self.bytes));
-        let how = if self.mapped { "mapped" } else { "read" };
-        out.line(format_args!("verified  {tensors} ({bytes}, {how}) are the same bit for bit"))?;
-        for problem in &self.problems {
-            out.line(format_args!("problem   {problem}"))?;
-        }
-        let Some(check) = &self.check else { return Ok(()) };
-        out.line(format_args!("checked   {check}"))?;
-        let errors = check.findings.iter().take(check.errors);
-        for found in errors {
-            out.line(format_args!("{:>10}{found}", ""))?;
-        }
-        let advice = check.findings.iter().skip(check.errors);
-        save::short(advice.map(|found| format!("{:>10}{found}", "")), out)
     }
 }

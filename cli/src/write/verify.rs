@@ -16,6 +16,8 @@ use onnx_container::{
 use serde::Serialize;
 
 use crate::findings::Findings;
+use crate::output::{Output, count, human};
+use crate::{progress, save};
 
 /// What was verified, and what came out.
 #[derive(Debug, Serialize)]
@@ -32,24 +34,40 @@ pub struct Verified {
     pub check: Option<Findings>,
 }
 
+impl Verified {
+    /// Prints the lines of a report.
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        let (tensors, bytes) = (count(self.tensors, "tensor"), human(self.bytes));
+        let how = if self.mapped { "mapped" } else { "read" };
+        out.line(format_args!("verified  {tensors} ({bytes}, {how}) are the same bit for bit"))?;
+        for problem in &self.problems {
+            out.line(format_args!("problem   {problem}"))?;
+        }
+        let Some(check) = &self.check else { return Ok(()) };
+        out.line(format_args!("checked   {check}"))?;
+        let errors = check.findings.iter().take(check.errors);
+        for found in errors {
+            out.line(format_args!("{:>10}{found}", ""))?;
+        }
+        let advice = check.findings.iter().skip(check.errors);
+        save::short(advice.map(|found| format!("{:>10}{found}", "")), out)
+    }
+}
+
 /// Verifies the model at `path`, which `saved` says what was written to, against `original`.
-pub fn verify(
-    original: &Container,
-    saved: &Saved,
-    path: &Path,
-    map: MmapChoice,
-    bar: &ProgressBar,
-) -> Verified {
+pub fn verify(original: &Container, saved: &Saved, path: &Path, map: MmapChoice) -> Verified {
+    let bar = progress::bar("verifying", saved.bytes);
     let mapped = map != MmapChoice::never();
     let (mut comparison, mut problems) = (Comparison::default(), Vec::new());
     problems.extend(same_model(saved, path).err());
-    problems.extend(comparison.run(original, path, map, bar).err());
+    problems.extend(comparison.run(original, path, map, &bar).err());
     problems.append(&mut comparison.problems);
     let check = check_model(path, map).map(Findings::from);
     let check = check.map_err(|error| problems.push(error)).ok();
     let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
     let problems = problems.iter().map(ToString::to_string).collect();
     let Comparison { tensors, bytes, .. } = comparison;
+    bar.finish_and_clear();
     Verified { ok, tensors, bytes, mapped, problems, check }
 }
 

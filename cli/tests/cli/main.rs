@@ -10,6 +10,7 @@
 mod check;
 mod exported;
 mod files;
+mod inline;
 mod inspect;
 mod safetensors;
 mod support;

@@ -52,6 +52,7 @@ fn help_and_version_are_exit_code_0() {
     let folder = Folder::new();
     folder.run(&["--version"]).done().says(&["onnx-container 0."]);
     folder.run(&["--help"]).done().says(&["pack", "split", "embed", "check", "inspect", "files"]);
+    folder.run(&["--help"]).done().says(&["inline"]);
     folder.run(&["--help"]).done().says(&["extract", "replace"]);
     folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
     folder.run(&["replace", "--help"]).done().says(&["--tied", "stays inline", "NAME[0]"]);

@@ -1,0 +1,121 @@
+//! `inline IN OUT`: the model without local functions.
+//!
+//! The weights are no part of it: where they may stay, the model alone is written. Only a model file
+//! that inlining brings over 2 GiB has its large tensors moved out.
+
+mod report;
+mod selection;
+
+use std::mem;
+
+use onnx_container::proto::{ModelProto, NodeProto};
+use onnx_container::{
+    Container, Error, ErrorKind, ExternalizeOptions, Externalized, InlineOptions, Inlined, Saved,
+    WeightFiles, inline_functions,
+};
+
+use crate::args::InlineArgs;
+use crate::failure::{Failure, Outcome};
+use crate::inline::report::{Changed, Report};
+use crate::output::{Output, complain};
+use crate::write::{Read, verify};
+use crate::{mapping, save};
+
+/// Inlines, writes and says what was done.
+pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    save::refuse_weights(&args.output, None)?;
+    let map = mapping::choice(&args.map);
+    let mut container = Container::load(&args.input, map)?;
+    save::warn(&container);
+    let read = Read::of(&container, !args.map.no_mmap)?;
+    let original = args.verify.verify.then(|| container.clone());
+    let nodes_before = nodes(container.model());
+
+    let written = write(&mut container, args).map_err(|error| refused(&container, args, error))?;
+    let Written { saved, inlined, moved } = written;
+    let changed = Changed::new(inlined, nodes_before, nodes(&saved.model), &saved.model.functions);
+    changed.warnings().for_each(|warning| complain(format_args!("warning: {warning}")));
+    let verified = original.map(|mut original| {
+        // Copies of a tensor share its bytes: those that were read are held against the result.
+        inline_functions(original.model_mut(), options(args))?;
+        Ok::<_, Error>(verify(&original, &saved, &args.output, map))
+    });
+    let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    let outcome = Outcome::of(report.is_well());
+    // The process ends: to free millions of nodes one by one would be work for nothing.
+    mem::forget((container, saved));
+    Ok(outcome)
+}
+
+fn options(args: &InlineArgs) -> InlineOptions {
+    let options = InlineOptions::new().only(args.only.clone()).except(args.except.clone());
+    options.max_nodes(args.max_nodes).refuse_conflicts(args.strict)
+}
+
+/// What the command line says to an `error`.
+fn refused(container: &Container, args: &InlineArgs, error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::InvalidArgument => selection::explain(container.model(), args, error),
+        _ => save::refused(error),
+    }
+}
+
+/// The nodes of all graphs, at any depth; those of functions are not counted.
+fn nodes(model: &ModelProto) -> usize {
+    let training = model.training_info.iter();
+    let training = training.flat_map(|info| info.initialization.iter().chain(&info.algorithm));
+    model.graph.iter().chain(training).map(|graph| count(&graph.node)).sum()
+}
+
+fn count(nodes: &[NodeProto]) -> usize {
+    let attributes = nodes.iter().flat_map(|node| &node.attribute);
+    let graphs = attributes.flat_map(|a| a.g.iter().map(AsRef::as_ref).chain(&a.graphs));
+    nodes.len() + graphs.map(|graph| count(&graph.node)).sum::<usize>()
+}
+
+/// What was done.
+struct Written {
+    saved: Saved,
+    inlined: Inlined,
+    /// Out of a model file that readers would refuse.
+    moved: Option<Externalized>,
+}
+
+/// Saves the model alone where its weights can stay, else with one file of weights.
+fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
+    let own_file = args.packed.data_name.is_some();
+    let layout = if own_file { WeightFiles::One } else { WeightFiles::AsLoaded };
+    let saved = match save_as(layout, container, args) {
+        Err(error) if error.kind() == ErrorKind::Unsupported && !own_file => {
+            save_as(WeightFiles::One, container, args)
+        }
+        other => other,
+    };
+    match saved {
+        Ok(mut saved) => {
+            let inlined = mem::take(&mut saved.inlined).unwrap_or_default();
+            Ok(Written { saved, inlined, moved: None })
+        }
+        Err(error) if save::is_over_2gib(&error) => write_small(container, args),
+        Err(error) => Err(error),
+    }
+}
+
+/// Saves with the large tensors out of the model file, in a file that has all weights.
+fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
+    let inlined = inline_functions(container.model_mut(), options(args))?;
+    let moved = container.externalize(ExternalizeOptions::new())?;
+    let how = save::options(WeightFiles::One, &args.packed, &args.target);
+    let saved = save::try_save(container, &args.output, how, &args.target)?;
+    Ok(Written { saved, inlined, moved: Some(moved) })
+}
+
+fn save_as(layout: WeightFiles, container: &Container, args: &InlineArgs) -> Result<Saved, Error> {
+    let how = save::options(layout, &args.packed, &args.target).inline_with(options(args));
+    save::try_save(container, &args.output, how, &args.target)
+}

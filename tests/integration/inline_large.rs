@@ -1,0 +1,124 @@
+//! Large models: what several threads copy is what one would.
+
+use onnx_container::proto::{
+    FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
+use onnx_container::{DataType, ErrorKind, InlineOptions, inline_functions};
+
+/// Enough calls for every core to get its part.
+const CALLS: usize = 9000;
+
+fn call(name: &str, input: &str, output: &str) -> NodeProto {
+    let mut node = NodeProto::new(name, [input], [output]);
+    node.domain = Some("local".into());
+    node
+}
+
+fn named(op_type: &str, input: &str, output: &str, name: &str) -> NodeProto {
+    let mut node = NodeProto::new(op_type, [input], [output]);
+    node.name = Some(name.into());
+    node
+}
+
+fn function(name: &str, nodes: Vec<NodeProto>) -> FunctionProto {
+    let mut function = FunctionProto::new("local", name);
+    function.input.push("x".into());
+    function.output.push("y".into());
+    function.node = nodes;
+    function.opset_import.push(OperatorSetIdProto::new("", 18));
+    function
+}
+
+/// Every third node is a Neg, the others call `outer`, which calls `inner`.
+fn model(calls: usize, opset: i64) -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    for i in 0..calls {
+        let (input, output) = (format!("v{i}"), format!("v{}", i + 1));
+        let node = match i % 3 {
+            2 => NodeProto::new("Neg", [&input], [&output]),
+            _ => call("outer", &input, &output),
+        };
+        graph.node.push(node);
+    }
+    graph.input.push(ValueInfoProto::tensor("v0", DataType::Float, [2]));
+    graph.output.push(ValueInfoProto::tensor(format!("v{calls}"), DataType::Float, [2]));
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", opset));
+    let inner = vec![named("Abs", "x", "t", "first"), named("Exp", "t", "y", "second")];
+    let mut outer = vec![call("inner", "x", "t"), named("Tanh", "t", "y", "last")];
+    outer.push(named("Cos", "t", "dead", "cos"));
+    model.functions.push(function("outer", outer));
+    model.functions.push(function("inner", inner));
+    model.functions[0].value_info.push(ValueInfoProto::tensor("t", DataType::Float, [2]));
+    model
+}
+
+/// What becomes of it, written out.
+fn expected(calls: usize) -> (Vec<NodeProto>, Vec<String>) {
+    let (mut nodes, mut types, mut number) = (Vec::new(), Vec::new(), 0);
+    for i in 0..calls {
+        let (input, output) = (format!("v{i}"), format!("v{}", i + 1));
+        if i % 3 == 2 {
+            nodes.push(NodeProto::new("Neg", [&input], [&output]));
+            continue;
+        }
+        let (outer, inner) = (number + 1, number + 2);
+        number += 2;
+        let name = |base: &str, number: usize| format!("{base}__{number}");
+        let node = |op_type, input: &str, output: &str, base, number| {
+            named(op_type, input, output, &name(base, number))
+        };
+        let (t, inside) = (name("t", outer), name("t", inner));
+        nodes.push(node("Abs", &input, &inside, "first", inner));
+        nodes.push(node("Exp", &inside, &t, "second", inner));
+        nodes.push(node("Tanh", &t, &output, "last", outer));
+        nodes.push(node("Cos", &t, &name("dead", outer), "cos", outer));
+        types.push(t);
+    }
+    (nodes, types)
+}
+
+fn types(graph: &GraphProto) -> Vec<String> {
+    graph.value_info.iter().map(|info| info.name.as_ref().unwrap().to_string()).collect()
+}
+
+#[test]
+fn every_core_copies_what_one_would() {
+    // Few, which one thread copies; many; and many in the old way, without Identity for all types.
+    for (calls, opset) in [(30, 18), (CALLS, 18), (CALLS, 14)] {
+        let mut model = model(calls, opset);
+        let inlined = inline_functions(&mut model, InlineOptions::new()).unwrap();
+        assert_eq!(inlined.calls as usize, (calls - calls / 3) * 2, "{calls} at {opset}");
+        let graph = model.graph.as_ref().unwrap();
+        let (nodes, expected_types) = expected(calls);
+        let differs = graph.node.iter().zip(&nodes).position(|(a, b)| a != b);
+        assert_eq!((graph.node.len(), differs), (nodes.len(), None), "{calls} at {opset}");
+        assert_eq!(types(graph), expected_types);
+    }
+}
+
+#[test]
+fn an_error_in_any_part_leaves_the_model_as_it_was() {
+    for place in [0, CALLS - 3] {
+        let mut model = model(CALLS, 18);
+        let graph = model.graph.as_mut().unwrap();
+        graph.node[place].input.push("v0".into());
+        let before = model.clone();
+        let error = inline_functions(&mut model, InlineOptions::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModel);
+        assert!(error.reason().contains("is called with 2"), "{error}");
+        assert!(model == before);
+    }
+}
+
+#[test]
+fn growth_is_counted_before_anything_is_made() {
+    let mut model = model(CALLS, 18);
+    let most = expected(CALLS).0.len() as u64;
+    let before = model.clone();
+    let error = inline_functions(&mut model, InlineOptions::new().max_nodes(most - 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.reason().contains(&format!("{most} nodes")), "{error}");
+    assert!(model == before);
+    inline_functions(&mut model, InlineOptions::new().max_nodes(most)).unwrap();
+}

@@ -18,6 +18,7 @@ mod flow;
 mod format_page;
 mod hostile_files;
 mod imports;
+mod inline_cases;
 mod inline_large;
 mod inline_random;
 mod interop;

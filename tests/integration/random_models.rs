@@ -204,7 +204,7 @@ impl Generator {
 
     fn info(&mut self, name: &str, kind: Kind) -> ValueInfoProto {
         if kind == Kind::Vector && self.choices.chance(50) {
-            let dim = *self.choices.pick(&["N", "M"]);
+            let dim = *self.choices.pick(&["N", "M", "N__1"]);
             return ValueInfoProto::tensor_with(name, 1, [dim.into()]);
         }
         kind.info(name)

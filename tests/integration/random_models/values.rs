@@ -6,9 +6,6 @@ use super::Generator;
 use super::body::{Body, Kind};
 use crate::support::{floats, int64s, parameter};
 
-/// Whether parameters that are graphs may have defaults, which no exporter writes.
-const GRAPHS_HAVE_DEFAULTS: bool = false;
-
 /// The kinds of attributes that operators here have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributeKind {
@@ -104,10 +101,7 @@ impl Generator {
             let mut nowhere = Body::graph(!self.anything());
             // Deep enough that a default is no large graph.
             nowhere.depth = 2;
-            let graph = matches!(kind, AttributeKind::Graph | AttributeKind::Graphs);
-            let may_have = GRAPHS_HAVE_DEFAULTS || !graph;
-            let default = (may_have && self.choices.chance(50))
-                .then(|| self.literal(name, kind, &mut nowhere));
+            let default = self.choices.chance(50).then(|| self.literal(name, kind, &mut nowhere));
             let required = default.is_none() && self.choices.chance(70);
             let declared = default.is_some() || !self.odd(10);
             all.push(Parameter { name, kind, default, required, declared });

@@ -72,27 +72,28 @@ impl<'m> Copier<'m> {
             if name.is_empty() {
                 continue;
             }
-            let value = match output {
+            let from = match output {
                 Output::Computed(computed) => {
                     let local = index(*computed).saturating_sub(1 + body.inputs.len());
                     let Some(taken) = self.taken.get_mut(local) else { continue };
-                    let Some(value) = taken else {
+                    if taken.is_none() {
                         *taken = Some(name);
                         slots
                             .get_mut(local)
                             .map(|place| *place = Some((name, slot)))
                             .unwrap_or_default();
                         continue;
-                    };
-                    *value
+                    }
+                    *computed
                 }
-                Output::Passed(input) => inputs.get(index(*input)).copied().unwrap_or(Name::Absent),
-                Output::Undefined => Name::Absent,
+                Output::Passed(input)
+                    if inputs.get(index(*input)).is_some_and(|n| !n.is_empty()) =>
+                {
+                    *input
+                }
+                Output::Passed(_) | Output::Undefined => return Err(undefined(function, i)),
             };
-            if value.is_empty() {
-                return Err(undefined(function, i));
-            }
-            passed.push(Passed { value, name, slot });
+            passed.push(Passed { from, name, slot });
         }
         Ok((passed, slots))
     }

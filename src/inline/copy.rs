@@ -4,7 +4,7 @@
 //! they stay as written. Calls nest as deep as a model likes, so they are a list of frames; graphs
 //! nest as deep as readers take, so they are a recursion with a limit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::rc::Rc;
 use std::slice;
@@ -207,14 +207,11 @@ impl<'m> Copier<'m> {
         let name = self.optional(node.name.as_ref(), scope);
         let mut more = node.more.clone();
         if !node.device_configurations.is_empty() {
-            let mut tensors =
-                sharded(node).map(|tensor| scope.known(tensor)).collect::<Vec<_>>().into_iter();
-            for device in &mut more.device_configurations {
-                // What is said of a value that is not there goes.
-                device.sharding_spec.retain_mut(|spec| {
-                    spec.tensor_name = tensors.next().flatten().map(|name| self.fresh.text(name));
-                    spec.tensor_name.is_some()
-                });
+            let tensors: Vec<_> = sharded(node).map(|tensor| scope.operand(tensor)).collect();
+            let devices = more.device_configurations.iter_mut();
+            let specs = devices.flat_map(|device| &mut device.sharding_spec);
+            for (spec, tensor) in specs.zip(tensors) {
+                spec.tensor_name = tensor.map(|name| self.fresh.text(name));
             }
         }
         let attribute = self.attributes(&node.attribute, scope, depth)?;
@@ -355,16 +352,18 @@ impl<'m> Copier<'m> {
         out: &mut Copied,
     ) -> Result<Vec<Passed<'m>>> {
         let mut on = Vec::new();
+        let Names::Slots(slots) = done.scope.names else { return Ok(on) };
         for passed in done.passed {
+            let value = slots.at(passed.from);
             let handed = match self.identity {
-                Identity::Every => Handed::Output(passed, 1),
-                _ => caller.alias(passed),
+                Identity::Every => Handed::Output(1),
+                Identity::Since(_) => caller.alias(passed, value),
             };
             match handed {
                 Handed::Aliased => {}
                 Handed::On(passed) => on.push(passed),
-                Handed::Output(Passed { value, name, .. }, since) => {
-                    let (value, name) = (self.fresh.text(value), self.fresh.text(name));
+                Handed::Output(since) => {
+                    let (value, name) = (self.fresh.text(value), self.fresh.text(passed.name));
                     if self.identity.has(since) {
                         let mut node = NodeProto::new("Identity", [value], [name]);
                         node.metadata_props.clone_from(&done.scope.binding.metadata);
@@ -375,12 +374,10 @@ impl<'m> Copier<'m> {
                 }
             }
         }
-        if let Names::Slots(slots) = done.scope.names {
-            let infos = done.value_info.into_iter();
-            let infos = infos.filter(|(slot, _)| !slots.aliases.contains(slot));
-            out.value_info.extend(infos.map(|(_, info)| info));
-            self.names.push(slots.names);
-        }
+        let gone: HashSet<_> = slots.aliases.into_iter().collect();
+        let infos = done.value_info.into_iter().filter(|(slot, _)| !gone.contains(slot));
+        out.value_info.extend(infos.map(|(_, info)| info));
+        self.names.push(slots.names);
         Ok(on)
     }
 

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::calls::graphs_mut;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{NodeProto, Str};
-use crate::proto::{TypeProto, type_proto::Value};
+use crate::proto::type_proto::Value;
+use crate::proto::{NodeProto, Str, TypeProto};
 
 /// The new names of values, by the old.
 pub(super) type Renames = HashMap<Str, Str>;
@@ -34,7 +34,7 @@ pub(super) fn check<'n>(
 ) -> Result<()> {
     let computed: HashSet<&Str> = computed.collect();
     let fails = |value: &&Str| !computed.contains(value) || outputs.contains(value.as_bytes());
-    let Some(value) = renames.keys().find(fails) else { return Ok(()) };
+    let Some(value) = renames.keys().filter(fails).min() else { return Ok(()) };
     let reason = format!(
         "a function hands on `{value}`, which is no tensor, to an output: this version of the ONNX \
          operators has no Identity for it"
@@ -48,13 +48,20 @@ pub(super) fn apply(renames: &Renames, nodes: &mut [NodeProto]) {
         return;
     }
     for node in nodes {
-        for name in node.input.iter_mut().chain(&mut node.output) {
-            if let Some(new) = renames.get(name) {
-                name.clone_from(new);
-            }
+        node.input.iter_mut().chain(&mut node.output).for_each(|name| rename(renames, name));
+        if !node.device_configurations.is_empty() {
+            let devices = node.device_configurations.iter_mut();
+            let specs = devices.flat_map(|device| &mut device.sharding_spec);
+            specs.flat_map(|spec| &mut spec.tensor_name).for_each(|name| rename(renames, name));
         }
         for graph in node.attribute.iter_mut().flat_map(graphs_mut) {
             apply(renames, &mut graph.node);
         }
+    }
+}
+
+fn rename(renames: &Renames, name: &mut Str) {
+    if let Some(new) = renames.get(name) {
+        name.clone_from(new);
     }
 }

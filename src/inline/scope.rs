@@ -99,13 +99,13 @@ impl<'m> Aliases<'m> {
         self.values.get(name.as_bytes()).copied().unwrap_or(Name::Written(name))
     }
 
-    fn insert(&mut self, passed: Passed<'m>) -> Handed<'m> {
-        let Name::Written(name) = passed.name else { return Handed::Output(passed, 1) };
+    fn insert(&mut self, name: Name<'m>, value: Name<'m>) -> Handed<'m> {
+        let Name::Written(name) = name else { return Handed::Output(1) };
         if let Some(since) = self.outputs.get(name.as_bytes()) {
-            return Handed::Output(passed, *since);
+            return Handed::Output(*since);
         }
         self.order.push(name.as_bytes());
-        self.values.insert(name.as_bytes(), passed.value);
+        self.values.insert(name.as_bytes(), value);
         Handed::Aliased
     }
 }
@@ -113,7 +113,8 @@ impl<'m> Aliases<'m> {
 /// A value that a body hands on without computing it.
 #[derive(Clone, Copy)]
 pub(super) struct Passed<'m> {
-    pub(super) value: Name<'m>,
+    /// The slot of the value in the body.
+    pub(super) from: Slot,
     /// The name that the call gives it.
     pub(super) name: Name<'m>,
     /// The slot of that name where the call stands.
@@ -127,7 +128,7 @@ pub(super) enum Handed<'m> {
     /// It does, and the name is what the body around hands on.
     On(Passed<'m>),
     /// The name is that of an output of a graph; its type has an Identity since this version.
-    Output(Passed<'m>, i64),
+    Output(i64),
 }
 
 /// Where nodes are copied from.
@@ -209,6 +210,17 @@ impl<'m> Scope<'m> {
         }
     }
 
+    /// The next name where a remark is about one of a node's operands; as written if it is about none.
+    pub(super) fn operand(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
+        match &mut self.names {
+            Names::Written(aliases) => written.map(|name| aliases.get(name)),
+            Names::Slots(slots) => match slots.next() {
+                ABSENT => written.map(Name::Written),
+                slot => Some(slots.at(slot)),
+            },
+        }
+    }
+
     /// The next name where a type may be about a value that is not there any more: that has none.
     pub(super) fn typed(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
@@ -223,22 +235,22 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// Lets a value stand for what a call gives under another name, unless that is an output.
-    pub(super) fn alias(&mut self, passed: Passed<'m>) -> Handed<'m> {
+    /// Lets `value` stand for what a call gives under another name, unless that is an output.
+    pub(super) fn alias(&mut self, passed: Passed<'m>, value: Name<'m>) -> Handed<'m> {
         let slots = match &mut self.names {
-            Names::Written(aliases) => return aliases.insert(passed),
+            Names::Written(aliases) => return aliases.insert(passed.name, value),
             Names::Slots(slots) => slots,
         };
         if let Some(since) = slots.body.graph_outputs.get(&passed.slot) {
-            return Handed::Output(passed, *since);
+            return Handed::Output(*since);
         }
         if let Some(name) = slots.names.get_mut(index(passed.slot)) {
-            *name = passed.value;
+            *name = value;
         }
         slots.aliases.push(passed.slot);
         let taken = slots.computed(passed.slot).and_then(|output| slots.taken.get(output));
         match taken.copied().flatten() {
-            Some((name, slot)) => Handed::On(Passed { name, slot, ..passed }),
+            Some((name, slot)) => Handed::On(Passed { from: passed.slot, name, slot }),
             None => Handed::Aliased,
         }
     }

@@ -160,13 +160,18 @@ impl<'a> Bound<'a> {
     }
 
     /// The spread over devices, with what its tensors are: an input's value or an output's place.
+    /// Of an input that is left out nothing can be said.
     fn devices(&self) -> Vec<Vec<u8>> {
+        let place = |names: &[Str], name| names.iter().position(|n| *n == name);
         let mut configurations = self.node.device_configurations.clone();
-        for spec in configurations.iter_mut().flat_map(|c| &mut c.sharding_spec) {
-            let name = text(&spec.tensor_name);
-            let place = |names: &[Str]| names.iter().position(|n| *n == name);
-            let input = place(&self.node.input).and_then(|i| self.inputs.get(i).copied().flatten());
-            spec.tensor_name = Some(format!("{input:?} {:?}", place(&self.node.output)).into());
+        for configuration in &mut configurations {
+            configuration.sharding_spec.retain_mut(|spec| {
+                let input = place(&self.node.input, text(&spec.tensor_name));
+                let input = input.and_then(|i| self.inputs.get(i).copied().flatten());
+                let output = place(&self.node.output, text(&spec.tensor_name));
+                spec.tensor_name = Some(format!("{input:?} {output:?}").into());
+                input.is_some() || output.is_some()
+            });
         }
         configurations.iter().map(encoded).collect()
     }

@@ -208,10 +208,15 @@ impl<'m> Copier<'m> {
         let mut more = node.more.clone();
         if !node.device_configurations.is_empty() {
             let tensors: Vec<_> = sharded(node).map(|tensor| scope.operand(tensor)).collect();
-            let devices = more.device_configurations.iter_mut();
-            let specs = devices.flat_map(|device| &mut device.sharding_spec);
-            for (spec, tensor) in specs.zip(tensors) {
-                spec.tensor_name = tensor.map(|name| self.fresh.text(name));
+            let mut tensors = tensors.into_iter();
+            for device in &mut more.device_configurations {
+                device.sharding_spec.retain_mut(|spec| {
+                    let tensor = tensors.next().flatten();
+                    // Of an input that is left out nothing can be said.
+                    let absent = tensor.is_some_and(Name::is_empty) && spec.tensor_name.is_some();
+                    spec.tensor_name = tensor.map(|name| self.fresh.text(name));
+                    !absent
+                });
             }
         }
         let attribute = self.attributes(&node.attribute, scope, depth)?;

@@ -238,10 +238,10 @@ impl Work {
         };
         let shared = Self::are_even(&bodies, &reserved) && job.pays(list);
         if shared {
-            let (calls, devices);
-            (graph, calls, devices) = job.run(list)?;
-            self.numbers = self.numbers.after(calls);
-            (self.calls, self.devices) = (self.calls + calls, self.devices + devices);
+            let made = job.run(list)?;
+            graph = made.spliced;
+            self.numbers = self.numbers.after(made.calls);
+            (self.calls, self.devices) = (self.calls + made.calls, self.devices + made.devices);
         }
         // Where names give way to values, those that others name too do not.
         let mut elsewhere = HashSet::new();

@@ -4,9 +4,12 @@
 //! Each thread has functions of its own: copies share strings with them, and threads that count
 //! references to the same string would wait for one another.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::{iter, thread};
 
 use super::binding::Binding;
 use super::body::Bodies;
@@ -20,19 +23,65 @@ use super::scope::Scope;
 use super::splice::{Spliced, Step};
 use super::weight::Size;
 use crate::error::Result;
-use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto, NodeProto};
+use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto};
 
 /// From how many new nodes on a list is long.
 const LONG: u64 = 16 << 10;
 /// Functions of more bytes than this are not copied.
 const LARGE: u64 = 1 << 20;
 
-/// A part of a list.
-#[derive(Default)]
-struct Part<'s> {
+/// How many parts each thread makes, about.
+const PARTS: u64 = 8;
+
+/// A part of a list that is to be copied.
+struct Task<'s> {
     steps: &'s [Step],
     callees: &'s [usize],
     size: Size,
+    /// The numbers of the calls before.
+    numbers: Numbers,
+}
+
+/// What came of it: nodes, how many calls, how many of those with devices.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) spliced: Spliced,
+    pub(super) calls: u64,
+    pub(super) devices: u64,
+}
+
+impl Part {
+    /// Puts together what is `made`, in order; ends the work at the first error.
+    fn collect(
+        &mut self,
+        made: mpsc::Receiver<(usize, Result<Self>)>,
+        next: &AtomicUsize,
+        parts: usize,
+    ) -> Result<()> {
+        let (mut waiting, mut place) = (BTreeMap::new(), 0);
+        let mut result = Ok(());
+        for (number, part) in made {
+            waiting.insert(number, part);
+            while let Some(part) = waiting.remove(&place) {
+                place += 1;
+                match part {
+                    Ok(part) if result.is_ok() => self.append(part),
+                    Err(error) if result.is_ok() => {
+                        next.fetch_max(parts, Ordering::Relaxed);
+                        result = Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        result
+    }
+
+    fn append(&mut self, later: Self) {
+        self.spliced.append(later.spliced);
+        self.calls += later.calls;
+        self.devices += later.devices;
+    }
 }
 
 /// What every thread needs to know.
@@ -56,95 +105,109 @@ impl<'m> Job<'m> {
     }
 
     /// Copies the place's first list. Also gives what the copies were: calls, and calls with devices.
-    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<(Spliced, u64, u64)> {
-        let Some((nodes, _)) = self.place.lists.first() else { return Ok(Default::default()) };
-        let parts = self.parts();
-        let mut numbers = Vec::with_capacity(parts.len());
-        let mut before = self.numbers.clone();
-        for part in &parts {
-            numbers.push(before.clone());
-            before = before.after(part.size.calls);
-        }
-        let len = self.place.size_of_list(0).nodes;
-        let copies = thread::scope(|scope| {
-            let mut jobs = parts.iter().zip(numbers);
-            let first = jobs.next();
-            let others = jobs.map(|(part, numbers)| {
-                let work = move || self.part(nodes, part, numbers, functions, part.size.nodes);
-                // Without another thread, this one does the work.
-                thread::Builder::new().spawn_scoped(scope, work.clone()).map_err(|_| work)
+    ///
+    /// Parts are many, and are put together while the next are made: their memory is used again.
+    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<Part> {
+        let parts = self.tasks();
+        let next = AtomicUsize::new(0);
+        let mut whole = Part { spliced: Spliced::with_room(self.len()), ..Part::default() };
+        let (sender, made) = mpsc::channel();
+        thread::scope(|scope| {
+            let work = |sender| self.work(&parts, &next, functions, &sender);
+            let workers = (0..cores()).map(|_| {
+                let sender = sender.clone();
+                thread::Builder::new().spawn_scoped(scope, move || work(sender))
             });
-            let others: Vec<_> = others.collect();
-            // The first has room for what the others append.
-            let first =
-                first.map(|(part, numbers)| self.part(nodes, part, numbers, functions, len));
-            let others = others.into_iter().map(|other| match other {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                Err(work) => work(),
-            });
-            first.into_iter().chain(others).collect::<Result<Vec<_>>>()
+            // With fewer threads than wished for, those that there are do the work.
+            let workers: Vec<_> = workers.flatten().collect();
+            if workers.is_empty() {
+                work(sender.clone())?;
+            }
+            drop(sender);
+            let result = whole.collect(made, &next, parts.len());
+            for worker in workers {
+                worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            }
+            result
         })?;
-        let joined = copies.into_iter().reduce(|mut whole, (spliced, calls, devices)| {
-            whole.0.append(spliced);
-            (whole.0, whole.1 + calls, whole.2 + devices)
-        });
-        Ok(joined.unwrap_or_default())
+        Ok(whole)
+    }
+
+    fn len(&self) -> u64 {
+        self.place.size_of_list(0).nodes
     }
 
     /// The list in parts of about the same size.
-    fn parts(&self) -> Vec<Part<'m>> {
+    fn tasks(&self) -> Vec<Task<'m>> {
         let Some((_, steps)) = self.place.lists.first() else { return Vec::new() };
-        let each = self.place.size_of_list(0).nodes / u64::try_from(cores()).unwrap_or(1) + 1;
-        let mut parts = Vec::new();
+        let each = self.len() / (PARTS * u64::try_from(cores()).unwrap_or(1)) + 1;
+        let (mut tasks, mut numbers) = (Vec::new(), self.numbers.clone());
         let (mut steps, mut callees) = (steps.list.as_slice(), steps.callees.as_slice());
         while !steps.is_empty() {
-            let (mut taken, mut called, mut size) = (0, 0, Size::default());
-            for step in steps {
-                let calls = match step {
-                    Step::Keep(run) => {
-                        let nodes = u64::try_from(run.len()).unwrap_or(u64::MAX);
-                        size = size.plus(Size::of_nodes(nodes));
-                        0
-                    }
-                    Step::Call(..) => 1,
-                    Step::Copy(_, calls) => *calls,
-                };
-                let made = callees.get(called..called + calls).unwrap_or_default();
-                let made = made.iter().map(|callee| self.place.size_of(*callee));
-                size = made.fold(size, Size::plus);
-                (taken, called) = (taken + 1, called + calls);
-                if size.nodes >= each {
-                    break;
-                }
-            }
-            let (part, rest) = steps.split_at(taken);
-            let (own, others) = callees.split_at(called);
-            parts.push(Part { steps: part, callees: own, size });
-            (steps, callees) = (rest, others);
+            let (taken, called, size) = self.take(steps, callees, each);
+            let (own, rest) = steps.split_at(taken);
+            let (called, others) = callees.split_at(called);
+            let after = numbers.after(size.calls);
+            tasks.push(Task { steps: own, callees: called, size, numbers });
+            (steps, callees, numbers) = (rest, others, after);
         }
-        parts
+        tasks
     }
 
-    fn part(
+    /// How many steps, with how many calls, make so many nodes.
+    fn take(&self, steps: &[Step], callees: &[usize], nodes: u64) -> (usize, usize, Size) {
+        let (mut called, mut size) = (0, Size::default());
+        for (taken, step) in steps.iter().enumerate() {
+            let calls = match step {
+                Step::Keep(run) => {
+                    size = size.plus(Size::of_nodes(u64::try_from(run.len()).unwrap_or(u64::MAX)));
+                    0
+                }
+                Step::Call(..) => 1,
+                Step::Copy(_, calls) => *calls,
+            };
+            let made = callees.get(called..called + calls).unwrap_or_default();
+            size = made.iter().map(|callee| self.place.size_of(*callee)).fold(size, Size::plus);
+            called += calls;
+            if size.nodes >= nodes {
+                return (taken + 1, called, size);
+            }
+        }
+        (steps.len(), callees.len(), size)
+    }
+
+    /// Copies parts until there are no more.
+    fn work(
         &self,
-        nodes: &'m [NodeProto],
-        part: &Part<'_>,
-        numbers: Numbers,
+        tasks: &[Task<'_>],
+        next: &AtomicUsize,
         functions: &[FunctionProto],
-        len: u64,
-    ) -> Result<(Spliced, u64, u64)> {
+        made: &mpsc::Sender<(usize, Result<Part>)>,
+    ) -> Result<()> {
         let own = private(functions)?;
         let functions = Functions::new(&own)?;
         let decision = self.place.context.decision.clone();
         let context = Context { functions: &functions, decision };
-        let bodies = Bodies::new(&context, std::iter::empty())?;
-        let fresh = Fresh::new(&self.reserved.names, numbers).ahead(part.callees.to_vec(), &bodies);
+        let bodies = Bodies::new(&context, iter::empty())?;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(number) else { return Ok(()) };
+            if made.send((number, self.part(task, &context, &bodies))).is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn part(&self, task: &Task<'_>, context: &Context<'_>, bodies: &Bodies<'_>) -> Result<Part> {
+        let nodes = self.place.lists.first().map(|(nodes, _)| *nodes).unwrap_or_default();
+        let fresh = Fresh::new(&self.reserved.names, task.numbers.clone());
+        let fresh = fresh.ahead(task.callees.to_vec(), bodies);
         let opset = self.place.imports.version(b"");
-        let mut copier =
-            Copier::new(&context, &bodies, self.reserved, fresh, self.max_nodes, opset);
-        let mut scope = Scope::written(Binding::default(), std::iter::empty());
-        let spliced = Spliced::new(nodes, part.steps, &mut scope, &mut copier, len)?;
-        Ok((spliced, copier.calls, copier.devices))
+        let mut copier = Copier::new(context, bodies, self.reserved, fresh, self.max_nodes, opset);
+        let mut scope = Scope::written(Binding::default(), iter::empty());
+        let len = task.size.nodes;
+        let spliced = Spliced::new(nodes, task.steps, &mut scope, &mut copier, len)?;
+        Ok(Part { spliced, calls: copier.calls, devices: copier.devices })
     }
 }
 

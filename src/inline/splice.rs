@@ -87,6 +87,15 @@ pub(super) struct Spliced {
 }
 
 impl Spliced {
+    /// No nodes, with room for about so many.
+    pub(super) fn with_room(len: u64) -> Self {
+        let mut spliced = Self::default();
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        // Without that memory the list grows, and then fails where it has to.
+        let _ = spliced.copied.nodes.try_reserve(len);
+        spliced
+    }
+
     /// Copies what `steps` says of `nodes`, which are in `scope`; there will be about `len`.
     pub(super) fn new<'m>(
         nodes: &'m [NodeProto],
@@ -95,10 +104,7 @@ impl Spliced {
         copier: &mut Copier<'m>,
         len: u64,
     ) -> Result<Self> {
-        let mut spliced = Self::default();
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        // Without that memory the list grows, and then fails where it has to.
-        let _ = spliced.copied.nodes.try_reserve(len);
+        let mut spliced = Self::with_room(len);
         for step in steps {
             let run = match step {
                 Step::Keep(run) if scope.is_unchanged() => {

@@ -7,6 +7,7 @@
 //! not touched: a copied tensor shares its bytes, or its handle.
 
 mod binding;
+mod bodies;
 mod body;
 mod call;
 mod calls;
@@ -14,6 +15,7 @@ mod context;
 mod copy;
 mod defaults;
 mod fresh;
+mod graph;
 mod names;
 mod options;
 mod place;
@@ -30,7 +32,7 @@ use std::{iter, mem};
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
 use self::binding::Binding;
-use self::body::Bodies;
+use self::bodies::Bodies;
 use self::calls::{Calls, Functions, graphs};
 use self::copy::{Copier, Reserved};
 use self::fresh::Fresh;

@@ -6,7 +6,8 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::body::{Bodies, Body, is_reference};
+use super::bodies::Bodies;
+use super::body::{Body, is_reference};
 use super::calls::graphs;
 use super::scope::Name;
 use crate::error::{Error, ErrorKind, Result};

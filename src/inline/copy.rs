@@ -11,25 +11,17 @@ use std::slice;
 
 use foldhash::fast::RandomState;
 
-use super::binding::{Binding, Closure, Value, is_plain, merged};
-use super::body::{Bodies, Slot, is_reference, sharded};
-use super::calls::graphs;
+use super::binding::{Binding, merged};
+use super::bodies::Bodies;
+use super::body::{Slot, sharded};
 use super::context::Context;
 use super::fresh::Fresh;
 use super::names::{Dimensions, Taken};
-use super::rename::{self, Renames};
+use super::rename::Renames;
 use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
-use super::types::renamed;
 use super::weight::Size;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{
-    AttributeProto, GraphProto, NodeProto, Rare, SparseTensorProto, Str, TensorAnnotation,
-    TensorProto, ValueInfoProto,
-};
-
-/// How deep graphs may nest. Readers stop at 100 messages in one another, and a graph inside another
-/// is three deeper.
-const MAX_DEPTH: usize = 31;
+use crate::proto::{NodeProto, ValueInfoProto};
 
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]
@@ -228,119 +220,6 @@ impl<'m> Copier<'m> {
         Ok(())
     }
 
-    fn attributes(
-        &mut self,
-        attributes: &'m [AttributeProto],
-        scope: &mut Scope<'m>,
-        depth: usize,
-    ) -> Result<Vec<AttributeProto>> {
-        let mut copies = Vec::with_capacity(attributes.len());
-        for attribute in attributes {
-            if is_plain(attribute) {
-                copies.push(attribute.clone());
-            } else if is_reference(attribute) {
-                let value = scope.binding.value(attribute, self.bodies, scope.call)?;
-                let copy = value.map(|value| self.value(attribute, &value, depth)).transpose()?;
-                copies.extend(copy);
-            } else {
-                copies.push(self.attribute(attribute, scope, depth)?);
-            }
-        }
-        Ok(copies)
-    }
-
-    /// Copies an attribute that holds graphs.
-    pub(super) fn attribute(
-        &mut self,
-        attribute: &'m AttributeProto,
-        scope: &mut Scope<'m>,
-        depth: usize,
-    ) -> Result<AttributeProto> {
-        let inner = graphs(attribute).map(|graph| self.graph(graph, scope, depth + 1));
-        Ok(with_graphs(attribute, attribute, inner.collect::<Result<_>>()?))
-    }
-
-    /// `attribute` with the value that its reference stands for.
-    fn value(
-        &mut self,
-        attribute: &'m AttributeProto,
-        value: &Value<'m>,
-        depth: usize,
-    ) -> Result<AttributeProto> {
-        Ok(match value {
-            Value::Plain(value) => named(AttributeProto::clone(value), attribute),
-            Value::Open(name, outer) => {
-                let mut copy = AttributeProto { r#type: outer.r#type, ..AttributeProto::default() };
-                copy.ref_attr_name = Some(Str::clone(name));
-                named(copy, attribute)
-            }
-            Value::Graphs(value, closures) => {
-                let graphs = closures.iter().map(|closure| self.paste(closure, depth + 1));
-                let graphs = graphs.collect::<Result<_>>()?;
-                with_graphs(attribute, value, graphs)
-            }
-        })
-    }
-
-    /// A copy of a graph that a call gave. Its own names are fresh each time, as those of a call are.
-    fn paste(&mut self, closure: &Closure<'m>, depth: usize) -> Result<GraphProto> {
-        self.spend(closure.body.size)?;
-        let mut names = vec![Name::Absent];
-        names.extend_from_slice(&closure.inputs);
-        self.fresh.next(closure.body, &[], &mut names);
-        let names = Names::Slots(Slots::new(closure.body, names));
-        let mut scope = Scope { names, binding: closure.binding.clone(), call: closure.call };
-        self.graph(closure.graph, &mut scope, depth)
-    }
-
-    /// Copies a graph, in the order in which its names were resolved.
-    pub(super) fn graph(
-        &mut self,
-        graph: &'m GraphProto,
-        scope: &mut Scope<'m>,
-        depth: usize,
-    ) -> Result<GraphProto> {
-        if depth > MAX_DEPTH {
-            let reason =
-                format!("graphs would nest more than {MAX_DEPTH} deep: readers refuse that");
-            return Err(Error::new(ErrorKind::TooLarge, reason));
-        }
-        let around = scope.enter(graph);
-        let input = graph.input.iter().map(|info| self.info(info, scope)).collect();
-        let initializer = graph.initializer.iter().map(|tensor| self.tensor(tensor, scope));
-        let initializer = initializer.collect();
-        let sparse = graph.sparse_initializer.iter().map(|tensor| self.sparse(tensor, scope));
-        let sparse: Vec<_> = sparse.collect();
-        let mut inner = Copied { nodes: Vec::with_capacity(graph.node.len()), ..Copied::default() };
-        self.nodes(&graph.node, scope, &mut inner, depth)?;
-        if !inner.renames.is_empty() {
-            let computed = inner.nodes.iter().flat_map(|node| &node.output);
-            rename::check(&inner.renames, computed, &scope.outputs())?;
-            rename::apply(&inner.renames, &mut inner.nodes);
-        }
-        let output = graph.output.iter().map(|info| self.info(info, scope)).collect();
-        let value_info = graph.value_info.iter().filter_map(|info| self.known_info(info, scope));
-        let mut value_info: Vec<_> = value_info.collect();
-        value_info.append(&mut inner.value_info);
-        let quantization = graph.quantization_annotation.iter();
-        let quantization = quantization.filter_map(|note| self.annotation(note, scope));
-        let quantization: Vec<_> = quantization.collect();
-        scope.leave(around);
-        Ok(GraphProto {
-            node: inner.nodes,
-            name: graph.name.clone(),
-            initializer,
-            doc_string: graph.doc_string.clone(),
-            input,
-            output,
-            value_info,
-            quantization_annotation: rare(quantization),
-            sparse_initializer: rare(sparse),
-            metadata_props: graph.metadata_props.clone(),
-            unknown: graph.unknown.clone(),
-        })
-    }
-
     /// Notes what is about to be made. What graph arguments make is counted only here.
     pub(super) fn spend(&mut self, size: Size) -> Result<()> {
         self.made = self.made.plus(size);
@@ -385,60 +264,6 @@ impl<'m> Copier<'m> {
         self.names.push(slots.names);
         Ok(on)
     }
-
-    fn optional(&self, written: Option<&'m Str>, scope: &mut Scope<'m>) -> Option<Str> {
-        scope.optional(written).map(|name| self.fresh.text(name))
-    }
-
-    fn info(&self, info: &'m ValueInfoProto, scope: &mut Scope<'m>) -> ValueInfoProto {
-        let name = self.optional(info.name.as_ref(), scope);
-        renamed(info, name, scope.call, &self.reserved.dimensions)
-    }
-
-    /// The type of a value, if the graph still has that value.
-    fn known_info(
-        &self,
-        info: &'m ValueInfoProto,
-        scope: &mut Scope<'m>,
-    ) -> Option<ValueInfoProto> {
-        let name = self.fresh.text(scope.typed(info.name.as_ref())?);
-        Some(renamed(info, Some(name), scope.call, &self.reserved.dimensions))
-    }
-
-    fn tensor(&self, tensor: &'m TensorProto, scope: &mut Scope<'m>) -> TensorProto {
-        TensorProto { name: self.optional(tensor.name.as_ref(), scope), ..tensor.clone() }
-    }
-
-    fn sparse(&self, tensor: &'m SparseTensorProto, scope: &mut Scope<'m>) -> SparseTensorProto {
-        let mut copy = tensor.clone();
-        let written = tensor.values.as_ref().and_then(|values| values.name.as_ref());
-        let name = self.optional(written, scope);
-        if let Some(values) = &mut copy.values {
-            values.name = name;
-        }
-        copy
-    }
-
-    /// The quantisation of a tensor, if it is still known.
-    fn annotation(
-        &self,
-        annotation: &'m TensorAnnotation,
-        scope: &mut Scope<'m>,
-    ) -> Option<TensorAnnotation> {
-        let mut known = |name: Option<&'m Str>| scope.known(name).map(|name| self.fresh.text(name));
-        let mut copy = annotation.clone();
-        copy.tensor_name = known(annotation.tensor_name.as_ref());
-        let written = &annotation.quant_parameter_tensor_names;
-        for (entry, written) in copy.quant_parameter_tensor_names.iter_mut().zip(written) {
-            entry.value = known(written.value.as_ref());
-        }
-        copy.quant_parameter_tensor_names.retain(|entry| entry.value.is_some());
-        copy.tensor_name.is_some().then_some(copy)
-    }
-}
-
-fn rare<T>(list: Vec<T>) -> Rare<Vec<T>> {
-    if list.is_empty() { Rare::new() } else { Rare::from(list) }
 }
 
 /// Which values an operator of ONNX can hand on.
@@ -468,33 +293,6 @@ impl Identity {
     fn has(self, since: i64) -> bool {
         matches!(self, Self::Every) || matches!(self, Self::Since(version) if version >= since)
     }
-}
-
-/// The value of an attribute under the name of another.
-fn named(mut value: AttributeProto, target: &AttributeProto) -> AttributeProto {
-    value.name.clone_from(&target.name);
-    if value.doc_string != target.doc_string {
-        value.doc_string.clone_from(&target.doc_string);
-    }
-    value
-}
-
-/// The attribute `value` with these graphs for its own, under the name of `target`.
-fn with_graphs(
-    target: &AttributeProto,
-    value: &AttributeProto,
-    mut graphs: Vec<GraphProto>,
-) -> AttributeProto {
-    let rest = graphs.split_off(usize::from(value.g.is_some()).min(graphs.len()));
-    let g = graphs.pop().map(Box::new);
-    let mut copy = AttributeProto { g, r#type: value.r#type, ..AttributeProto::default() };
-    if !rest.is_empty() {
-        copy.graphs = rest;
-    }
-    if !value.unknown.is_empty() {
-        copy.unknown = value.unknown.clone();
-    }
-    named(copy, target)
 }
 
 /// The error of an output that there is no operator for.

@@ -6,7 +6,8 @@
 
 use std::{slice, vec};
 
-use super::body::{Bodies, Body};
+use super::bodies::Bodies;
+use super::body::Body;
 use super::names::{Numbers, Taken};
 use super::scope::Name;
 use crate::buffer::Buffer;

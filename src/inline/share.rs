@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::{iter, thread};
 
 use super::binding::Binding;
-use super::body::Bodies;
+use super::bodies::Bodies;
 use super::calls::Functions;
 use super::context::Context;
 use super::copy::{Copier, Identity, Reserved};

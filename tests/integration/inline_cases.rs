@@ -493,3 +493,86 @@ fn long_chains_are_inlined() {
     assert_eq!(operators(&after), "Neg");
     assert_eq!(known_flow(&before), known_flow(&after));
 }
+
+#[test]
+fn a_default_that_would_be_lost_keeps_its_function() {
+    // `bar` stays, and hands on an attribute that its own call may not give.
+    let handing = |default: Option<f32>| {
+        let reference = parameter("alpha", AttributeProto::FLOAT, "p");
+        let body = vec![call("f", &["a"], &["b"], vec![reference])];
+        with(function("bar", &["a"], &["b"], body), |bar| {
+            let default = default.map(|default| AttributeProto::float("p", default));
+            bar.attribute = if default.is_none() { vec!["p".into()] } else { vec![] };
+            bar.attribute_proto.extend(default);
+        })
+    };
+    for (default, kept, body) in [(None, 1, "f"), (Some(2.0), 0, "LeakyRelu")] {
+        let before = calling(calls("bar", &["x"], &["y"]), vec![handing(default), leaky()]);
+        let mut after = before.clone();
+        let only = InlineOptions::new().only(["local::f"]);
+        let inlined = inline_functions(&mut after, only.clone()).unwrap();
+        assert_eq!((inlined.kept.len(), after.functions.len()), (kept, 1 + kept));
+        assert_eq!(text(&after.functions[0].node[0].op_type), body, "{}", dump(&after));
+        assert_eq!(known_flow(&before), known_flow(&after));
+        let strict = inline_functions(&mut before.clone(), only.refuse_conflicts(true));
+        assert_eq!(strict.is_err(), kept == 1);
+    }
+}
+
+/// `f` hands its input on twice by way of `g`, which hands it on once.
+fn handing_on() -> Vec<FunctionProto> {
+    let f = function("f", &["a"], &["b", "b"], vec![calls("g", &["a"], &["b"])]);
+    vec![f, function("g", &["a"], &["a"], vec![])]
+}
+
+#[test]
+fn old_operator_sets_hand_on_without_identity() {
+    let sequence = |name: &str| {
+        let mut info = ValueInfoProto::tensor(name, TensorProto::FLOAT, [2]);
+        let mut list = onnx_container::proto::type_proto::Sequence::default();
+        list.elem_type = info.r#type.take();
+        let mut r#type = onnx_container::proto::TypeProto::default();
+        r#type.value = Some(onnx_container::proto::type_proto::Value::SequenceType(Box::new(list)));
+        info.r#type = Some(Box::new(r#type));
+        info
+    };
+    // (the version, the first outputs that are sequences, the operators afterwards)
+    let cases: [(i64, &[&str], Result<&str, &str>); 5] = [
+        // No output is handed on: users take the value.
+        (13, &[], Ok("SequenceConstruct SequenceLength SequenceLength")),
+        // The value is called as the output where it is computed.
+        (13, &["t"], Ok("SequenceConstruct SequenceLength SequenceLength")),
+        (14, &["t"], Ok("SequenceConstruct Identity SequenceLength SequenceLength")),
+        (18, &["t"], Ok("SequenceConstruct Identity Identity SequenceLength SequenceLength")),
+        // One value cannot have two names.
+        (13, &["t", "u"], Err("Identity")),
+    ];
+    for (version, outputs, expected) in cases {
+        let nodes = vec![
+            op("SequenceConstruct", &["x", "z"], &["s"]),
+            calls("f", &["s"], &["t", "u"]),
+            op("SequenceLength", &["t"], &["n"]),
+            op("SequenceLength", &["u"], &["m"]),
+        ];
+        let mut before = model_of(graph_of(&["x", "z"], &["n", "m"], nodes), handing_on());
+        before.opset_import[0] = OperatorSetIdProto::new("", version);
+        for f in &mut before.functions {
+            f.opset_import[0] = OperatorSetIdProto::new("", version);
+        }
+        main_graph(&mut before).output.extend(outputs.iter().copied().map(sequence));
+        let mut after = before.clone();
+        match (inline_functions(&mut after, InlineOptions::new()), expected) {
+            (Ok(_), Ok(operators_after)) => {
+                assert_eq!(operators(&after), operators_after, "{version} {outputs:?}");
+                assert_eq!(inlining_faults(&before, &after), Vec::<String>::new());
+                assert_eq!(known_flow(&before), known_flow(&after), "{}", dump(&after));
+            }
+            (Err(error), Err(reason)) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.reason().contains(reason), "{error}");
+                assert!(after == before);
+            }
+            (result, _) => panic!("{version} {outputs:?}: {result:?}"),
+        }
+    }
+}

@@ -49,7 +49,8 @@ use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, Operat
 /// The graph's inputs, outputs, initializers and names stay. What a body defines as `t` is called `t__n`
 /// for the call number `n`, as by onnx's inliner. Every function goes, called or not, but for those that
 /// [`InlineOptions`] keep and those whose operators would mean something else at the model's
-/// operator set versions ([`Inlined::kept`]).
+/// operator set versions ([`Inlined::kept`]). Before version 16 of the operators, which brought an
+/// Identity for every type, a value that a function only hands on keeps one of its two names.
 ///
 /// ```
 /// use onnx_container::inline_functions;
@@ -77,7 +78,8 @@ use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, Operat
 /// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two of one id; a
 /// call with more inputs or outputs than its function; a body that uses what it does not define.
 /// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], or graphs nested deeper than
-/// readers take. [`ErrorKind::Unsupported`]: a conflict of versions that is to be refused.
+/// readers take. [`ErrorKind::Unsupported`]: a function that has to stay and is to be refused; a value
+/// that is handed on to an output, of a type that the model's operators have no Identity for.
 /// [`ErrorKind::InvalidArgument`]: a selector that no function has.
 pub fn inline_functions(
     model: &mut ModelProto,

@@ -200,9 +200,9 @@ impl InlineOptions {
         self
     }
 
-    /// Whether a function is an error when its operators have another meaning at the model's
-    /// operator set versions. Default false: such a function stays, with all that it calls, and is
-    /// reported in [`Inlined::kept`].
+    /// Whether a function is an error when it has to stay: its operators have another meaning at the
+    /// model's operator set versions, or its default would be lost in a function that is not selected.
+    /// Default false: it stays, with all that it calls, and is reported in [`Inlined::kept`].
     #[must_use]
     pub fn refuse_conflicts(mut self, refuse: bool) -> Self {
         self.refuse_conflicts = refuse;

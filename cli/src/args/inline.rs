@@ -30,8 +30,8 @@ pub struct InlineArgs {
     /// Refuse a result of more than N nodes, before one is made
     #[arg(long, value_name = "N", default_value_t = InlineOptions::MAX_NODES)]
     pub max_nodes: u64,
-    /// Fail when a function's operators mean something else in the model's versions; without it such a
-    /// function stays, with a warning
+    /// Fail when a function has to stay, for instance because its operators mean something else in the
+    /// model's versions; without it such a function stays, with a warning
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]

@@ -81,6 +81,8 @@ pub enum ErrorKind {
     Cancelled,
     /// An argument is not one that the call accepts.
     InvalidArgument,
+    /// A bug of this crate: something that its own code rules out has happened.
+    Internal,
 }
 
 impl Error {
@@ -107,6 +109,12 @@ impl Error {
         let mut error = Self::new(kind, source.to_string()).with_path(path);
         error.0.source = Some(Arc::new(source));
         error
+    }
+
+    /// What only a bug of this crate can cause, with `what` was found. Nothing was written.
+    pub(crate) fn internal(what: impl fmt::Display) -> Self {
+        let reason = format!("internal error, please report it: {what}");
+        Self::new(ErrorKind::Internal, reason)
     }
 
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
@@ -178,6 +186,36 @@ impl Error {
     pub fn related(&self) -> &[Error] {
         &self.0.related
     }
+
+    /// Every single error: this one, or of a joined one each that it joins.
+    ///
+    /// ```
+    /// use onnx_container::{Error, ErrorKind};
+    ///
+    /// let missing = Error::new(ErrorKind::MissingFile, "no such file").with_path("w.bin");
+    /// let unsafe_path = Error::new(ErrorKind::UnsafePath, "leaves the directory").with_path("../x");
+    /// let joined = Error::join(vec![missing, unsafe_path]).ok_or("no errors")?;
+    /// assert_eq!(joined.each().count(), 2);
+    /// assert!(joined.has(ErrorKind::UnsafePath) && !joined.has(ErrorKind::Io));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn each(&self) -> impl Iterator<Item = &Error> {
+        let mut pending = vec![self];
+        std::iter::from_fn(move || {
+            loop {
+                let error = pending.pop()?;
+                if error.0.related.is_empty() {
+                    return Some(error);
+                }
+                pending.extend(error.0.related.iter().rev());
+            }
+        })
+    }
+
+    /// Whether this error, or one of those that it joins, is of `kind`.
+    pub fn has(&self, kind: ErrorKind) -> bool {
+        self.each().any(|error| error.kind() == kind)
+    }
 }
 
 impl fmt::Debug for Error {
@@ -207,9 +245,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
+    /// The [`io::Error`] behind this error, where there is one. The reason repeats its text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The reason repeats the source's text, so a printed chain starts below it.
-        self.0.source.as_ref().and_then(|source| source.source())
+        let source = self.0.source.as_deref()?;
+        Some(source)
     }
 }
 

@@ -74,9 +74,24 @@ impl fmt::Display for Scope {
     }
 }
 
+/// The place of a tensor in graph order: the first one that a walk meets has position 0.
+///
+/// It identifies a tensor as long as no tensor is added, removed or moved: names need not be unique.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(usize);
+
+impl Position {
+    /// The number of tensors before this one.
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// Where in the model a tensor was found.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
+    /// Its position in graph order.
+    pub position: Position,
     /// The graph that holds it.
     pub scope: &'a Scope,
     /// What it is there.
@@ -326,13 +341,17 @@ struct Owner<'a> {
 impl<'a> Owner<'a> {
     fn place(&self, attribute: Option<&'a Str>, scope: &'a Scope) -> Place<'a> {
         let site = if self.default { Site::AttributeDefault } else { Site::Attribute };
-        Place { scope, site, op_type: self.op_type, output: self.output, attribute }
+        let Self { op_type, output, .. } = *self;
+        Place { attribute, op_type, output, ..place(scope, site) }
     }
 }
 
 fn place(scope: &Scope, site: Site) -> Place<'_> {
-    Place { scope, site, op_type: None, output: None, attribute: None }
+    // The position is set by the walk, which counts the tensors that it meets.
+    let position = Position::default();
+    Place { position, scope, site, op_type: None, output: None, attribute: None }
 }
+
 
 /// Calls `visit` for every tensor of `model`, in graph order: a graph's initializers, its sparse
 /// initializers, then its nodes with their subgraphs; after the main graph the functions, then the
@@ -362,7 +381,12 @@ pub fn tensors(
     model: &ModelProto,
     mut visit: impl FnMut(&Place<'_>, &TensorProto) -> Result<()>,
 ) -> Result<()> {
-    shared::model(model, &mut visit)
+    let mut next = 0;
+    shared::model(model, &mut |place, tensor| {
+        let position = Position(next);
+        next += 1;
+        visit(&Place { position, ..*place }, tensor)
+    })
 }
 
 /// As [`tensors`], with tensors that may be changed.
@@ -373,5 +397,10 @@ pub fn tensors_mut(
     model: &mut ModelProto,
     mut visit: impl FnMut(&Place<'_>, &mut TensorProto) -> Result<()>,
 ) -> Result<()> {
-    exclusive::model(model, &mut visit)
+    let mut next = 0;
+    exclusive::model(model, &mut |place, tensor| {
+        let position = Position(next);
+        next += 1;
+        visit(&Place { position, ..*place }, tensor)
+    })
 }

@@ -76,7 +76,8 @@ pub fn print_error(error: &Error) {
         complain(format_args!("error: {path}{}", error.reason()));
         error.related().iter().for_each(|error| complain(format_args!("  {error}")));
     }
-    let mut source = error.source();
+    // The message repeats the text of its own source.
+    let mut source = error.source().and_then(std::error::Error::source);
     while let Some(cause) = source {
         complain(format_args!("  caused by: {cause}"));
         source = cause.source();

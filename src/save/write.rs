@@ -99,7 +99,7 @@ fn run(threads: usize, work: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut result = work();
         for other in others {
-            let panicked = || Err(Error::new(ErrorKind::Io, "a writing thread panicked"));
+            let panicked = || Err(Error::internal("a writing thread panicked"));
             result = result.and(other.join().unwrap_or_else(|_| panicked()));
         }
         result

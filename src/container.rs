@@ -5,7 +5,7 @@
 //! tensors between them; reading and writing files is left to `load` and `save`.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
 use crate::inline::{InlineOptions, Inlined, inline_functions};
+use crate::names::UniqueNames;
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal::{self, Place};
 
@@ -67,17 +68,14 @@ impl Borrow<str> for Handle {
 
 /// Makes handles from the names of tensors, each once.
 #[derive(Debug, Default)]
-pub(crate) struct HandleNames {
-    taken: HashSet<String>,
-    /// For names that were numbered, the last number: a model can have one name many times.
-    numbers: HashMap<String, u64>,
-}
+pub(crate) struct HandleNames(UniqueNames);
 
 impl HandleNames {
     /// Names that avoid `handles`.
     pub(crate) fn with<'a>(handles: impl Iterator<Item = &'a Handle>) -> Self {
-        let taken = handles.map(|handle| handle.0.clone()).collect();
-        Self { taken, ..Self::default() }
+        let mut names = Self::default();
+        handles.for_each(|handle| names.avoid_location(handle.as_str()));
+        names
     }
 
     /// Avoids also the handles that the external tensors of `model` name.
@@ -86,30 +84,23 @@ impl HandleNames {
             if is_external(tensor)
                 && let Ok(entry) = ExternalData::parse(tensor)
             {
-                self.taken.insert(entry.location);
+                self.avoid_location(&entry.location);
             }
             Ok(())
         })
     }
 
+    fn avoid_location(&mut self, location: &str) {
+        self.0.take(location);
+    }
+
     /// `#name`, else qualified by its scope, else numbered.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
         let name = format!("#{}", place.name_of(tensor));
-        if self.taken.insert(name.clone()) {
+        if self.0.take(&name) {
             return Handle(name);
         }
-        let qualified = format!("#{}", place.qualified_name(tensor));
-        if self.taken.insert(qualified.clone()) {
-            return Handle(qualified);
-        }
-        let number = self.numbers.entry(qualified.clone()).or_insert(1);
-        loop {
-            *number += 1;
-            let numbered = format!("{qualified}_{number}");
-            if self.taken.insert(numbered.clone()) {
-                return Handle(numbered);
-            }
-        }
+        Handle(self.0.name(&format!("#{}", place.qualified_name(tensor)), ""))
     }
 }
 

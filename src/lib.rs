@@ -134,6 +134,7 @@ mod initializer;
 mod inline;
 mod load;
 mod mmap;
+mod names;
 mod operands;
 mod opset;
 mod placement;

@@ -352,7 +352,6 @@ fn place(scope: &Scope, site: Site) -> Place<'_> {
     Place { position, scope, site, op_type: None, output: None, attribute: None }
 }
 
-
 /// Calls `visit` for every tensor of `model`, in graph order: a graph's initializers, its sparse
 /// initializers, then its nodes with their subgraphs; after the main graph the functions, then the
 /// training graphs.

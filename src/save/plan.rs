@@ -18,6 +18,7 @@ use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, fold_case, is_external, is_handle};
 use crate::initializer::Initializer;
+use crate::names::UniqueNames;
 use crate::placement::Cursor;
 use crate::proto::ModelProto;
 use crate::save::kept::KeptFiles;
@@ -307,32 +308,19 @@ pub(crate) fn weight_prefix(model_name: &str) -> String {
 /// ignored, at most 255 bytes long.
 struct FileNames {
     prefix: String,
-    /// As they are where case is ignored.
-    taken: HashSet<String>,
-    /// For names that were numbered, the last number.
-    numbers: HashMap<String, u64>,
+    names: UniqueNames,
 }
 
 impl FileNames {
     fn new(model_name: &str) -> Self {
-        let taken = HashSet::from([fold_case(model_name)]);
-        Self { prefix: weight_prefix(model_name), taken, numbers: HashMap::new() }
+        let mut names = UniqueNames::of_files(MAX_NAME);
+        names.take(model_name);
+        Self { prefix: weight_prefix(model_name), names }
     }
 
     fn name(&mut self, handle: &Handle) -> String {
-        let base = self.prefix.clone() + &without_dot_dot(&clean(handle.name()));
-        let mut name = with_suffix(&base, ".weight");
-        if self.taken.insert(fold_case(&name)) {
-            return name;
-        }
-        let number = self.numbers.entry(fold_case(&name)).or_insert(1);
-        loop {
-            *number += 1;
-            name = with_suffix(&base, &format!("_{number}.weight"));
-            if self.taken.insert(fold_case(&name)) {
-                return name;
-            }
-        }
+        let base = self.prefix.clone() + &clean(handle.name());
+        self.names.name(&without_dot_dot(&base), ".weight")
     }
 }
 
@@ -363,6 +351,7 @@ mod tests {
             ("#w/x", "m-w_x.weight"),
             ("#w:x", "m-w_x_2.weight"),
             ("#a..b", "m-a__b.weight"),
+            ("#con.", "m-con.weight"),
             ("#../../etc/passwd", "m-______etc_passwd.weight"),
             // One file where case is ignored, though neither is the other's lower case.
             ("#ς", "m-ς.weight"),
@@ -373,10 +362,11 @@ mod tests {
         for (handle, name) in cases {
             assert_eq!(names.name(&handle.parse().unwrap()), name);
         }
+        let mut given = HashSet::new();
         for _ in 0..3 {
             let name = names.name(&long.parse().unwrap());
             assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
+            assert!(given.insert(name));
         }
-        assert_eq!(names.taken.len(), 14, "the model's own name and thirteen more");
     }
 }

@@ -18,6 +18,7 @@ const FLOORS: &[&str] = &[
     "traversal",
     "inline",
     "external_data",
+    "names",
     "safetensors_header",
     "operands",
     "initializer",

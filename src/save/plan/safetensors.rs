@@ -16,6 +16,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
 use crate::initializer::Initializer;
+use crate::names::UniqueNames;
 use crate::placement::{Alignment, Cursor};
 use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, METADATA, PADDING};
 use crate::save::options::SaveOptions;
@@ -240,7 +241,10 @@ fn entries<'c>(
     let mut declared = declared(source)?;
     let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
     let keys = keys.chain([FORMAT, PADDING]).collect();
-    let mut all = Entries { keys, every: metadata.is_some(), ..Entries::default() };
+    let mut names = UniqueNames::default();
+    names.take(METADATA);
+    declared.values().flatten().for_each(|declared| names.reserve(&declared.name));
+    let mut all = Entries { keys, names, every: metadata.is_some(), ..Entries::default() };
     for tensor in used {
         for declared in declared.remove(tensor.handle).unwrap_or_default() {
             all.add(tensor, declared);
@@ -253,7 +257,7 @@ fn entries<'c>(
 #[derive(Default)]
 struct Entries<'c, 'm> {
     entries: Vec<Entry<'c>>,
-    names: EntryNames,
+    names: UniqueNames,
     /// The keys of metadata that say something else than which entry has a tensor's bytes.
     keys: HashSet<&'m str>,
     /// Whether every tensor has to be found by its name.
@@ -291,44 +295,9 @@ impl<'c> Entries<'c, '_> {
             }
         } else if self.every || same.is_empty() {
             same.push(entries.len());
-            let (name, handle) = (self.names.name(name), tensor.handle);
+            let (name, handle) = (self.names.name(&name, ""), tensor.handle);
             let (initializer, tied) = (tensor.initializer, Vec::new());
             entries.push(Entry { name, dtype, dims, handle, initializer, tied });
-        }
-    }
-}
-
-/// Names of entries, each once.
-struct EntryNames {
-    taken: HashSet<String>,
-    /// For names that were numbered, the last number.
-    numbers: HashMap<String, u64>,
-}
-
-impl Default for EntryNames {
-    fn default() -> Self {
-        Self { taken: HashSet::from([METADATA.to_owned()]), numbers: HashMap::new() }
-    }
-}
-
-impl EntryNames {
-    /// Takes `name`, unless it is taken.
-    fn take(&mut self, name: &str) -> bool {
-        self.taken.insert(name.to_owned())
-    }
-
-    /// `name`, or numbered where that is taken.
-    fn name(&mut self, name: String) -> String {
-        if self.take(&name) {
-            return name;
-        }
-        loop {
-            let number = self.numbers.entry(name.clone()).or_insert(1);
-            *number += 1;
-            let numbered = format!("{name}_{number}");
-            if self.take(&numbered) {
-                return numbered;
-            }
         }
     }
 }

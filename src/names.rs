@@ -1,0 +1,180 @@
+//! Unique names: handles, files for single tensors and entries of safetensors files are called after
+//! tensors, and tensors may share a name.
+//!
+//! The first one to ask for a name gets it, later ones get it with a number: `w`, `w_2`, `w_3`. The last
+//! number is kept for each name, so numbering a hundred thousand equal names is linear; it is kept for the
+//! name as cut to the length limit, because names that differ only behind that are equal too. What a
+//! name may consist of is left to those who ask.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::external_data::fold_case;
+
+/// Gives every name once.
+#[derive(Debug, Clone)]
+pub(crate) struct UniqueNames {
+    /// The names that were given, as [`Self::key`] has them.
+    taken: HashSet<String>,
+    /// Names that the first one to ask for them gets, and that no number makes.
+    reserved: HashSet<String>,
+    /// For what stands before the number, the last one that was tried.
+    numbers: HashMap<String, u64>,
+    /// The longest name in bytes, with its suffix.
+    limit: usize,
+    ignore_case: bool,
+}
+
+impl Default for UniqueNames {
+    /// Names of any length, in which case counts.
+    fn default() -> Self {
+        Self {
+            taken: HashSet::new(),
+            reserved: HashSet::new(),
+            numbers: HashMap::new(),
+            limit: usize::MAX,
+            ignore_case: false,
+        }
+    }
+}
+
+impl UniqueNames {
+    /// Names of files: at most `limit` bytes long, and unique also where case is ignored.
+    pub(crate) fn of_files(limit: usize) -> Self {
+        Self { limit, ignore_case: true, ..Self::default() }
+    }
+
+    /// Sees to it that numbering never makes `name`: it stays for the first one that is called so.
+    pub(crate) fn reserve(&mut self, name: &str) {
+        let key = self.key(name);
+        if !self.taken.contains(&key) {
+            self.reserved.insert(key);
+        }
+    }
+
+    /// Takes `name` as it is; `false` when it was taken before.
+    pub(crate) fn take(&mut self, name: &str) -> bool {
+        let key = self.key(name);
+        self.reserved.remove(&key);
+        self.taken.insert(key)
+    }
+
+    /// Takes `base` and `suffix`, or both with a number between them where that name is taken. Of a
+    /// `base` that is too long, the beginning is used.
+    pub(crate) fn name(&mut self, base: &str, suffix: &str) -> String {
+        let plain = format!("{}{suffix}", self.cut(base, suffix.len()));
+        if self.take(&plain) { plain } else { self.numbered(base, suffix) }
+    }
+
+    /// `base`, a number and `suffix`: a name that is not taken.
+    fn numbered(&mut self, base: &str, suffix: &str) -> String {
+        // Numbers with more digits leave less room for the base, and go on from the last number of all
+        // bases that are equal when cut so far.
+        let mut digits = 1;
+        loop {
+            let stem = self.cut(base, suffix.len().saturating_add("_".len() + digits));
+            if let Some(name) = self.with_number_of(digits, stem, suffix) {
+                return name;
+            }
+            digits += 1;
+        }
+    }
+
+    /// `stem` and `suffix` with the next number of at most so many digits that makes a name.
+    fn with_number_of(&mut self, digits: usize, stem: &str, suffix: &str) -> Option<String> {
+        let end = u32::try_from(digits).map_or(u64::MAX, |digits| 10_u64.saturating_pow(digits));
+        let key = self.key(stem);
+        let last = self.numbers.get(&key).copied().unwrap_or(1);
+        let names = (last.saturating_add(1)..end).map(|n| (n, format!("{stem}_{n}{suffix}")));
+        let free = names.into_iter().find(|(_, name)| self.is_free(name));
+        let (number, name) = free.map_or((last.max(end - 1), None), |(n, name)| (n, Some(name)));
+        self.numbers.insert(key, number);
+        name.inspect(|name| {
+            self.take(name);
+        })
+    }
+
+    fn is_free(&self, name: &str) -> bool {
+        let key = self.key(name);
+        !self.taken.contains(&key) && !self.reserved.contains(&key)
+    }
+
+    /// As much of `base` as leaves room for `ending` more bytes. Of a file no dot comes before the
+    /// suffix, which may begin with one: onnx refuses names with two in a row.
+    fn cut<'b>(&self, base: &'b str, ending: usize) -> &'b str {
+        let mut end = self.limit.saturating_sub(ending).min(base.len());
+        while !base.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = base.get(..end).unwrap_or(base);
+        if self.ignore_case { cut.trim_end_matches('.') } else { cut }
+    }
+
+    /// `name` as names are compared.
+    fn key(&self, name: &str) -> String {
+        if self.ignore_case { fold_case(name) } else { name.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_gets_the_name_and_others_numbers() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["k", "k", "k"], &["k", "k_2", "k_3"]),
+            (&["k_2", "k", "k"], &["k_2", "k", "k_3"]),
+            (&["k", "k", "k_2"], &["k", "k_2", "k_2_2"]),
+            (&["", ""], &["", "_2"]),
+            (&["k", "K"], &["k", "K"]),
+        ];
+        for (asked, given) in cases {
+            let mut names = UniqueNames::default();
+            let all: Vec<_> = asked.iter().map(|name| names.name(name, "")).collect();
+            assert_eq!(all, *given);
+        }
+    }
+
+    #[test]
+    fn a_reserved_name_is_given_to_the_first_that_asks_for_it() {
+        let mut names = UniqueNames::default();
+        let asked = ["k", "k", "k_2", "k_2"];
+        asked.iter().for_each(|name| names.reserve(name));
+        let all: Vec<_> = asked.iter().map(|name| names.name(name, "")).collect();
+        assert_eq!(all, ["k", "k_3", "k_2", "k_2_2"]);
+    }
+
+    #[test]
+    fn names_of_files_differ_where_case_is_ignored_and_have_no_two_dots() {
+        let mut names = UniqueNames::of_files(10);
+        let cases = [
+            ("w", "w.bin"),
+            ("W", "W_2.bin"),
+            ("w_2", "w_2_2.bin"),
+            ("con.", "con.bin"),
+            ("con", "con_2.bin"),
+            ("abcdefgh", "abcdef.bin"),
+            ("abcdefxx", "abcd_2.bin"),
+            ("abcde.x", "abcde.bin"),
+            ("äöüä", "äöü.bin"),
+            ("äöüö", "äö_2.bin"),
+        ];
+        for (base, name) in cases {
+            assert_eq!(names.name(base, ".bin"), name);
+        }
+    }
+
+    /// Were each number tried for each name, this would take minutes.
+    #[test]
+    fn names_that_are_equal_when_cut_are_numbered_in_one_pass() {
+        let mut names = UniqueNames::of_files(16);
+        let many = 60_000;
+        let mut all = HashSet::new();
+        for i in 0..many {
+            let name = names.name(&format!("name{:06}{i}", i % 1000), ".w");
+            assert!(name.len() <= 16 && all.insert(name.clone()), "{name}");
+        }
+        let equal: HashSet<_> = (0..many).map(|_| names.name("equal", "")).collect();
+        assert_eq!(equal.len(), many);
+    }
+}

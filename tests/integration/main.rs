@@ -13,7 +13,6 @@
 mod descriptor;
 mod dump;
 mod fill;
-mod floors;
 mod flow;
 mod format_page;
 mod hostile_files;
@@ -25,6 +24,7 @@ mod interop;
 mod kept_weights;
 mod large_messages;
 mod large_tensors;
+mod layers;
 mod properties;
 mod random_models;
 mod real_models;

@@ -1,0 +1,367 @@
+//! The layers of the library: a module uses only modules above it, and no two files of a module use
+//! each other.
+//!
+//! The sources are read as tokens, so that every form of path counts: `use` with groups and aliases, paths
+//! from `crate`, `self` and `super`, paths that start at a child module, paths inside macros, and names
+//! that another file re-exports. Tests may use anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// Modules whose files may use each other, and why.
+const CIRCLES: &[(&str, &str)] = &[
+    ("inline", "calls and their weight, bindings and scopes"),
+    ("initializer", "PyTorch tensors are a source, and made from initializers"),
+    ("save", "the plan and the files that are kept, the target and the copy engine"),
+    ("proto", "messages hold each other: a graph has nodes, a node's attribute may have a graph"),
+    ("wire", "messages hold fields and fields hold messages: the codecs call each other"),
+];
+
+/// The path of a module below the crate: `["save", "plan"]`. The crate itself is empty.
+type Module = Vec<String>;
+
+/// What the source of one module says.
+#[derive(Default)]
+struct Source {
+    /// The names that `use` brings in, with the paths that they stand for.
+    imports: BTreeMap<String, Vec<String>>,
+    /// Every path in the source, from the crate's root on.
+    paths: BTreeSet<Vec<String>>,
+}
+
+/// The sources of the library by module.
+struct Library {
+    sources: BTreeMap<Module, Source>,
+}
+
+impl Library {
+    fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut files = Vec::new();
+        find_files(&root, &Vec::new(), &mut files);
+        Self::parse(
+            files.iter().map(|(module, path)| (module.clone(), fs::read_to_string(path).unwrap())),
+        )
+    }
+
+    fn parse(files: impl IntoIterator<Item = (Module, String)>) -> Self {
+        let files: BTreeMap<_, _> = files.into_iter().collect();
+        let modules: BTreeSet<_> = files.keys().cloned().collect();
+        let sources = files.iter().map(|(module, text)| {
+            let mut reader = Reader { module, modules: &modules, source: Source::default() };
+            reader.read(text.parse().unwrap());
+            (module.clone(), reader.source)
+        });
+        Self { sources: sources.collect() }
+    }
+
+    /// The module that defines what `path` names: re-exports and imports are followed.
+    fn definer(&self, path: &[String]) -> Module {
+        let mut path = path.to_vec();
+        // Imports that lead in a circle do not compile; the bound is for a reader that errs.
+        for _ in 0..16 {
+            let depth = (0..=path.len()).rev().find(|n| self.sources.contains_key(&path[..*n]));
+            let depth = depth.unwrap();
+            let imports = &self.sources[&path[..depth]].imports;
+            match path.get(depth).and_then(|name| imports.get(name)) {
+                Some(target) if *target != path[..=depth] => {
+                    path = [target, &path[depth + 1..]].concat();
+                }
+                _ => return path[..depth].to_vec(),
+            }
+        }
+        panic!("the imports on the way to {path:?} lead in a circle");
+    }
+
+    /// The modules that `module` uses, but for itself.
+    fn used_by(&self, module: &Module) -> BTreeSet<Module> {
+        let used = self.sources[module].paths.iter().map(|path| self.definer(path));
+        used.filter(|used| used != module && !used.is_empty()).collect()
+    }
+}
+
+fn find_files(folder: &Path, module: &Module, files: &mut Vec<(Module, PathBuf)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let child = [module.as_slice(), std::slice::from_ref(&name)].concat();
+        if path.is_dir() {
+            find_files(&path, &child, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push((if name == "lib" { Vec::new() } else { child }, path));
+        }
+    }
+}
+
+/// Reads the tokens of one module.
+struct Reader<'m> {
+    module: &'m Module,
+    modules: &'m BTreeSet<Module>,
+    source: Source,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, tokens: TokenStream) {
+        let tokens: Vec<_> = tokens.into_iter().collect();
+        let mut at = 0;
+        while at < tokens.len() {
+            at = match &tokens[at] {
+                _ if is_test_only(&tokens[at..]) => after_item(&tokens, at + 2),
+                TokenTree::Ident(word) if *word == "use" => self.import(&tokens, at + 1),
+                TokenTree::Ident(word) if *word == "mod" => self.inline_module(&tokens, at + 1),
+                TokenTree::Ident(word) => self.path(&word.to_string(), &tokens, at),
+                TokenTree::Group(group) => {
+                    self.read(group.stream());
+                    at + 1
+                }
+                _ => at + 1,
+            };
+        }
+    }
+
+    /// Reads a module that is written inside its parent, whose name stands at `at`.
+    fn inline_module(&mut self, tokens: &[TokenTree], at: usize) -> usize {
+        let Some(TokenTree::Group(body)) = tokens.get(at + 1) else { return at };
+        let module = [self.module.as_slice(), &[tokens[at].to_string()]].concat();
+        let source = Source::default();
+        let mut inner = Reader { module: &module, modules: self.modules, source };
+        inner.read(body.stream());
+        self.source.paths.extend(inner.source.paths);
+        at + 2
+    }
+
+    /// Reads the `use` declaration behind `at`, up to its semicolon.
+    fn import(&mut self, tokens: &[TokenTree], at: usize) -> usize {
+        let is_end = |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ';');
+        let end = tokens[at..].iter().position(is_end).map_or(tokens.len(), |n| at + n);
+        for (path, name) in use_tree(&tokens[at..end], &[]) {
+            if let Some(path) = self.absolute(&path) {
+                self.source.imports.insert(name, path.clone());
+                self.source.paths.insert(path);
+            }
+        }
+        end
+    }
+
+    /// Notes the path that starts with the word at `at`, when it is one of the crate.
+    fn path(&mut self, first: &str, tokens: &[TokenTree], at: usize) -> usize {
+        let (mut path, mut at) = (vec![first.to_owned()], at + 1);
+        let follows = at >= 2 && is_colons(&tokens[at.saturating_sub(3)..at - 1]);
+        while is_colons(&tokens[at..]) {
+            let Some(TokenTree::Ident(word)) = tokens.get(at + 2) else { break };
+            path.push(word.to_string());
+            at += 3;
+        }
+        if path.len() > 1
+            && !follows
+            && let Some(path) = self.absolute(&path)
+        {
+            self.source.paths.insert(path);
+        }
+        at
+    }
+
+    /// `path` from the crate's root on; `None` for one that leads into another crate.
+    fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
+        let mut base = self.module.clone();
+        let mut rest = path;
+        match path[0].as_str() {
+            "crate" => (base, rest) = (Vec::new(), &path[1..]),
+            "self" => rest = &path[1..],
+            "super" => {
+                while rest.first().is_some_and(|word| word == "super") {
+                    base.pop();
+                    rest = &rest[1..];
+                }
+            }
+            child => {
+                let child = [base.as_slice(), &[child.to_owned()]].concat();
+                self.modules.contains(&child).then_some(())?;
+            }
+        }
+        Some([base.as_slice(), rest].concat())
+    }
+}
+
+/// The paths of a `use` tree behind `prefix`, with the names that they get.
+fn use_tree(tokens: &[TokenTree], prefix: &[String]) -> Vec<(Vec<String>, String)> {
+    let (mut path, mut alias) = (prefix.to_vec(), None);
+    let mut tokens = tokens.iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(word) if *word == "as" => {
+                alias = tokens.next().map(ToString::to_string)
+            }
+            TokenTree::Ident(word) => path.push(word.to_string()),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                let inner: Vec<_> = group.stream().into_iter().collect();
+                let is_comma =
+                    |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ',');
+                return inner.split(is_comma).flat_map(|tree| use_tree(tree, &path)).collect();
+            }
+            _ => {}
+        }
+    }
+    if path.len() > prefix.len() && path.last().is_some_and(|word| word == "self") {
+        path.pop();
+    }
+    if path.len() == prefix.len() && alias.is_none() && !tokens.as_slice().is_empty() {
+        return Vec::new();
+    }
+    let name = alias.or_else(|| path.last().cloned()).unwrap_or_default();
+    if path.is_empty() { Vec::new() } else { vec![(path, name)] }
+}
+
+fn is_colons(tokens: &[TokenTree]) -> bool {
+    let is_colon = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
+    is_colon(tokens.first()) && is_colon(tokens.get(1))
+}
+
+/// Whether `tokens` start with `#[cfg(test)]` or another attribute that only tests have.
+fn is_test_only(tokens: &[TokenTree]) -> bool {
+    let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
+    let text = group.stream().to_string().replace(' ', "");
+    hash.as_char() == '#' && (text.starts_with("cfg(test") || text.starts_with("cfg(all(test"))
+}
+
+/// The index behind the item that starts at `at`.
+fn after_item(tokens: &[TokenTree], at: usize) -> usize {
+    let is_end = |token: &TokenTree| match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        _ => false,
+    };
+    tokens[at..].iter().position(is_end).map_or(tokens.len(), |n| at + n + 1)
+}
+
+/// The layers from the ground up, as docs/design.md prints them.
+fn layers() -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/design.md");
+    let page = fs::read_to_string(page).unwrap();
+    let block = page.split_once("```layers\n").unwrap().1.split_once("```").unwrap().0;
+    block.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// What is wrong with the uses of `library`, whose modules have the order of `layers`.
+fn faults(library: &Library, layers: &[String]) -> Vec<String> {
+    let layer = |module: &Module| layers.iter().position(|layer| *layer == module[0]);
+    let mut faults = Vec::new();
+    for module in library.sources.keys().filter(|module| !module.is_empty()) {
+        if layer(module).is_none() {
+            faults.push(format!("{} has no layer", module.join("::")));
+        }
+        for used in library.used_by(module) {
+            if layer(&used) > layer(module) {
+                faults.push(format!("{} uses {}", module.join("::"), used.join("::")));
+            }
+        }
+    }
+    faults.extend(
+        layers
+            .iter()
+            .filter(|layer| CIRCLES.iter().all(|(name, _)| name != layer))
+            .filter_map(|layer| Some(format!("a circle: {}", circle_in(library, layer)?))),
+    );
+    faults
+}
+
+/// Files of the module `room` that use each other, if there are some.
+fn circle_in(library: &Library, room: &str) -> Option<String> {
+    let inside = |module: &&Module| module.first().is_some_and(|first| first == room);
+    let mut left: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for module in library.sources.keys().filter(inside) {
+        let used = library.used_by(module);
+        left.insert(module.clone(), used.into_iter().filter(|used| inside(&used)).collect());
+    }
+    // What uses nothing that is left, or is used by nothing that is left, is part of no circle.
+    loop {
+        let all_used: BTreeSet<_> = left.values().flatten().cloned().collect();
+        let is_free = |(module, used): &(&Module, &BTreeSet<Module>)| {
+            used.is_empty() || !all_used.contains(*module)
+        };
+        let free: BTreeSet<_> = left.iter().filter(is_free).map(|(m, _)| m.clone()).collect();
+        if free.is_empty() {
+            break;
+        }
+        left.retain(|module, _| !free.contains(module));
+        left.values_mut().for_each(|used| used.retain(|module| !free.contains(module)));
+    }
+    let show = |(module, used): (&Module, &BTreeSet<Module>)| {
+        let used: Vec<_> = used.iter().map(|used| used.join("::")).collect();
+        format!("{} uses {}", module.join("::"), used.join(", "))
+    };
+    let shown: Vec<_> = left.iter().map(show).collect();
+    (!shown.is_empty()).then(|| shown.join("; "))
+}
+
+#[test]
+fn every_file_uses_only_what_is_above_it() {
+    let library = Library::read();
+    let uses: usize = library.sources.keys().map(|module| library.used_by(module).len()).sum();
+    assert!(uses > 300, "only {uses} uses found: the test looks in the wrong place");
+    let faults = faults(&library, &layers());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_form_of_path_is_found() {
+    // `top` is the lower layer in each case and `low` the upper one, so every use of `top` is a fault.
+    let forms = [
+        "use crate::top::T;",
+        "use crate::{error::E, top::{self, T}};",
+        "use super::top::T;",
+        "use crate::T;",
+        "fn f(t: crate::T) {}",
+        "fn f() { crate::top::f(); }",
+        "fn f() { m!(a, [crate::top::f()]); }",
+        "use crate::T as Other;",
+        "use crate::top;",
+        "mod inner { use super::super::top::T; }",
+    ];
+    for form in forms {
+        let found = faults(&example(form), &["error".into(), "low".into(), "top".into()]);
+        assert_eq!(found, ["low uses top"], "{form}");
+    }
+    for form in [
+        "mod inner { use super::T; }",
+        "#[cfg(test)] mod tests { use crate::top::T; }",
+        "// crate::top::T",
+        "use top::T;",
+    ] {
+        let found = faults(&example(form), &["error".into(), "low".into(), "top".into()]);
+        assert_eq!(found, Vec::<String>::new(), "{form}");
+    }
+}
+
+#[test]
+fn circles_inside_a_module_are_found() {
+    let files = [
+        (vec![], "mod top;"),
+        (vec!["top"], "mod a; mod b; pub use a::A; struct Mine;"),
+        (vec!["top", "a"], "use super::b::B; struct A;"),
+        (vec!["top", "b"], "struct B;"),
+    ];
+    let with = |b: &str| {
+        let files = files.iter().map(|(module, text)| {
+            let module: Module = module.iter().map(|name| (*name).to_owned()).collect();
+            let text = if module.last().is_some_and(|last| last == "b") { b } else { text };
+            (module, text.to_owned())
+        });
+        faults(&Library::parse(files), &["top".into()])
+    };
+    assert_eq!(with("struct B;"), Vec::<String>::new());
+    for circle in ["use super::A;", "use crate::top::a::A;", "use super::Mine;"] {
+        assert_eq!(with(circle).len(), 1, "{circle}");
+    }
+}
+
+/// A library of three modules, of which `low` has the text `low`.
+fn example(low: &str) -> Library {
+    let files = [("error", "struct E;"), ("low", low), ("top", "struct T; fn f() {}")];
+    let files = files.map(|(name, text)| (vec![name.to_owned()], text.to_owned()));
+    let root = (Vec::new(), "mod error; mod low; mod top; pub use top::T;".to_owned());
+    Library::parse(files.into_iter().chain([root]))
+}

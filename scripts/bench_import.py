@@ -153,13 +153,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    build = ["cargo", "build", "--release", "--quiet", "--example", "bench_import"]
+    build = ["cargo", "build", "--release", "--quiet", "-p", "onnx-container-drivers"]
     subprocess.run(build, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     names = [name for name in CASES if not options.names or any(n in name for n in options.names)]
     print(f"{options.elements} elements, medians of {options.rounds} rounds: parse + get")
     with tempfile.TemporaryDirectory() as folder:
-        binary = built / "release/examples/bench_import"
+        binary = built / "release/bench_import"
         missed = [name for name in names if measure(name, options, binary, folder)]
     if missed:
         sys.exit(f"{len(missed)} of {len(names)} missed the goal: " + "; ".join(missed))

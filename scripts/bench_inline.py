@@ -165,13 +165,13 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     build = ["cargo", "build", "--release", "--quiet"]
-    for what in (["--example", "bench_inline"], ["-p", "onnx-container-cli"]):
+    for what in (["-p", "onnx-container-drivers"], ["-p", "onnx-container-cli"]):
         subprocess.run([*build, *what], cwd=ROOT, check=True)
     built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
     names = [name for name in CASES if not options.names or any(n in name for n in options.names)]
     print(f"medians of {options.rounds} rounds, on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
-        binary, command = built / "examples/bench_inline", built / "onnx-container"
+        binary, command = built / "bench_inline", built / "onnx-container"
         missed = [goal for name in names for goal in measure(name, options, binary, command, folder)]
     if missed:
         sys.exit("missed: " + "; ".join(missed))

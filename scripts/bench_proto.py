@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", default="0")
     options = parser.parse_args()
-    build = ["cargo", "build", "--release", "--quiet", "--example", "bench_proto"]
+    build = ["cargo", "build", "--release", "--quiet", "-p", "onnx-container-drivers"]
     subprocess.run(build, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or f"{folder}/nodes.onnx"
@@ -89,7 +89,7 @@ def main():
             make = [sys.executable, ROOT / "scripts/make_bench_proto.py", model]
             subprocess.run(make, check=True)
         built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        mine = [built / "release/examples/bench_proto", model, options.threads]
+        mine = [built / "release/bench_proto", model, options.threads]
         peer = [sys.executable, "-c", PEER, model]
         rounds = [(run(mine), run(peer)) for _ in range(options.rounds)]
     print(f"minimum / median of {options.rounds} rounds, each in fresh processes")

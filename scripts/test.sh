@@ -173,10 +173,10 @@ run_interop() {
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     announce_shared
     cargo build --release -p onnx-container-cli
-    cargo build --release --example reencode --example dump_tensors
+    cargo build --release -p onnx-container-drivers
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
-        ONNX_CONTAINER_REENCODE=$BUILD/release/examples/reencode \
-        ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/examples/dump_tensors \
+        ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
+        ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 

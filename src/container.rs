@@ -281,9 +281,11 @@ impl Container {
     pub fn embed(&self) -> Result<ModelProto> {
         self.check()?;
         let mut model = self.model.clone();
-        traversal::tensors_mut(&mut model, |_, proto| {
+        traversal::tensors_mut(&mut model, |place, proto| {
             if is_external(proto) {
-                external_data::set_inline(proto, self.initializer_of(proto)?.1.to_buffer()?);
+                let bytes = self.initializer_of(proto)?.1.to_buffer();
+                let named = |error: Error| error.with_tensor(place.qualified_name(proto));
+                external_data::set_inline(proto, bytes.map_err(named)?);
             }
             Ok(())
         })?;

@@ -81,6 +81,8 @@ pub enum ErrorKind {
     Cancelled,
     /// An argument is not one that the call accepts.
     InvalidArgument,
+    /// Code of the caller failed, such as a source of weights; see [`Error::other`].
+    Other,
     /// A bug of this crate: something that its own code rules out has happened.
     Internal,
 }
@@ -107,6 +109,22 @@ impl Error {
             _ => ErrorKind::Io,
         };
         let mut error = Self::new(kind, source.to_string()).with_path(path);
+        error.0.source = Some(Arc::new(source));
+        error
+    }
+
+    /// Any error, for a [source of weights](crate::WeightSource) that fails with one.
+    ///
+    /// ```
+    /// use onnx_container::{Error, ErrorKind};
+    ///
+    /// let error = Error::other("the key has expired").with_tensor("encoder.w");
+    /// assert_eq!(error.kind(), ErrorKind::Other);
+    /// assert_eq!(error.to_string(), "tensor `encoder.w`: the key has expired");
+    /// ```
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = io::Error::other(error);
+        let mut error = Self::new(ErrorKind::Other, source.to_string());
         error.0.source = Some(Arc::new(source));
         error
     }

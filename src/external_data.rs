@@ -175,7 +175,7 @@ pub(crate) fn clear_payload(tensor: &mut TensorProto) {
 }
 
 /// Removes every value field from `tensor`.
-pub(crate) fn clear_values(tensor: &mut TensorProto) {
+fn clear_values(tensor: &mut TensorProto) {
     tensor.raw_data = None;
     tensor.float_data.clear();
     tensor.int32_data.clear();

@@ -1,23 +1,30 @@
-//! What can stand for a large initializer: an array, a message, a tensor, a PyTorch tensor.
+//! [`Initializer`]: the weights of one tensor, from wherever they come.
 //!
 //! A container holds weights as their producer has them, and a save asks all of them the same few
-//! things: type, dimensions, length, and bytes by range. [`Initializer`] is that question. Nothing
-//! is converted before it has to be: an array in row-major order is read from its own memory.
+//! things: type, dimensions, length, and bytes by range. An initializer is a
+//! [source](WeightSource) of weights that was held to its type and dimensions once, so that nothing
+//! after it has to. Nothing is converted before it has to be: an array in row-major order is read from
+//! its own memory.
 
 #[cfg(feature = "tch")]
 pub mod torch;
 
+use std::fmt;
+use std::sync::Arc;
+
 use ndarray::{ArrayBase, Data, Dimension};
 
-use crate::buffer::{Buffer, BufferMut};
+use crate::buffer::{Buffer, FileRange};
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data;
-use crate::placement::Alignment;
 use crate::proto::TensorProto;
+use crate::source::{WeightSource, out_of_bounds};
 use crate::tensor::{Tensor, little_endian};
 
-/// A large initializer, held in whatever form it came.
+/// The weights of one tensor: type, dimensions, and where the elements come from.
+///
+/// Arrays, messages, tensors and PyTorch tensors convert; [`from_source`](Self::from_source) takes
+/// anything else. Cloning copies no element, and clones are one weight: a save writes them once.
 ///
 /// ```
 /// use ndarray::array;
@@ -32,72 +39,105 @@ use crate::tensor::{Tensor, little_endian};
 /// assert_eq!(f32::from_le_bytes(last), 4.0);
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Initializer {
-    /// An `ndarray` array of any [`Element`] type, kept with its memory.
-    Array(ArrayInitializer),
-    /// A message that holds its elements itself.
-    Proto(ProtoInitializer),
-    /// Bytes or strings with a type and dimensions.
+#[derive(Clone)]
+pub struct Initializer(Held);
+
+#[derive(Clone)]
+enum Held {
+    /// Bytes or strings: also arrays and messages.
     Tensor(Tensor),
-    /// A PyTorch tensor, kept with its memory.
     #[cfg(feature = "tch")]
     Torch(torch::TorchInitializer),
+    Source(Shared),
 }
 
-/// Where the elements come from.
-enum Source<'a> {
-    Tensor(&'a Tensor),
-    #[cfg(feature = "tch")]
-    Torch(&'a torch::TorchInitializer),
+/// A source that others may hold too, and what it said when it was held to it.
+#[derive(Clone)]
+struct Shared {
+    dtype: DataType,
+    dims: Arc<[i64]>,
+    len: u64,
+    source: Arc<dyn WeightSource>,
 }
 
-/// An `ndarray` array as an initializer; see [`Initializer::from`].
-#[derive(Debug, Clone)]
-pub struct ArrayInitializer {
-    tensor: Tensor,
+/// Where the bytes of an initializer are: in memory, or in a source that has no address there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Address {
+    /// What tells the source from others; `None` for memory.
+    source: Option<usize>,
+    /// The first byte.
+    start: u64,
 }
 
-/// A `TensorProto` as an initializer: imported once, its other fields kept.
-#[derive(Debug, Clone)]
-pub struct ProtoInitializer {
-    proto: Box<TensorProto>,
-    tensor: Tensor,
-}
+impl Address {
+    fn in_memory(address: usize) -> Option<Self> {
+        Some(Self { source: None, start: u64::try_from(address).ok()? })
+    }
 
-impl ProtoInitializer {
-    /// The message as it was given, without its elements: they moved to the tensor.
-    pub fn proto(&self) -> &TensorProto {
-        &self.proto
+    /// The place `bytes` after this one.
+    pub(crate) fn plus(self, bytes: u64) -> Self {
+        Self { start: self.start.saturating_add(bytes), ..self }
+    }
+
+    /// How many bytes it is from `other` on to this one; `None` when that comes after this one, or is in
+    /// another place altogether.
+    pub(crate) fn bytes_after(self, other: Self) -> Option<u64> {
+        self.start.checked_sub(other.start).filter(|_| self.source == other.source)
     }
 }
 
 impl Initializer {
+    /// What `source` gives, held to its type and dimensions now and read when it is needed.
+    ///
+    /// [`WeightSource`] has an example.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the source does not have
+    /// the bytes that its type and dimensions ask for; [`ErrorKind::DataType`] for strings and the
+    /// undefined type.
+    pub fn from_source(source: impl WeightSource + 'static) -> Result<Self> {
+        Self::from_shared(Arc::new(source))
+    }
+
+    /// As [`from_source`](Self::from_source), of a source that its owner goes on to hold. Initializers of
+    /// one shared source are one weight, as clones of an initializer are.
+    ///
+    /// # Errors
+    /// Those of [`from_source`](Self::from_source).
+    pub fn from_shared(source: Arc<dyn WeightSource>) -> Result<Self> {
+        let (dtype, dims): (_, Arc<[i64]>) = (source.dtype(), source.dims().into());
+        let len = dtype.byte_len(&dims)?;
+        let found = source.byte_len();
+        if found != len {
+            return Err(wrong_len(dtype, &dims, len, found));
+        }
+        Ok(Self(Held::Source(Shared { dtype, dims, len, source })))
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DataType {
-        match self.source() {
-            Source::Tensor(tensor) => tensor.dtype(),
-            #[cfg(feature = "tch")]
-            Source::Torch(tensor) => tensor.dtype(),
+        match &self.0 {
+            Held::Source(shared) => shared.dtype,
+            _ => self.source().dtype(),
         }
     }
 
     /// The dimensions, none of them negative; empty for a scalar.
     pub fn dims(&self) -> &[i64] {
-        match self.source() {
-            Source::Tensor(tensor) => tensor.dims(),
-            #[cfg(feature = "tch")]
-            Source::Torch(tensor) => tensor.dims(),
+        match &self.0 {
+            Held::Source(shared) => &shared.dims,
+            _ => self.source().dims(),
         }
     }
 
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> u64 {
-        match self.source() {
-            Source::Tensor(tensor) => tensor.byte_len() as u64,
+        match &self.0 {
+            // Not as it is now: a tensor was held to this length when it was made.
+            Held::Tensor(tensor) => tensor.byte_len() as u64,
             #[cfg(feature = "tch")]
-            Source::Torch(tensor) => tensor.byte_len() as u64,
+            Held::Torch(tensor) => tensor.byte_len(),
+            Held::Source(shared) => shared.len,
         }
     }
 
@@ -105,48 +145,37 @@ impl Initializer {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`] when there are not that many bytes, [`ErrorKind::DataType`] for
-    /// strings.
+    /// strings, and what a source fails with.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let done = match self.source() {
-            Source::Tensor(tensor) => {
-                let bytes = tensor.as_bytes().ok_or_else(strings_have_no_bytes)?;
-                read_slice(bytes, start, out)
-            }
-            #[cfg(feature = "tch")]
-            Source::Torch(tensor) => tensor.read_at(start, out)?,
-        };
-        if done {
-            return Ok(());
+        let len = self.byte_len();
+        if offset.checked_add(out.len() as u64).is_none_or(|end| end > len) {
+            return Err(out_of_bounds(offset, out.len(), len));
         }
-        let (wanted, len) = (out.len(), self.byte_len());
-        let reason = format!("{wanted} bytes are not within the {len} bytes of the initializer");
-        Err(Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset))
+        self.check_len(self.source().byte_len())?;
+        self.source().read_at(offset, out)
     }
 
     /// The packed little-endian bytes, where they lie in memory (or in a mapped file) as such and
     /// stay as they are; otherwise [`read_at`](Self::read_at) reads them in parts.
     pub fn as_buffer(&self) -> Option<Buffer> {
-        match self.source() {
-            Source::Tensor(tensor) => tensor.buffer().cloned(),
-            #[cfg(feature = "tch")]
-            Source::Torch(_) => None,
-        }
+        let bytes = self.source().as_buffer()?;
+        Some(bytes).filter(|bytes| bytes.len() as u64 == self.byte_len())
+    }
+
+    /// The file and the range in it that hold just these bytes, where they lie in one: of a mapped file,
+    /// or of a source that says so.
+    pub fn file_range(&self) -> Option<FileRange<'_>> {
+        self.source().file_range()
     }
 
     /// As [`as_buffer`](Self::as_buffer), with a copy where that has nothing to lend.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for strings, and what a source gives that fails to be read.
+    /// [`ErrorKind::DataType`] for strings, and what a source fails with.
     pub fn to_buffer(&self) -> Result<Buffer> {
-        if let Some(bytes) = self.as_buffer() {
-            return Ok(bytes);
-        }
-        let len = usize::try_from(self.byte_len());
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
-        let mut copy = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
-        self.read_at(0, &mut copy)?;
-        Ok(copy.freeze())
+        let bytes = self.source().to_buffer()?;
+        self.check_len(bytes.len() as u64)?;
+        Ok(bytes)
     }
 
     /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) lends its
@@ -155,71 +184,95 @@ impl Initializer {
     /// # Errors
     /// None for arrays, messages and tensors; other sources may fail to be read.
     pub fn to_tensor(&self) -> Result<Tensor> {
-        match self.source() {
-            Source::Tensor(tensor) => Ok(tensor.clone()),
-            #[cfg(feature = "tch")]
-            Source::Torch(tensor) => Tensor::new(tensor.dtype(), tensor.dims(), self.to_buffer()?),
+        match &self.0 {
+            Held::Tensor(tensor) => Ok(tensor.clone()),
+            _ => Tensor::new(self.dtype(), self.dims(), self.to_buffer()?),
         }
     }
 
-    /// The same bytes as another type, which they have to be as many as.
+    /// The same bytes as another type; the lengths must match.
     pub(crate) fn retyped(&self, dtype: DataType, dims: &[i64]) -> Result<Self> {
-        match self.source() {
-            Source::Tensor(_) => Ok(Tensor::new(dtype, dims, self.to_buffer()?)?.into()),
+        let held = match &self.0 {
+            Held::Tensor(_) => Held::Tensor(Tensor::new(dtype, dims, self.to_buffer()?)?),
             #[cfg(feature = "tch")]
-            Source::Torch(tensor) => Ok(Self::Torch(tensor.retyped(dtype, dims.to_vec())?)),
-        }
+            Held::Torch(tensor) => Held::Torch(tensor.retyped(dtype, dims.to_vec())?),
+            Held::Source(shared) => {
+                let len = dtype.byte_len(dims)?;
+                if len != shared.len {
+                    return Err(wrong_len(dtype, dims, len, shared.len));
+                }
+                Held::Source(Shared { dtype, dims: dims.into(), ..shared.clone() })
+            }
+        };
+        Ok(Self(held))
     }
 
-    /// Where the bytes lie, when they lie in one piece of memory: initializers whose ranges overlap
-    /// share these bytes.
-    pub(crate) fn address(&self) -> Option<u64> {
-        match self.source() {
-            Source::Tensor(tensor) => {
+    /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there are
+    /// none, or when nobody can tell.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match &self.0 {
+            Held::Tensor(tensor) => {
                 let bytes = tensor.as_bytes().filter(|bytes| !bytes.is_empty())?;
-                u64::try_from(bytes.as_ptr().addr()).ok()
+                Address::in_memory(bytes.as_ptr().addr())
             }
             #[cfg(feature = "tch")]
-            Source::Torch(tensor) => tensor.address(),
+            Held::Torch(tensor) => Address::in_memory(tensor.address()?),
+            // Where a source says that its bytes lie may be the place of others by now.
+            Held::Source(shared) => {
+                let source = Some(Arc::as_ptr(&shared.source).addr());
+                (shared.len > 0).then_some(Address { source, start: 0 })
+            }
         }
     }
 
-    fn source(&self) -> Source<'_> {
-        match self {
-            Self::Array(ArrayInitializer { tensor })
-            | Self::Proto(ProtoInitializer { tensor, .. })
-            | Self::Tensor(tensor) => Source::Tensor(tensor),
+    fn source(&self) -> &dyn WeightSource {
+        match &self.0 {
+            Held::Tensor(tensor) => tensor,
             #[cfg(feature = "tch")]
-            Self::Torch(tensor) => Source::Torch(tensor),
+            Held::Torch(tensor) => tensor,
+            Held::Source(shared) => &*shared.source,
         }
+    }
+
+    /// Errs unless a source that was held to its length still has it.
+    fn check_len(&self, now: u64) -> Result<()> {
+        let len = self.byte_len();
+        let change = match now.cmp(&len) {
+            std::cmp::Ordering::Equal => return Ok(()),
+            std::cmp::Ordering::Less => "shorter",
+            std::cmp::Ordering::Greater => "longer",
+        };
+        let reason = format!("became {change} while it was in use: {now} bytes, {len} were there");
+        Err(Error::new(ErrorKind::OutOfBounds, reason))
     }
 }
 
-fn strings_have_no_bytes() -> Error {
-    Error::new(ErrorKind::DataType, "STRING elements have no bytes to read")
+impl fmt::Debug for Initializer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Initializer")
+            .field("dtype", &self.dtype())
+            .field("dims", &self.dims())
+            .finish_non_exhaustive()
+    }
 }
 
-/// Copies the bytes from `start` on; `false` when there are not that many.
-fn read_slice(bytes: &[u8], start: usize, out: &mut [u8]) -> bool {
-    let part = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
-    part.map(|part| out.copy_from_slice(part)).is_some()
+fn wrong_len(dtype: DataType, dims: &[i64], expected: u64, found: u64) -> Error {
+    let reason = format!("shape {dims:?} of {dtype} needs {expected} bytes, there are {found}");
+    Error::new(ErrorKind::Shape, reason)
 }
 
 impl From<Tensor> for Initializer {
     fn from(tensor: Tensor) -> Self {
-        Self::Tensor(tensor)
+        Self(Held::Tensor(tensor))
     }
 }
 
 impl TryFrom<TensorProto> for Initializer {
     type Error = Error;
 
-    /// Imports the elements of `proto` as [`Tensor::try_from`] does. The other fields stay in
-    /// [`ProtoInitializer::proto`].
-    fn try_from(mut proto: TensorProto) -> Result<Self> {
-        let tensor = Tensor::try_from(&proto)?;
-        external_data::clear_values(&mut proto);
-        Ok(Self::Proto(ProtoInitializer { proto: Box::new(proto), tensor }))
+    /// Imports the elements of `proto` as [`Tensor::try_from`] does. Its other fields are not kept.
+    fn try_from(proto: TensorProto) -> Result<Self> {
+        Tensor::try_from(&proto).map(Self::from)
     }
 }
 
@@ -239,7 +292,7 @@ where
             false => Buffer::from_owner(Rows(array.as_standard_layout().into_owned())),
         };
         let bytes = little_endian::<S::Elem>(memory);
-        Self::Array(ArrayInitializer { tensor: Tensor::of_array(S::Elem::DTYPE, dims, bytes) })
+        Self::from(Tensor::of_array(S::Elem::DTYPE, dims, bytes))
     }
 }
 
@@ -350,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_imported_once() {
+    fn messages_are_imported() {
         let mut proto = TensorProto {
             dims: vec![2],
             data_type: Some(DataType::Int8.number()),
@@ -360,9 +413,6 @@ mod tests {
         *proto.int32_data = vec![-1, 2].into();
         let initializer = Initializer::try_from(proto.clone()).unwrap();
         assert_eq!(bytes(&initializer), [255, 2]);
-        let Initializer::Proto(kept) = initializer else { panic!("{initializer:?}") };
-        assert!(kept.proto().int32_data.is_empty());
-        assert_eq!(kept.proto().name, proto.name);
 
         proto.dims = vec![3];
         let error = Initializer::try_from(proto).unwrap_err();

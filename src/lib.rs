@@ -48,7 +48,8 @@
 //! |---|---|
 //! | [`Container`] | a model and the large initializers behind its handles: [`insert`](Container::insert), [`check`](Container::check), [`externalize`](Container::externalize), [`embed`](Container::embed), [`save`](Container::save), [`load`](Container::load) |
 //! | [`Handle`] | the name of a large initializer, `#encoder.w`, which stands in the tensor's `location` |
-//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor, a PyTorch tensor |
+//! | [`Initializer`] | what can be behind a handle: an `ndarray` array, a message, a tensor, a PyTorch tensor, a source of your own |
+//! | [`WeightSource`] | what weights from anywhere answer: type, dimensions, length, bytes by range |
 //! | [`Tensor`] | an element type, dimensions and the elements, with typed views |
 //! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
 //! | [`Buffer`], [`BufferMut`] | shared bytes that keep their owner alive; aligned memory to fill first |
@@ -91,8 +92,8 @@
 //!   `serde` and `serde_json`. `docs/safetensors.md` has the types, the layout and the rules.
 //! - `tch` (off by default): PyTorch tensors as initializers, and back, with the crate `tch`. It needs a
 //!   libtorch and a C++ compiler. `docs/pytorch.md` says how to set it up, what is copied, and how to
-//!   fill a model that Python exported. Everything it adds is `Initializer::Torch`, the module `torch`,
-//!   and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
+//!   fill a model that Python exported. Everything it adds is the module `torch`, the
+//!   conversions of tensors to `Initializer`, and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
 //!
 //! An interpreter is planned as a feature of its own.
 //!
@@ -137,6 +138,7 @@ mod mmap;
 mod names;
 mod operands;
 mod opset;
+mod parallel;
 mod placement;
 pub mod proto;
 mod replace;
@@ -145,6 +147,7 @@ pub mod safetensors;
 #[cfg(feature = "safetensors")]
 mod safetensors_header;
 mod save;
+mod source;
 mod tensor;
 pub mod traversal;
 mod wire;
@@ -156,9 +159,9 @@ pub use dtype::{DataType, Element, element_count};
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use fill::{FillOptions, Filled};
+pub use initializer::Initializer;
 #[cfg(feature = "tch")]
 pub use initializer::torch;
-pub use initializer::{ArrayInitializer, Initializer, ProtoInitializer};
 pub use inline::{
     FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
 };
@@ -168,6 +171,7 @@ pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
 pub use replace::{Replaced, Tied};
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, model_that_needs};
+pub use source::WeightSource;
 pub use tensor::Tensor;
 
 /// Runs the examples of the page on PyTorch.

@@ -12,7 +12,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
 use crate::find::{Index, list};
-use crate::initializer::Initializer;
+use crate::initializer::{Address, Initializer};
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
 use crate::traversal;
@@ -296,14 +296,14 @@ struct Sharer {
     whole: bool,
 }
 
-/// Where the bytes lie in memory, when they lie there in one piece.
-fn addresses(initializer: &Initializer) -> Option<Range<u64>> {
+/// Where the bytes are, when that can be told.
+fn addresses(initializer: &Initializer) -> Option<Range<Address>> {
     let start = initializer.address()?;
-    let range = start..start.saturating_add(initializer.byte_len());
+    let range = start..start.plus(initializer.byte_len());
     Some(range).filter(|range| !range.is_empty())
 }
 
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+fn overlap(a: &Range<Address>, b: &Range<Address>) -> bool {
     a.start < b.end && b.start < a.end
 }
 

@@ -216,12 +216,16 @@ impl Container {
     /// place is inline.
     fn model_as_written(&self, model: Cow<'_, ModelProto>, plan: &Plan<'_>) -> Result<ModelProto> {
         let mut model = model.into_owned();
-        traversal::tensors_mut(&mut model, |_, tensor| {
+        traversal::tensors_mut(&mut model, |place, tensor| {
             if is_external(tensor) {
                 let (handle, initializer) = self.initializer_of(tensor)?;
                 match plan.place(handle) {
                     Some((location, range)) => external_data::set_range(tensor, location, range),
-                    None => external_data::set_inline(tensor, initializer.to_buffer()?),
+                    None => {
+                        let bytes = initializer.to_buffer();
+                        let named = |e: Error| e.with_tensor(place.qualified_name(tensor));
+                        external_data::set_inline(tensor, bytes.map_err(named)?);
+                    }
                 }
             }
             Ok(())
@@ -233,16 +237,16 @@ impl Container {
 /// The bytes of a planned file: the initializer's own where there is just one.
 fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
     if let [piece] = file.pieces.as_slice() {
-        return piece.initializer.to_buffer();
+        return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
     }
     let len = usize::try_from(file.len);
     let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
     let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
     for piece in &file.pieces {
-        let start = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-        let len = usize::try_from(piece.initializer.byte_len()).unwrap_or(usize::MAX);
-        let target = bytes.get_mut(start..start.saturating_add(len)).unwrap_or_default();
-        piece.initializer.read_at(0, target)?;
+        let place = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
+        let target = place.and_then(|(start, end)| bytes.get_mut(start..end));
+        let target = target.ok_or_else(|| Error::internal("a piece lies beyond its file"))?;
+        piece.initializer.read_at(0, target).map_err(|error| piece.name_in(error))?;
     }
     Ok(bytes.freeze())
 }

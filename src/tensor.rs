@@ -131,7 +131,8 @@ impl Tensor {
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> usize {
         match &self.storage {
-            Storage::Bytes(bytes) => bytes.len(),
+            // What it was held to, whatever the owner of the bytes did since.
+            Storage::Bytes(bytes) => bytes.span(),
             Storage::Strings(strings) => strings.iter().map(|string| string.len()).sum(),
         }
     }

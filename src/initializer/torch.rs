@@ -24,7 +24,8 @@ use tch::{CModule, Device, TchError, Tensor};
 
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
+use crate::initializer::{Held, Initializer};
+use crate::source::{WeightSource, out_of_bounds};
 use libtorch::Memory;
 
 /// A PyTorch tensor as an initializer: read from its own memory where that is dense and in row-major
@@ -90,7 +91,7 @@ impl TorchInitializer {
     ///
     /// let bytes = tch::Tensor::from_slice(&[0x21_u8, 0x03]);
     /// let weights = TorchInitializer::packed(&bytes, DataType::Int4, [3])?;
-    /// assert_eq!(Initializer::Torch(weights).to_tensor()?.unpack()?, [1, 2, 3]);
+    /// assert_eq!(Initializer::from(weights).to_tensor()?.unpack()?, [1, 2, 3]);
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
@@ -129,18 +130,41 @@ impl TorchInitializer {
     }
 
     /// The length of the elements in bytes.
-    pub(crate) fn byte_len(&self) -> usize {
-        self.memory.len()
+    pub(crate) fn byte_len(&self) -> u64 {
+        self.memory.len() as u64
     }
 
     /// Where the elements lie now.
-    pub(crate) fn address(&self) -> Option<u64> {
+    pub(crate) fn address(&self) -> Option<usize> {
         self.memory.address()
     }
+}
 
-    /// Copies elements to `out`; `false` when there are not that many bytes.
-    pub(crate) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<bool> {
-        self.memory.read_at(offset, out)
+impl WeightSource for TorchInitializer {
+    fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    fn dims(&self) -> &[i64] {
+        &self.dims
+    }
+
+    fn byte_len(&self) -> u64 {
+        self.byte_len()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        match self.memory.read_at(start, out)? {
+            true => Ok(()),
+            false => Err(out_of_bounds(offset, out.len(), self.byte_len())),
+        }
+    }
+}
+
+impl From<TorchInitializer> for Initializer {
+    fn from(tensor: TorchInitializer) -> Self {
+        Self(Held::Torch(tensor))
     }
 }
 
@@ -149,7 +173,7 @@ impl TryFrom<&Tensor> for Initializer {
 
     /// As [`TorchInitializer::new`].
     fn try_from(tensor: &Tensor) -> Result<Self> {
-        TorchInitializer::new(tensor).map(Self::Torch)
+        TorchInitializer::new(tensor).map(Self::from)
     }
 }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, fold_case, is_external, is_handle};
-use crate::initializer::Initializer;
+use crate::initializer::{Address, Initializer};
 use crate::names::UniqueNames;
 use crate::placement::Cursor;
 use crate::proto::ModelProto;
@@ -50,11 +50,26 @@ pub(crate) struct Piece<'c> {
     pub(crate) offset: u64,
     /// Owned where it is no tensor of the model: the header of a file.
     pub(crate) initializer: Cow<'c, Initializer>,
+    /// The handle that the initializer is behind, for messages.
+    handle: Option<&'c Handle>,
 }
 
 impl<'c> Piece<'c> {
-    pub(crate) fn new(offset: u64, initializer: &'c Initializer) -> Self {
-        Self { offset, initializer: Cow::Borrowed(initializer) }
+    pub(crate) fn new(offset: u64, handle: &'c Handle, initializer: &'c Initializer) -> Self {
+        Self { offset, initializer: Cow::Borrowed(initializer), handle: Some(handle) }
+    }
+
+    /// The offset behind the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.initializer.byte_len())
+    }
+
+    /// `error`, which names the initializer.
+    pub(crate) fn name_in(&self, error: Error) -> Error {
+        match self.handle {
+            Some(handle) => error.with_tensor(handle.as_str()),
+            None => error,
+        }
     }
 }
 
@@ -70,8 +85,8 @@ pub(crate) struct Used<'c> {
     pub(crate) handle: &'c Handle,
     pub(crate) initializer: &'c Initializer,
     pub(crate) len: u64,
-    /// The address of its bytes, when they lie in one piece of memory.
-    address: Option<u64>,
+    /// Where its bytes are, when that can be told.
+    address: Option<Address>,
 }
 
 /// A model, and the container that has its large initializers.
@@ -129,7 +144,7 @@ impl<'c> Plan<'c> {
             } else {
                 cursor.place(tensor.len, options.alignment_of(tensor.len))?
             };
-            file.pieces.push(Piece::new(offset, tensor.initializer));
+            file.pieces.push(Piece::new(offset, tensor.handle, tensor.initializer));
             let range = offset..offset.saturating_add(tensor.len);
             self.places.insert(tensor.handle, Placed { file: 0, range });
         }
@@ -148,7 +163,7 @@ impl<'c> Plan<'c> {
         for (_, tensor) in placed {
             let place = Placed { file: self.files.len(), range: 0..tensor.len };
             self.places.insert(tensor.handle, place);
-            let pieces = vec![Piece::new(0, tensor.initializer)];
+            let pieces = vec![Piece::new(0, tensor.handle, tensor.initializer)];
             self.files.push(PlannedFile {
                 name: names.name(tensor.handle),
                 len: tensor.len,
@@ -213,7 +228,7 @@ struct Guest {
 /// For every tensor whose bytes lie inside another's, that other one. A part whose place inside
 /// would break its alignment is written again instead.
 fn hosts(used: &[Used<'_>], options: &SaveOptions) -> HashMap<usize, Guest> {
-    let mut by_address: BTreeMap<(u64, std::cmp::Reverse<u64>), usize> = BTreeMap::new();
+    let mut by_address: BTreeMap<(Address, std::cmp::Reverse<u64>), usize> = BTreeMap::new();
     let mut hosts = HashMap::new();
     for (i, tensor) in used.iter().enumerate() {
         let Some(address) = tensor.address else { continue };
@@ -225,17 +240,18 @@ fn hosts(used: &[Used<'_>], options: &SaveOptions) -> HashMap<usize, Guest> {
         }
     }
     // In the order of their addresses, the longer first: a host precedes its guests.
-    let mut last: Option<(u64, u64, usize)> = None;
+    let mut last: Option<(Address, u64, usize)> = None;
     for ((address, len), i) in by_address {
-        let end = address.saturating_add(len.0);
-        match last {
-            Some((start, host_end, host)) if end <= host_end => {
-                let delta = address - start;
-                if options.alignment_of(len.0).is_aligned(delta) {
-                    hosts.insert(i, Guest { host, delta });
-                }
+        let inside = last.and_then(|(start, host_len, host)| {
+            let delta = address.bytes_after(start)?;
+            (delta.saturating_add(len.0) <= host_len).then_some(Guest { host, delta })
+        });
+        match inside {
+            Some(guest) if options.alignment_of(len.0).is_aligned(guest.delta) => {
+                hosts.insert(i, guest);
             }
-            _ => last = Some((address, end, i)),
+            Some(_) => {}
+            None => last = Some((address, len.0, i)),
         }
     }
     flatten(&mut hosts);

@@ -6,13 +6,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
+use crate::parallel;
 use crate::save::options::{Progress, SaveOptions};
 use crate::save::plan::{Piece, PlannedFile};
 
@@ -28,7 +28,8 @@ const MAX_THREADS: usize = 4;
 /// Counts bytes and tells the caller of the save, who may cancel.
 pub(crate) struct Meter<'o> {
     options: &'o SaveOptions,
-    done: AtomicU64,
+    /// Locked while the caller is told, so that what is told never goes backwards.
+    done: Mutex<u64>,
     total: u64,
     cancelled: AtomicBool,
 }
@@ -39,13 +40,19 @@ fn cancelled() -> Error {
 
 impl<'o> Meter<'o> {
     pub(crate) fn new(options: &'o SaveOptions, total: u64) -> Self {
-        Self { options, done: AtomicU64::new(0), total, cancelled: AtomicBool::new(false) }
+        Self { options, done: Mutex::new(0), total, cancelled: AtomicBool::new(false) }
     }
 
     fn add(&self, bytes: u64) -> Result<()> {
-        let Some(report) = &self.options.progress else { return Ok(()) };
-        let done = self.done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        match report(Progress { done, total: self.total }) {
+        let Some(report) = self.options.progress.as_ref().filter(|_| bytes > 0) else {
+            return Ok(());
+        };
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(cancelled());
+        }
+        *done = done.saturating_add(bytes);
+        match report(Progress { done: *done, total: self.total }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
                 self.cancelled.store(true, Ordering::Relaxed);
@@ -68,41 +75,12 @@ pub(crate) fn write_file(
     meter: &Meter<'_>,
 ) -> Result<()> {
     reserve(file, plan.len).map_err(|e| Error::io(path, e))?;
-    let next = AtomicU64::new(0);
-    let failed = AtomicUsize::new(0);
-    let work = || -> Result<()> {
-        let mut writer = Writer { file, path, meter, gathered: Vec::new(), at: 0 };
-        while failed.load(Ordering::Relaxed) == 0 {
-            let start = next.fetch_add(SHARE, Ordering::Relaxed);
-            if start >= plan.len {
-                break;
-            }
-            let end = start.saturating_add(SHARE).min(plan.len);
-            writer.share(&plan.pieces, start, end).inspect_err(|_| {
-                failed.fetch_add(1, Ordering::Relaxed);
-            })?;
-        }
-        Ok(())
-    };
-    run(threads_for(plan.len), &work)
-}
-
-fn threads_for(len: u64) -> usize {
-    let shares = usize::try_from(len.div_ceil(SHARE)).unwrap_or(usize::MAX);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    shares.min(cores).clamp(1, MAX_THREADS)
-}
-
-/// Runs `work` on `threads` threads, this one among them; the first error of any is returned.
-fn run(threads: usize, work: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut result = work();
-        for other in others {
-            let panicked = || Err(Error::internal("a writing thread panicked"));
-            result = result.and(other.join().unwrap_or_else(|_| panicked()));
-        }
-        result
+    let shares = plan.len.div_ceil(SHARE);
+    let threads = parallel::cores(MAX_THREADS).min(usize::try_from(shares).unwrap_or(MAX_THREADS));
+    parallel::for_each(threads, 0..shares, |number| {
+        let start = number.saturating_mul(SHARE);
+        let end = start.saturating_add(SHARE).min(plan.len);
+        Writer::new(file, path, meter).share(&plan.pieces, start..end)
     })
 }
 
@@ -122,7 +100,7 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes shares of one file.
+/// Writes a share of a file.
 struct Writer<'w, 'o> {
     file: &'w File,
     path: &'w Path,
@@ -130,37 +108,46 @@ struct Writer<'w, 'o> {
     gathered: Vec<u8>,
     /// The offset of the gathered bytes.
     at: u64,
+    /// What was written of the share, in bytes.
+    written: u64,
 }
 
-impl Writer<'_, '_> {
-    /// Writes what `pieces` put between `start` and `end`.
-    fn share(&mut self, pieces: &[Piece<'_>], start: u64, end: u64) -> Result<()> {
-        let first = pieces.partition_point(|piece| piece_end(piece) <= start);
-        for piece in pieces.iter().skip(first).take_while(|piece| piece.offset < end) {
-            let from = start.max(piece.offset);
-            let to = end.min(piece_end(piece));
-            self.part(piece, from, to.max(from))?;
-        }
-        self.flush()
+impl<'w, 'o> Writer<'w, 'o> {
+    fn new(file: &'w File, path: &'w Path, meter: &'w Meter<'o>) -> Self {
+        Self { file, path, meter, gathered: Vec::new(), at: 0, written: 0 }
     }
 
-    /// Writes the bytes of `piece` that lie between `from` and `to` in the file.
-    fn part(&mut self, piece: &Piece<'_>, from: u64, to: u64) -> Result<()> {
-        let skip = from - piece.offset;
+    /// Writes what `pieces` put into `share`, a range of the file. What lies between them is zero
+    /// already, and counts as written.
+    fn share(&mut self, pieces: &[Piece<'_>], share: Range<u64>) -> Result<()> {
+        let first = pieces.partition_point(|piece| piece.end() <= share.start);
+        for piece in pieces.iter().skip(first).take_while(|piece| piece.offset < share.end) {
+            let part = share.start.max(piece.offset)..share.end.min(piece.end());
+            if !part.is_empty() {
+                self.part(piece, part)?;
+            }
+        }
+        self.flush()?;
+        let padding = (share.end - share.start).checked_sub(self.written);
+        self.meter.add(padding.ok_or_else(|| Error::internal("pieces of a file overlap"))?)
+    }
+
+    /// Writes the bytes of `piece` that lie in `part` of the file.
+    fn part(&mut self, piece: &Piece<'_>, part: Range<u64>) -> Result<()> {
+        let skip = part.start - piece.offset;
         match piece.initializer.as_buffer() {
             Some(bytes) => {
-                let bytes = part_of(&bytes, skip, to - from)?;
-                if to - from >= DIRECT {
-                    self.direct(&bytes, from)
-                } else {
-                    self.gather(&bytes, from)
-                }
+                let bytes = part_of(&bytes, skip, part.end - part.start);
+                self.bytes(bytes.map_err(|error| piece.name_in(error))?, part.start)
             }
-            None => self.read(&piece.initializer, skip, from, to),
+            None => self.read(piece, skip, part),
         }
     }
 
-    fn direct(&mut self, bytes: &[u8], at: u64) -> Result<()> {
+    fn bytes(&mut self, bytes: &[u8], at: u64) -> Result<()> {
+        if length(bytes) < DIRECT {
+            return self.gather(bytes, at);
+        }
         self.flush()?;
         let mut at = at;
         for chunk in bytes.chunks(8 << 20) {
@@ -187,53 +174,52 @@ impl Writer<'_, '_> {
     }
 
     /// Copies an initializer whose bytes do not lie in one piece, a chunk at a time.
-    fn read(&mut self, initializer: &Initializer, skip: u64, from: u64, to: u64) -> Result<()> {
-        let room = usize::try_from(to - from).map_or(GATHER, |len| len.min(GATHER));
-        let mut chunk = vec![0; room];
-        if to - from < DIRECT {
-            initializer.read_at(skip, &mut chunk)?;
-            return self.gather(&chunk, from);
-        }
-        self.flush()?;
-        let (mut skip, mut at) = (skip, from);
-        while at < to {
-            let len = usize::try_from(to - at).map_or(GATHER, |left| left.min(GATHER));
-            let chunk = chunk.get_mut(..len).unwrap_or_default();
-            initializer.read_at(skip, chunk)?;
-            self.write(chunk, at)?;
-            skip = skip.saturating_add(length(chunk));
-            at = at.saturating_add(length(chunk));
+    fn read(&mut self, piece: &Piece<'_>, skip: u64, part: Range<u64>) -> Result<()> {
+        let mut chunk = vec![0; part_len(&part, part.start)];
+        let (mut skip, mut at) = (skip, part.start);
+        while at < part.end {
+            chunk.truncate(part_len(&part, at));
+            let read = piece.initializer.read_at(skip, &mut chunk);
+            read.map_err(|error| piece.name_in(error))?;
+            self.bytes(&chunk, at)?;
+            skip = skip.saturating_add(length(&chunk));
+            at = at.saturating_add(length(&chunk));
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
         if !self.gathered.is_empty() {
-            self.write(&self.gathered, self.at)?;
+            let gathered = std::mem::take(&mut self.gathered);
+            self.write(&gathered, self.at)?;
+            self.gathered = gathered;
             self.gathered.clear();
         }
         Ok(())
     }
 
-    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+    fn write(&mut self, bytes: &[u8], at: u64) -> Result<()> {
         write_all_at(self.file, bytes, at).map_err(|e| Error::io(self.path, e))?;
+        self.written = self.written.saturating_add(length(bytes));
         self.meter.add(length(bytes))
     }
 }
 
 fn length(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+    bytes.len() as u64
 }
 
-fn piece_end(piece: &Piece<'_>) -> u64 {
-    piece.offset.saturating_add(piece.initializer.byte_len())
+/// How many bytes of `part` are read at a time from `at` on.
+fn part_len(part: &Range<u64>, at: u64) -> usize {
+    usize::try_from(part.end.saturating_sub(at)).map_or(GATHER, |left| left.min(GATHER))
 }
 
-/// `len` bytes from `skip` on: a plan and its buffer can only disagree when an owner shrank.
-fn part_of(bytes: &Buffer, skip: u64, len: u64) -> Result<Buffer> {
+/// `len` bytes from `skip` on.
+fn part_of(bytes: &[u8], skip: u64, len: u64) -> Result<&[u8]> {
     let start = usize::try_from(skip).ok();
     let end = skip.checked_add(len).and_then(|end| usize::try_from(end).ok());
-    start.zip(end).and_then(|(start, end)| bytes.slice(start..end)).ok_or_else(|| {
+    let part = start.zip(end).and_then(|(start, end)| bytes.get(start..end));
+    part.ok_or_else(|| {
         Error::new(ErrorKind::OutOfBounds, "an initializer became shorter while it was saved")
     })
 }
@@ -268,9 +254,9 @@ impl<'m, 'o> Metered<'m, 'o> {
 impl Write for Metered<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Bounded, so that an embedded tensor of gigabytes shows progress and can be cancelled.
-        let bytes = bytes.get(..bytes.len().min(8 << 20)).unwrap_or_default();
-        let n = self.file.write(bytes)?;
-        self.meter.add(u64::try_from(n).unwrap_or(0)).map_err(io::Error::other)?;
+        let (first, _) = bytes.split_at_checked(8 << 20).unwrap_or((bytes, &[]));
+        let n = self.file.write(first)?;
+        self.meter.add(n as u64).map_err(io::Error::other)?;
         Ok(n)
     }
 

@@ -35,6 +35,7 @@ mod save_and_load;
 mod save_inlined;
 mod save_targets;
 mod shape_operands;
+mod sources;
 mod support;
 mod tensors;
 mod tensors_page;

@@ -189,9 +189,8 @@ impl Memory {
     }
 
     /// The address of the first byte, when there are bytes.
-    pub(super) fn address(&self) -> Option<u64> {
-        let start = self.start().ok().flatten()?;
-        u64::try_from(start.addr()).ok()
+    pub(super) fn address(&self) -> Option<usize> {
+        Some(self.start().ok().flatten()?.addr())
     }
 
     /// Copies the bytes from `offset` on to `out`; `false` when there are not that many.

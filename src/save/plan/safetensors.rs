@@ -15,7 +15,7 @@ use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
-use crate::initializer::Initializer;
+use crate::initializer::{Address, Initializer};
 use crate::names::UniqueNames;
 use crate::placement::{Alignment, Cursor};
 use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, METADATA, PADDING};
@@ -166,7 +166,7 @@ fn plain_bytes(bytes: Vec<u8>) -> Result<Piece<'static>> {
     let dims = i64::try_from(bytes.len());
     let dims = dims.map_err(|_| Error::new(ErrorKind::TooLarge, "a header of 2^63 bytes"))?;
     let bytes = Tensor::new(DataType::Uint8, [dims], Buffer::from(bytes))?;
-    Ok(Piece { offset: 0, initializer: Cow::Owned(bytes.into()) })
+    Ok(Piece { offset: 0, initializer: Cow::Owned(bytes.into()), handle: None })
 }
 
 /// Bytes that become one entry.
@@ -180,10 +180,15 @@ struct Entry<'c> {
     tied: Vec<String>,
 }
 
-impl Entry<'_> {
+impl<'c> Entry<'c> {
     /// In bytes.
     fn len(&self) -> u64 {
         self.initializer.byte_len()
+    }
+
+    /// Its bytes at `offset` of a file.
+    fn piece(&self, offset: u64) -> Piece<'c> {
+        Piece::new(offset, self.handle, self.initializer)
     }
 
     /// The type and shape that stand in the header: plain bytes where readers have no such type.
@@ -270,10 +275,10 @@ struct Entries<'c, 'm> {
 #[derive(PartialEq, Eq, Hash)]
 enum Shown<'c> {
     Memory {
-        address: u64,
+        address: Address,
         len: u64,
     },
-    /// They do not lie in one piece of memory.
+    /// Nobody can tell where they are.
     Of(&'c Handle),
 }
 
@@ -349,8 +354,7 @@ fn lay_out<'c>(
     let len = start.checked_add(end).filter(|len| i64::try_from(*len).is_ok());
     let len =
         len.ok_or_else(|| Error::new(ErrorKind::TooLarge, "more than 2^63 bytes of weights"))?;
-    let data =
-        placed.iter().map(|(_, offset, entry)| Piece::new(start + offset, entry.initializer));
+    let data = placed.iter().map(|(_, offset, entry)| entry.piece(start + offset));
     let pieces = std::iter::once(header).chain(data).collect();
     placed.sort_unstable_by_key(|(i, ..)| *i);
     let ranges = placed.iter().map(|(_, offset, entry)| {

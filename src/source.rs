@@ -1,0 +1,182 @@
+//! [`WeightSource`]: what anything has to answer to be the weights of a model.
+//!
+//! A container holds weights as their producer has them: an array, a mapped file, a PyTorch tensor, or
+//! something that this crate knows nothing of. They all are asked the same few things: type, dimensions,
+//! length, and bytes by range. What a source offers beyond that (bytes in one piece, the file where they
+//! lie) saves a copy where it is there. What it answers is held to its type and dimensions by
+//! `initializer`; reading ahead and writing are left to `save`.
+
+use crate::buffer::{Buffer, BufferMut, FileRange};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
+use crate::tensor::Tensor;
+
+/// Where the elements of one tensor come from.
+///
+/// Implement this for weights that lie in no array and no file of their own: encrypted, compressed,
+/// remote, generated. [`Initializer::from_source`](crate::Initializer::from_source) makes an initializer
+/// of it, which can do all that others can: save in every layout, embed, export, check, with progress,
+/// cancelling and errors that name the tensor.
+///
+/// A source answers the same as long as it is in use, and several threads may ask at once. One that gives
+/// fewer or more bytes than it said makes a save fail, with nothing published.
+///
+/// Strings have no bytes to read, so a source is not of [`DataType::String`].
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+/// use onnx_container::{Container, DataType, Error, ErrorKind, Initializer, Result, WeightSource};
+///
+/// /// FLOAT elements whose bytes are stored with every bit flipped: nobody's idea of encryption.
+/// struct Flipped {
+///     dims: [i64; 2],
+///     stored: Vec<u8>,
+/// }
+///
+/// impl WeightSource for Flipped {
+///     fn dtype(&self) -> DataType {
+///         DataType::Float
+///     }
+///
+///     fn dims(&self) -> &[i64] {
+///         &self.dims
+///     }
+///
+///     fn byte_len(&self) -> u64 {
+///         self.stored.len() as u64
+///     }
+///
+///     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+///         let start = offset as usize;
+///         let part = self.stored.get(start..start + out.len());
+///         let part = part.ok_or_else(|| Error::new(ErrorKind::OutOfBounds, "beyond the end"))?;
+///         out.iter_mut().zip(part).for_each(|(out, stored)| *out = !stored);
+///         Ok(())
+///     }
+/// }
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [1, 2], "#w"));
+/// let mut container = Container::new(ModelProto::new(graph));
+/// let stored = [1.0_f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).map(|byte| !byte).collect();
+/// container.insert("#w", Initializer::from_source(Flipped { dims: [1, 2], stored })?)?;
+///
+/// let model = container.embed()?;
+/// let tensor = onnx_container::Tensor::try_from(&model.graph.as_ref().unwrap().initializer[0])?;
+/// assert_eq!(tensor.as_slice::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+pub trait WeightSource: Send + Sync {
+    /// The element type.
+    fn dtype(&self) -> DataType;
+
+    /// The dimensions, none of them negative; empty for a scalar.
+    fn dims(&self) -> &[i64];
+
+    /// The length of the elements in bytes, as it is now: what [`dtype`](Self::dtype) and
+    /// [`dims`](Self::dims) ask for. Where the answer is another, the source is refused.
+    fn byte_len(&self) -> u64;
+
+    /// Fills `out` with the elements' bytes from `offset` (bytes) on: row-major, little-endian, elements
+    /// narrower than a byte packed from the low bits on, as in `raw_data`.
+    ///
+    /// This crate asks for ranges within [`byte_len`](Self::byte_len) only: in parts of a mebibyte or
+    /// less, from several threads, as a rule forward.
+    ///
+    /// # Errors
+    /// Whatever keeps the bytes from being read; [`Error::other`] makes one of any error. `out` may then
+    /// hold anything.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// The elements' bytes, where they lie in memory (or in a mapped file) in one piece and stay as they
+    /// are: nothing is copied then. Default: `None`.
+    fn as_buffer(&self) -> Option<Buffer> {
+        None
+    }
+
+    /// The file and the range in it that hold just the elements' bytes, where they lie in one.
+    ///
+    /// It says where [`read_at`](Self::read_at) reads from, so that the bytes can be copied without
+    /// passing through this process. Default: that there is none.
+    fn file_range(&self) -> Option<FileRange<'_>> {
+        None
+    }
+
+    /// Whether the elements are made all at once, when they are asked for.
+    ///
+    /// A save then does not read them in parts: it calls [`to_buffer`](Self::to_buffer) once, on one of a
+    /// few threads, when their turn comes, and drops the buffer as soon as it is written.
+    /// Default: false.
+    fn is_lazy(&self) -> bool {
+        false
+    }
+
+    /// All bytes in one piece: those of [`as_buffer`](Self::as_buffer), otherwise a copy.
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at); [`ErrorKind::TooLarge`] or [`ErrorKind::Io`] when the memory
+    /// is not to be had.
+    fn to_buffer(&self) -> Result<Buffer> {
+        if let Some(bytes) = self.as_buffer() {
+            return Ok(bytes);
+        }
+        let len = usize::try_from(self.byte_len());
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let mut copy = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
+        self.read_at(0, &mut copy)?;
+        Ok(copy.freeze())
+    }
+}
+
+impl WeightSource for Tensor {
+    fn dtype(&self) -> DataType {
+        self.dtype()
+    }
+
+    fn dims(&self) -> &[i64] {
+        self.dims()
+    }
+
+    /// As it is now: the owner of the bytes may have let go of some.
+    fn byte_len(&self) -> u64 {
+        self.as_bytes().map_or(self.byte_len(), <[u8]>::len) as u64
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let bytes = self.as_bytes().ok_or_else(strings_have_no_bytes)?;
+        copy_from(bytes, offset, out)
+    }
+
+    fn as_buffer(&self) -> Option<Buffer> {
+        self.buffer().cloned()
+    }
+
+    fn file_range(&self) -> Option<FileRange<'_>> {
+        self.buffer()?.file_range()
+    }
+
+    fn to_buffer(&self) -> Result<Buffer> {
+        self.as_buffer().ok_or_else(strings_have_no_bytes)
+    }
+}
+
+fn strings_have_no_bytes() -> Error {
+    Error::new(ErrorKind::DataType, "STRING elements have no bytes to read")
+}
+
+/// Copies the bytes from `offset` on.
+pub(crate) fn copy_from(bytes: &[u8], offset: u64, out: &mut [u8]) -> Result<()> {
+    let start = usize::try_from(offset).ok();
+    let range = start.and_then(|start| Some(start..start.checked_add(out.len())?));
+    let part = range.and_then(|range| bytes.get(range));
+    let part = part.ok_or_else(|| out_of_bounds(offset, out.len(), bytes.len() as u64))?;
+    out.copy_from_slice(part);
+    Ok(())
+}
+
+/// That `wanted` bytes from `offset` on are not within `len` bytes.
+pub(crate) fn out_of_bounds(offset: u64, wanted: usize, len: u64) -> Error {
+    let reason = format!("{wanted} bytes are not within the {len} bytes of the initializer");
+    Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset)
+}

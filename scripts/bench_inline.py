@@ -123,7 +123,7 @@ def ours(binary, *arguments):
 
 def whole(command, path, out):
     start = time.perf_counter()
-    subprocess.run([command, "inline", path, out, "--no-sync"], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([command, "inline-functions", path, out, "--no-sync"], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
 
 

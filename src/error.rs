@@ -75,6 +75,11 @@ pub enum ErrorKind {
     NoSpace,
     /// A message or file is larger than its reader or writer allows.
     TooLarge,
+    /// The model file would be larger than [`SaveOptions::max_model_bytes`](crate::SaveOptions::max_model_bytes)
+    /// allows.
+    ModelTooLarge,
+    /// Weights that were to stay in the files that they were loaded from cannot stay there.
+    CannotKeep,
     /// The request is valid but not supported.
     Unsupported,
     /// The caller's progress callback ended the work.

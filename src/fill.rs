@@ -402,7 +402,7 @@ impl<'o> Filling<'o> {
         }));
         if self.options.strict {
             self.errors.extend(self.report.unused.iter().map(|name| {
-                let reason = format!("weights `{name}`: no tensor is called so");
+                let reason = format!("weights `{name}`: no such tensor");
                 Error::new(ErrorKind::InvalidArgument, reason)
             }));
         }

@@ -12,6 +12,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{ExternalData, is_external, is_handle};
 use crate::proto::{ModelProto, TensorProto};
+use crate::suggest::did_you_mean;
 use crate::traversal::{self, Place};
 
 /// Names of things called `T`, which may be one thing for several tensors.
@@ -172,46 +173,13 @@ impl Index {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let near = self.near(name);
-        let near = near.iter().map(|near| format!("`{near}`")).collect::<Vec<_>>();
-        let hint = match near.as_slice() {
-            [] => format!("the model has {} others", self.tensors.len()),
-            near => format!("is it {}?", near.join(" or ")),
-        };
-        let reason = format!("no tensor is called so; {hint}");
+        let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
+        let hint = did_you_mean(name, names)
+            .unwrap_or_else(|| format!("the model has {} others", self.tensors.len()));
+        let reason = format!("no such tensor; {hint}");
         Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
     }
-
-    /// The names that are most like `name`, the best first.
-    fn near(&self, name: &str) -> Vec<&str> {
-        let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
-        let len = name.chars().count();
-        let likeness = |other: &str| {
-            let ends = !name.is_empty() && (other.ends_with(name) || name.ends_with(other));
-            let part = name.len() >= PART && other.contains(name);
-            // Most names are told apart by their lengths, and a huge one is not compared.
-            let other_len = other.chars().count();
-            let alike = len.min(other_len) * 10 >= len.max(other_len) * 6;
-            match (ends, part, alike) {
-                (true, ..) => 1.0,
-                (_, true, _) => NEAR,
-                (.., true) => strsim::normalized_damerau_levenshtein(name, other),
-                _ => 0.0,
-            }
-        };
-        let mut near: Vec<_> = names.map(|other| (likeness(other), other)).collect();
-        near.retain(|(likeness, other)| *likeness >= NEAR && !other.is_empty());
-        near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        near.dedup();
-        near.into_iter().map(|(_, other)| other).take(3).collect()
-    }
 }
-
-/// From here on two names are taken for the same with a slip: 1 is equal, 0 has nothing in common.
-const NEAR: f64 = 0.6;
-
-/// From this length on, a name that stands within another may mean it.
-const PART: usize = 3;
 
 /// `items` with commas, up to [`LISTED`] of them.
 pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {
@@ -235,17 +203,5 @@ mod tests {
             note(&mut map, "same".to_owned(), thing);
         }
         assert!(map["same"].iter().copied().eq(0..many));
-    }
-
-    /// The comparison takes memory for the product of both lengths.
-    #[test]
-    fn a_huge_name_is_near_nothing_but_its_own_end() {
-        let mut graph = crate::proto::GraphProto::new("g");
-        for name in ["x".repeat(10_000_000), "layer.weight".to_owned()] {
-            graph.initializer.push(TensorProto::new(name, TensorProto::FLOAT, [1]));
-        }
-        let index = Index::of(&ModelProto::new(graph)).unwrap();
-        assert_eq!(index.near(&"y".repeat(10_000)), Vec::<&str>::new());
-        assert_eq!(index.near("layer.wieght"), ["layer.weight"]);
     }
 }

@@ -26,7 +26,7 @@ mod splice;
 mod types;
 mod weight;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::{iter, mem};
 
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
@@ -43,6 +43,7 @@ use self::share::Job;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
+use crate::suggest::did_you_mean;
 
 /// Puts the local functions of `model` into its graphs. An error leaves it as it was.
 ///
@@ -167,14 +168,26 @@ fn shown(import: &OperatorSetIdProto) -> (String, i64) {
 fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
     let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
     options.select(&ids).map_err(|unknown| {
-        let error = |selector| {
-            let reason = format!("the model has no function `{selector}`");
-            Error::new(ErrorKind::InvalidArgument, reason)
-        };
-        let unknown = unknown.into_iter().map(error).collect();
-        Error::join(unknown)
-            .unwrap_or_else(|| Error::new(ErrorKind::InvalidArgument, "no function"))
+        let errors = unknown.into_iter().map(|selector| no_such_function(selector, &ids));
+        Error::join(errors.collect()).unwrap_or_else(|| Error::internal("no selector is unknown"))
     })
+}
+
+/// That none of `ids` is what `selector` says, with what may have been meant.
+fn no_such_function(selector: &FunctionSelector, ids: &[FunctionId]) -> Error {
+    let asked = selector.to_string();
+    let names: BTreeSet<_> = ids.iter().flat_map(names_of).collect();
+    // A domain is not taken for a function, nor the reverse.
+    let alike = names.iter().filter(|name| name.ends_with("::") == asked.ends_with("::"));
+    let hint = did_you_mean(&asked, alike.map(String::as_str));
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    Error::new(ErrorKind::InvalidArgument, format!("the model has no function `{asked}`{hint}"))
+}
+
+/// Everything that may be written for `id` in a selection.
+fn names_of(id: &FunctionId) -> [String; 3] {
+    let any_overload = FunctionId { overload: String::new(), ..id.clone() };
+    [format!("{}::", id.domain), any_overload.to_string(), id.to_string()]
 }
 
 /// Functions that are to be inlined and may not move to a place that calls them, and why.

@@ -123,6 +123,7 @@
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
 mod buffer;
+mod byte_size;
 mod check;
 mod container;
 mod dtype;
@@ -148,11 +149,13 @@ pub mod safetensors;
 mod safetensors_header;
 mod save;
 mod source;
+mod suggest;
 mod tensor;
 pub mod traversal;
 mod wire;
 
 pub use buffer::{Buffer, BufferMut, FileRange};
+pub use byte_size::ByteSize;
 pub use check::{Finding, MAX_PROTOBUF, Severity, check_model};
 pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};

@@ -27,6 +27,7 @@ pub(crate) use target::Target;
 pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
+use crate::byte_size::ByteSize;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, fold_case, is_external};
@@ -108,9 +109,9 @@ impl Container {
     /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
-    /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::TooLarge`]), what
+    /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), what
     /// [`inline_functions`](crate::inline_functions) fails with where that was asked for, and for
-    /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::Unsupported`], one error for
+    /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::CannotKeep`], one error for
     /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let (path, options) = (path.as_ref(), options.into());
@@ -186,7 +187,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Self::check); [`ErrorKind::Unsupported`] for [`WeightFiles::AsLoaded`].
+    /// As [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
         let (model, _) = self.model_to_save(&options)?;
@@ -295,8 +296,8 @@ impl<'c> Job<'c> {
         if self.options.max_model_bytes.is_none_or(|max| len <= max) {
             return Ok(());
         }
-        let reason = format!("the model file would have {len} bytes ({})", human(len));
-        Err(Error::new(ErrorKind::TooLarge, reason).with_path(self.target.path()))
+        let reason = format!("the model file would have {len} bytes ({})", ByteSize(len));
+        Err(Error::new(ErrorKind::ModelTooLarge, reason).with_path(self.target.path()))
     }
 
     /// Refuses to replace a safetensors file of the default name that the model did not refer to: it
@@ -355,24 +356,5 @@ impl<'c> Job<'c> {
     fn lost_its_file(&self) -> bool {
         let kept = self.plan.kept.as_ref();
         self.options.weight_files == WeightFiles::One && kept.is_some_and(|k| k.check().is_err())
-    }
-}
-
-/// A length in bytes as people say it: `140 GB`, in powers of 1000.
-pub(crate) fn human(bytes: u64) -> String {
-    let mut unit = "B";
-    let mut scale = 1_u64;
-    for (name, size) in
-        [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)]
-    {
-        if bytes >= size {
-            (unit, scale) = (name, size);
-        }
-    }
-    let (whole, tenth) = (bytes / scale, bytes % scale * 10 / scale);
-    if whole < 10 && scale > 1 {
-        format!("{whole}.{tenth} {unit}")
-    } else {
-        format!("{whole} {unit}")
     }
 }

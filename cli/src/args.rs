@@ -1,6 +1,7 @@
 //! The command line, declared once; its help is the command's manual.
 
 mod inline;
+mod paths;
 mod tensors;
 
 use std::path::PathBuf;
@@ -9,12 +10,15 @@ use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
 
 pub use inline::InlineArgs;
+use paths::{model_to_read, model_to_write};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
-/// A container for large ONNX models: weights out of the model file and back in, checked.
+/// Move the weights of large ONNX models out of the model file and back in, and check the result.
 #[derive(Debug, Parser)]
-#[command(name = "onnx-container", version, propagate_version = true)]
-#[command(after_help = "Exit code: 0 done, 1 failure or finding, 2 usage.")]
+#[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
+#[command(after_help = "\
+Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
+With --json, standard output is one JSON object, also on failure: then it has \"error\".")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -23,13 +27,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write the model with its large tensors in one file beside it
-    Pack(WriteArgs),
+    Pack(PackArgs),
     /// Write the model with each large tensor in a file of its own
-    Split(WriteArgs),
+    Split(SplitArgs),
     /// Write the model as one self-contained file
-    Embed(WriteArgs),
-    /// Write the model without local functions: their nodes in the place of calls
-    Inline(InlineArgs),
+    Embed(EmbedArgs),
+    /// Write the model without local functions: each call becomes the function's nodes
+    #[command(visible_alias = "inline")]
+    InlineFunctions(InlineArgs),
     /// Fill a model with the weights of safetensors files, by name, and write it
     ImportSafetensors(ImportArgs),
     /// Write the large tensors of a model to safetensors files
@@ -40,7 +45,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Write tensors to files of their own, for numpy and others
+    /// Write single tensors to files that numpy and others read
     Extract(ExtractArgs),
     /// Write the model with other elements in one of its tensors
     Replace(ReplaceArgs),
@@ -49,52 +54,108 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Command {
+    /// The command as it is called, and whether it prints JSON.
+    pub fn name_and_json(&self) -> (&'static str, bool) {
+        match self {
+            Self::Pack(args) => ("pack", args.write.json),
+            Self::Split(args) => ("split", args.write.json),
+            Self::Embed(args) => ("embed", args.write.json),
+            Self::InlineFunctions(args) => ("inline-functions", args.write.json),
+            Self::ImportSafetensors(args) => ("import-safetensors", args.write.json),
+            Self::ExportSafetensors(args) => ("export-safetensors", args.out.json),
+            Self::Check(args) => ("check", args.json),
+            Self::Inspect(args) => ("inspect", args.json),
+            Self::Files(args) => ("files", args.json),
+            Self::Extract(args) => ("extract", args.out.json),
+            Self::Replace(args) => ("replace", args.json),
+            Self::Completions(_) => ("completions", false),
+        }
+    }
+}
+
+/// The model that is read and the one that is written.
 #[derive(Debug, Args)]
-pub struct WriteArgs {
+pub struct InOut {
     /// The model to read
-    #[arg(value_name = "IN")]
+    #[arg(value_name = "IN", value_parser = model_to_read())]
     pub input: PathBuf,
-    /// The model to write, which may be IN itself; a model that is there is replaced
-    #[arg(value_name = "OUT")]
+    /// The model to write, which may be IN itself; an existing model is replaced
+    #[arg(value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct PackArgs {
     #[command(flatten)]
-    pub write: WriteOptions,
+    pub paths: InOut,
+    #[command(flatten)]
+    pub moving: MovingArgs,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct SplitArgs {
+    #[command(flatten)]
+    pub paths: InOut,
+    #[command(flatten)]
+    pub moving: MovingArgs,
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct EmbedArgs {
+    #[command(flatten)]
+    pub paths: InOut,
+    #[command(flatten)]
+    pub write: WriteArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     /// The model, with weights or without; those that are not in WEIGHTS are taken from its files
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The weights: a .safetensors file, or the .safetensors.index.json of several
     pub weights: PathBuf,
-    /// The model to write, which may be MODEL itself; a model that is there is replaced
-    #[arg(value_name = "OUT")]
+    /// The model to write, which may be MODEL itself; an existing model is replaced
+    #[arg(value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
-    /// The weights called A are the tensor B; may be given several times, also for one A, whose
-    /// tensors are tied then
+    /// The weights called A are for the tensor B; may be given several times. Several tensors for
+    /// one A are tied
     #[arg(long, value_name = "A=B", value_parser = pair)]
     pub rename: Vec<(String, String)>,
-    /// Leave this out where the name of weights begins with it; may be given several times
+    /// Remove PREFIX from the names of weights that begin with it; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pub strip_prefix: Vec<String>,
-    /// Put B where the name of weights begins with A, =B before every name; may be given several times
+    /// Put B for A in the names of weights that begin with A; =B puts B before every name; may be
+    /// given several times
     #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
-    /// Pass over the weights called NAME; may be given several times
+    /// Ignore the weights called NAME; may be given several times
     #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
     /// Fail when there are weights that no tensor asks for
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]
-    pub write: WriteOptions,
+    pub moving: MovingArgs,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    #[command(flatten)]
+    pub write: WriteArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// The model
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// The file to write, whose name ends in .safetensors; what is there is replaced
+    /// The file to write, whose name ends in .safetensors; an existing one is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
     /// Write shards of at most N bytes of tensors, and an index; KB, MB and GB are powers of 1000
@@ -103,14 +164,14 @@ pub struct ExportArgs {
     /// Export also inline tensors of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Export also what readers want inline: shape operands, sparse indices, function bodies
+    /// Export also what readers need inline: shape operands, sparse indices, function bodies
     #[arg(long)]
     pub all_tensors: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }
 
-/// What every command that writes tensors and no model takes.
+/// What every command takes that writes tensors and no model.
 #[derive(Debug, Args)]
 pub struct OutArgs {
     /// Fail when a file would be replaced
@@ -126,19 +187,58 @@ pub struct OutArgs {
     pub map: MapArgs,
 }
 
-/// What the commands that move tensors take; each leaves aside what its layout has no use for.
+/// Which tensors are moved out of the model.
 #[derive(Debug, Args)]
-pub struct WriteOptions {
-    /// Move inline tensors of N bytes or more out (not embed); K, M and G are powers of 1024
+pub struct MovingArgs {
+    /// Move inline tensors of N bytes or more out of the model; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Move also what readers want inline: shape operands, sparse indices, function bodies
+    /// Move also what readers need inline: shape operands, sparse indices, function bodies.
+    /// Some readers refuse such a model
     #[arg(long)]
     pub all_tensors: bool,
+}
+
+/// What the commands take that write one weights file.
+#[derive(Debug, Args)]
+pub struct LayoutArgs {
     #[command(flatten)]
-    pub verify: VerifyArgs,
+    pub packed: PackedArgs,
+    /// Make the weights file a safetensors file too, which its own readers can read [its default
+    /// name: <OUT's stem>.safetensors]
+    #[arg(long)]
+    pub safetensors: bool,
+}
+
+/// How one weights file looks.
+#[derive(Debug, Args)]
+pub struct PackedArgs {
+    /// Alignment of every tensor in the weights file [default: 256]
+    #[arg(long, value_name = "N", value_parser = alignment)]
+    pub align: Option<Alignment>,
+    /// Alignment of tensors over 1 MiB, where it is greater than --align [default: 4096]
+    #[arg(long, value_name = "N", value_parser = alignment)]
+    pub align_large: Option<Alignment>,
+    /// Name of the weights file, beside OUT [default: <OUT>.data]
+    #[arg(long, value_name = "NAME")]
+    pub data_name: Option<String>,
+}
+
+impl PackedArgs {
+    /// Whether something was asked for that only a new weights file can have.
+    pub fn is_given(&self) -> bool {
+        self.align.is_some() || self.align_large.is_some() || self.data_name.is_some()
+    }
+}
+
+/// What every command takes that writes a model and can compare it with what was read.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Load the result back, compare every tensor bit for bit with what was read, and check it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub verify: bool,
     #[command(flatten)]
-    pub save: SaveArgs,
+    pub target: TargetArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -146,35 +246,7 @@ pub struct WriteOptions {
     pub map: MapArgs,
 }
 
-/// What the commands take that may write weights in any layout; each leaves aside what its own has no
-/// use for.
-#[derive(Debug, Args)]
-pub struct SaveArgs {
-    #[command(flatten)]
-    pub packed: PackedArgs,
-    /// Make the packed file a safetensors file too, which its own readers read (not split, embed)
-    /// [its name by default: <OUT's stem>.safetensors]
-    #[arg(long)]
-    pub safetensors: bool,
-    #[command(flatten)]
-    pub target: TargetArgs,
-}
-
-/// How a packed file looks.
-#[derive(Debug, Args)]
-pub struct PackedArgs {
-    /// Alignment of every tensor in a packed file [default: 256]
-    #[arg(long, value_name = "N", value_parser = alignment)]
-    pub align: Option<Alignment>,
-    /// Alignment of tensors over 1 MiB, where it is the greater one [default: 4096]
-    #[arg(long, value_name = "N", value_parser = alignment)]
-    pub align_large: Option<Alignment>,
-    /// Name of a packed file, beside OUT [default: <OUT>.data]
-    #[arg(long, value_name = "NAME")]
-    pub data_name: Option<String>,
-}
-
-/// What every command that writes a model takes.
+/// What every command takes that writes a model.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
     /// Print the plan and write nothing
@@ -191,15 +263,7 @@ pub struct TargetArgs {
     pub allow_over_2gib: bool,
 }
 
-/// What the commands take that can look at what they wrote.
-#[derive(Debug, Args)]
-pub struct VerifyArgs {
-    /// Load the result back, compare every tensor bit for bit with what was read, and check it
-    #[arg(long, conflicts_with = "dry_run")]
-    pub verify: bool,
-}
-
-/// What every command that opens a model takes.
+/// What every command takes that opens a model.
 #[derive(Debug, Args)]
 pub struct MapArgs {
     /// Read files instead of mapping them: for network disks, and for files that may change
@@ -210,6 +274,7 @@ pub struct MapArgs {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The model
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// Print the findings as JSON
     #[arg(long)]
@@ -221,8 +286,10 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// The model
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// How many tensors to list, the largest first; 0 lists all [default: 20, all with --json]
+    /// How many tensors, the largest first, and how many files to list; 0 lists all [default: 20,
+    /// all with --json]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Print everything as JSON
@@ -235,6 +302,7 @@ pub struct InspectArgs {
 #[derive(Debug, Args)]
 pub struct FilesArgs {
     /// The model
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// End each name with a NUL byte instead of a newline
     #[arg(short = '0', long, conflicts_with = "json")]

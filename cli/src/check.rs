@@ -1,12 +1,15 @@
 //! `check MODEL`: all findings at once, errors first.
 
+use std::path::Path;
+
 use onnx_container::{Severity, check_model};
+use serde::Serialize;
 
 use crate::args::CheckArgs;
 use crate::failure::{Failure, Outcome};
 use crate::findings::{Findings, Found};
 use crate::mapping;
-use crate::output::Output;
+use crate::output::{Output, lossy};
 
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -17,11 +20,21 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Err(error) => return Err(error.into()),
     };
     if args.json {
-        out.json(&findings)?;
+        out.json(&Report { command: "check", model: &args.model, findings: &findings })?;
     } else {
         print(args, &findings, out)?;
     }
     Ok(Outcome::of(findings.ok))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    #[serde(flatten)]
+    findings: &'a Findings,
 }
 
 fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), Failure> {

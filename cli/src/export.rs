@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::is_external;
 use onnx_container::safetensors::{ExportOptions, Exported};
-use onnx_container::{Container, Error, ExternalizeOptions, SaveOptions, traversal};
+use onnx_container::{ByteSize, Container, Error, ExternalizeOptions, SaveOptions, traversal};
 use serde::Serialize;
 
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, count, human, lossy, tidy};
+use crate::output::{Output, count, lossy, tidy};
 use crate::{mapping, progress, save};
 
 /// Exports, and says what was written.
@@ -101,7 +101,7 @@ impl<'a> Report<'a> {
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, files) = (count(self.tensors, "tensor"), count(self.files.len(), "file"));
-        out.line(format_args!("wrote     {tensors} to {files} ({})", human(self.bytes)))?;
+        out.line(format_args!("wrote     {tensors} to {files} ({})", ByteSize(self.bytes)))?;
         for file in &self.files {
             out.line(format_args!("{:>12}  {}", file.bytes, file.path.display()))?;
         }

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Container, Error, LoadOptions, SaveOptions, Tensor};
+use onnx_container::{ByteSize, Container, Error, LoadOptions, SaveOptions, Tensor};
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
@@ -19,7 +19,7 @@ use crate::extract::names::FileNames;
 use crate::extract::target::{Staged, Target};
 use crate::failure::{Failure, Outcome};
 use crate::needed::needed;
-use crate::output::{Output, human, lossy};
+use crate::output::{Output, lossy};
 use crate::tensor_file::{SUFFIXES, safetensors};
 use crate::{mapping, save};
 
@@ -64,7 +64,7 @@ fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
     };
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
-        return Err(Failure::Refused(format!(
+        return Err(Failure::Usage(format!(
             "the suffix of `{path}` is none of {SUFFIXES}: say --format"
         )));
     };
@@ -78,7 +78,7 @@ fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
     } else {
         return Ok(format);
     };
-    Err(Failure::Refused(reason.to_owned()))
+    Err(Failure::Usage(reason.to_owned()))
 }
 
 /// The tensors asked for, or every reason why they are not to be had.
@@ -149,7 +149,7 @@ impl Job<'_> {
         tied: BTreeMap<String, String>,
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
-        let report = Report { model: &self.args.model, tensors, tied };
+        let report = Report { command: "extract", model: &self.args.model, tensors, tied };
         if self.args.out.json {
             out.json(&report)?;
         } else {
@@ -167,6 +167,7 @@ impl Job<'_> {
 
 #[derive(Debug, Serialize)]
 struct Report<'a> {
+    command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     tensors: Vec<Extracted<'a>>,
@@ -208,7 +209,7 @@ impl<'a> Extracted<'a> {
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let Self { name, dtype, shape, bytes, path } = self;
-        let (path, bytes) = (path.display(), human(*bytes));
+        let (path, bytes) = (path.display(), ByteSize(*bytes));
         out.line(format_args!("wrote     {path}: {name}, {dtype} {shape:?} ({bytes})"))
     }
 }

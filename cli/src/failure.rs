@@ -1,10 +1,13 @@
-//! How a command ends: done, with findings, or with an error on stderr.
+//! How a command ends: done, with findings, or with an error.
+//!
+//! People read the error on stderr. With `--json` a program reads the same on standard output.
 
 use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
 
 use onnx_container::Error;
+use serde::Serialize;
 
 use crate::output::complain;
 
@@ -38,10 +41,14 @@ impl From<Outcome> for ExitCode {
 pub enum Failure {
     /// The library's error.
     Model(Error),
+    /// The library's error, and what to do.
+    Hinted(Error, String),
     /// Standard output does not take what was to be printed.
     Output(io::Error),
     /// The command's own refusal: what, and what to do.
     Refused(String),
+    /// Arguments that do not go together.
+    Usage(String),
 }
 
 impl From<Error> for Failure {
@@ -61,8 +68,27 @@ impl Failure {
     pub fn print(&self) {
         match self {
             Self::Model(error) => print_error(error),
-            Self::Output(error) => complain(format_args!("error: standard output: {error}")),
-            Self::Refused(reason) => complain(format_args!("error: {reason}")),
+            Self::Hinted(error, hint) => {
+                print_error(error);
+                complain(format_args!("  {hint}"));
+            }
+            Self::Output(_) | Self::Refused(_) | Self::Usage(_) => {
+                complain(format_args!("error: {}", self.message()));
+            }
+        }
+    }
+
+    /// The exit code: 2 for wrong usage, else 1.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Model(error) => error.to_string(),
+            Self::Hinted(error, hint) => format!("{error}: {hint}"),
+            Self::Output(error) => format!("standard output: {error}"),
+            Self::Refused(reason) | Self::Usage(reason) => reason.clone(),
         }
     }
 }
@@ -81,5 +107,74 @@ pub fn print_error(error: &Error) {
     while let Some(cause) = source {
         complain(format_args!("  caused by: {cause}"));
         source = cause.source();
+    }
+}
+
+/// A failure as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Failed {
+    /// As it was called; `None` where the arguments do not say.
+    command: Option<&'static str>,
+    error: Told,
+}
+
+impl Failed {
+    /// Why `command` failed.
+    pub fn new(command: &'static str, failure: &Failure) -> Self {
+        Self { command: Some(command), error: Told::from(failure) }
+    }
+
+    /// Arguments that are none of any command, for the reason that `message` says.
+    pub fn usage(message: &str) -> Self {
+        Self { command: None, error: Told::plain("Usage", message.to_owned()) }
+    }
+}
+
+/// An error as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Told {
+    /// The library's kind of error, or `Refused` or `Usage`, which are the command's own.
+    kind: String,
+    tensor: Option<String>,
+    path: Option<String>,
+    offset: Option<u64>,
+    /// What stderr says.
+    message: String,
+    /// Every single error, where there are several.
+    errors: Vec<Told>,
+}
+
+impl Told {
+    fn plain(kind: &str, message: String) -> Self {
+        let (tensor, path, offset, errors) = (None, None, None, Vec::new());
+        Self { kind: kind.to_owned(), tensor, path, offset, message, errors }
+    }
+}
+
+impl From<&Error> for Told {
+    fn from(error: &Error) -> Self {
+        let joins = !error.related().is_empty();
+        let message = if joins { error.reason().to_owned() } else { error.to_string() };
+        let errors = error.each().filter(|_| joins);
+        Self {
+            kind: format!("{:?}", error.kind()),
+            tensor: error.tensor().map(str::to_owned),
+            path: error.path().map(|path| path.display().to_string()),
+            offset: error.offset(),
+            message,
+            errors: errors.map(Self::from).collect(),
+        }
+    }
+}
+
+impl From<&Failure> for Told {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Model(error) => Self::from(error),
+            Failure::Hinted(error, _) => Self { message: failure.message(), ..Self::from(error) },
+            Failure::Output(_) => Self::plain("Io", failure.message()),
+            Failure::Refused(_) => Self::plain("Refused", failure.message()),
+            Failure::Usage(_) => Self::plain("Usage", failure.message()),
+        }
     }
 }

@@ -59,6 +59,7 @@ fn not_an_option(path: &PathBuf) -> PathBuf {
 
 #[derive(Serialize)]
 struct Listing<'a> {
+    command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     files: Vec<Listed<'a>>,
@@ -91,5 +92,5 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
 fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
     let files = needed.files.iter().map(Listed::from).collect();
     let problems = needed.errors.iter().map(ToString::to_string).collect();
-    Listing { model: &args.model, files, problems }
+    Listing { command: "files", model: &args.model, files, problems }
 }

@@ -1,10 +1,9 @@
-//! `inline IN OUT`: the model without local functions.
+//! `inline-functions IN OUT`: the model without local functions.
 //!
 //! The weights are no part of it: where they may stay, the model alone is written. Only a model file
 //! that inlining brings over 2 GiB has its large tensors moved out.
 
 mod report;
-mod selection;
 
 use std::mem;
 
@@ -23,25 +22,25 @@ use crate::{mapping, save};
 
 /// Inlines, writes and says what was done.
 pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    save::refuse_weights(&args.output, None)?;
-    let map = mapping::choice(&args.map);
-    let mut container = Container::load(&args.input, map)?;
+    save::refuse_weights(&args.paths.output, None)?;
+    let map = mapping::choice(&args.write.map);
+    let mut container = Container::load(&args.paths.input, map)?;
     save::warn(&container);
-    let read = Read::of(&container, !args.map.no_mmap)?;
-    let original = args.verify.verify.then(|| container.clone());
+    let read = Read::of(&container, !args.write.map.no_mmap)?;
+    let original = args.write.verify.then(|| container.clone());
     let nodes_before = nodes(container.model());
 
-    let written = write(&mut container, args).map_err(|error| refused(&container, args, error))?;
+    let written = write(&mut container, args).map_err(save::refused)?;
     let Written { saved, inlined, moved } = written;
     let changed = Changed::new(inlined, nodes_before, nodes(&saved.model), &saved.model.functions);
     changed.warnings().for_each(|warning| complain(format_args!("warning: {warning}")));
     let verified = original.map(|mut original| {
         // Copies of a tensor share its bytes: those that were read are held against the result.
         inline_functions(original.model_mut(), options(args))?;
-        Ok::<_, Error>(verify(&original, &saved, &args.output, map))
+        Ok::<_, Error>(verify(&original, &saved, &args.paths.output, map))
     });
     let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
-    if args.json {
+    if args.write.json {
         out.json(&report)?;
     } else {
         report.print(out)?;
@@ -55,14 +54,6 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
 fn options(args: &InlineArgs) -> InlineOptions {
     let options = InlineOptions::new().only(args.only.clone()).except(args.except.clone());
     options.max_nodes(args.max_nodes).refuse_conflicts(args.strict)
-}
-
-/// What the command line says to an `error`.
-fn refused(container: &Container, args: &InlineArgs, error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::InvalidArgument => selection::explain(container.model(), args, error),
-        _ => save::refused(error),
-    }
 }
 
 /// The nodes of all graphs, at any depth; those of functions are not counted.
@@ -88,20 +79,15 @@ struct Written {
 
 /// Saves the model alone where its weights can stay, else with one file of weights.
 fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
-    let own_file = args.packed.data_name.is_some();
-    let layout = if own_file { WeightFiles::One } else { WeightFiles::AsLoaded };
-    let saved = match save_as(layout, container, args) {
-        Err(error) if error.kind() == ErrorKind::Unsupported && !own_file => {
-            save_as(WeightFiles::One, container, args)
-        }
-        other => other,
-    };
+    let how = |layout| save_as(layout, container, args);
+    let saved =
+        if args.packed.is_given() { how(WeightFiles::One) } else { save::keeping_files(how) };
     match saved {
         Ok(mut saved) => {
             let inlined = mem::take(&mut saved.inlined).unwrap_or_default();
             Ok(Written { saved, inlined, moved: None })
         }
-        Err(error) if save::is_over_2gib(&error) => write_small(container, args),
+        Err(error) if error.kind() == ErrorKind::ModelTooLarge => write_small(container, args),
         Err(error) => Err(error),
     }
 }
@@ -110,12 +96,13 @@ fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error>
 fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
     let inlined = inline_functions(container.model_mut(), options(args))?;
     let moved = container.externalize(ExternalizeOptions::new())?;
-    let how = save::options(WeightFiles::One, &args.packed, &args.target);
-    let saved = save::try_save(container, &args.output, how, &args.target)?;
+    let how = save::options(WeightFiles::One, Some(&args.packed), &args.write.target);
+    let saved = save::try_save(container, &args.paths.output, how, &args.write.target)?;
     Ok(Written { saved, inlined, moved: Some(moved) })
 }
 
 fn save_as(layout: WeightFiles, container: &Container, args: &InlineArgs) -> Result<Saved, Error> {
-    let how = save::options(layout, &args.packed, &args.target).inline_with(options(args));
-    save::try_save(container, &args.output, how, &args.target)
+    let how =
+        save::options(layout, Some(&args.packed), &args.write.target).inline_with(options(args));
+    save::try_save(container, &args.paths.output, how, &args.write.target)
 }

@@ -42,6 +42,7 @@ pub fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
 /// Everything that `inspect` says.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
+    command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     model_bytes: u64,
@@ -68,6 +69,7 @@ impl<'a> Summary<'a> {
     fn of(model: &ModelProto, path: &'a Path) -> Result<Self, Error> {
         let tensors = tensors::of(model)?;
         Ok(Self {
+            command: "inspect",
             model: path,
             model_bytes: std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
             ir_version: model.ir_version,

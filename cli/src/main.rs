@@ -1,7 +1,7 @@
 //! The `onnx-container` command.
 //!
 //! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
-//! 1 failure or finding, 2 usage. What a command does is in the module of its name.
+//! 1 failure or finding, 2 wrong usage. What a command does is in the module of its name.
 
 mod args;
 mod check;
@@ -28,7 +28,7 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 
 use crate::args::{Cli, Command};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failed, Failure, Outcome};
 use crate::output::Output;
 
 /// A graph is millions of small pieces: a large one is inlined in about half the time that it takes with
@@ -37,18 +37,37 @@ use crate::output::Output;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let (command, json) = cli.command.name_and_json();
     let mut out = Output::stdout();
-    let outcome = run(cli.command, &mut out);
+    let mut outcome = run(cli.command, &mut out);
+    if let Err(failure) = &outcome
+        && json
+        && let Err(error) = out.json(&Failed::new(command, failure))
+    {
+        outcome = Err(error.into());
+    }
     let flushed = out.finish().map_err(Failure::from);
-    let outcome = outcome.and_then(|outcome| flushed.map(|()| outcome));
-    match outcome {
+    match outcome.and_then(|outcome| flushed.map(|()| outcome)) {
         Ok(outcome) => outcome.into(),
         Err(failure) => {
             failure.print();
-            ExitCode::FAILURE
+            failure.exit_code()
         }
     }
+}
+
+/// Says what is wrong with the arguments, or what was asked about them.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let mut out = Output::stdout();
+        // Where it cannot be printed, stderr says it.
+        let _ = out.json(&Failed::usage(error.to_string().trim())).and_then(|()| out.finish());
+    }
+    error.exit()
 }
 
 fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
@@ -56,7 +75,7 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Pack(args) => write::pack(&args, out),
         Command::Split(args) => write::split(&args, out),
         Command::Embed(args) => write::embed(&args, out),
-        Command::Inline(args) => inline::run(&args, out),
+        Command::InlineFunctions(args) => inline::run(&args, out),
         Command::ImportSafetensors(args) => write::import(&args, out),
         Command::ExportSafetensors(args) => export::run(&args, out),
         Command::Check(args) => check::run(&args, out),

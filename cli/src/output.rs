@@ -107,17 +107,6 @@ fn is_harmless(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A length in bytes as people say it: `140 GB`, in powers of 1000.
-pub fn human(bytes: u64) -> String {
-    let units =
-        [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
-    let Some((unit, scale)) = units.into_iter().find(|(_, scale)| bytes >= *scale) else {
-        return format!("{bytes} B");
-    };
-    let (whole, tenth) = (bytes / scale, bytes % scale * 10 / scale);
-    if whole < 10 { format!("{whole}.{tenth} {unit}") } else { format!("{whole} {unit}") }
-}
-
 /// `path` without a `./` before it.
 pub fn tidy(path: &Path) -> &Path {
     path.strip_prefix(".").unwrap_or(path)
@@ -138,14 +127,5 @@ mod tests {
             Escaped("a\nerror: b\u{1b}[2J\u{202e}é").to_string(),
             "a\\nerror: b\\u{1b}[2J\\u{202e}é"
         );
-    }
-
-    #[test]
-    fn lengths_read_well() {
-        for (bytes, text) in [(0, "0 B"), (999, "999 B"), (1_050, "1.0 kB"), (5_276_672, "5.2 MB")]
-        {
-            assert_eq!(human(bytes), text);
-        }
-        assert_eq!(human(u64::MAX), "18446744 TB");
     }
 }

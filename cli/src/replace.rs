@@ -3,12 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use onnx_container::{Container, Error, ErrorKind, Replaced, Tensor, Tied, WeightFiles};
+use onnx_container::{
+    ByteSize, Container, Error, ErrorKind, Replaced, Saved, Tensor, Tied, WeightFiles,
+};
 use serde::Serialize;
 
 use crate::args::{FileFormat, ReplaceArgs, TiedArg};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, human, lossy};
+use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
 use crate::{mapping, save};
@@ -25,11 +27,8 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let new = format.read(&args.file, map, &args.name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
-    let target = &args.save.target;
-    let layout = if args.split { WeightFiles::PerTensor } else { save::packed(&args.save) };
-    let options = save::options(layout, &args.save.packed, target);
-    let saved = save::save(&container, &args.output, options, target)?;
-    let written = Written::new(&container, &args.output, &saved, target.dry_run);
+    let saved = save(&container, replaced.inline, args)?;
+    let written = Written::new(&container, &args.output, &saved, args.target.dry_run);
     let report = Report::new(args, &old, &replaced, written);
     if args.json {
         out.json(&report)?;
@@ -39,21 +38,40 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
+/// Saves with the layout that was asked for. Where none was and only an inline tensor changed, all weights
+/// stay in their files if they can.
+fn save(container: &Container, inline: bool, args: &ReplaceArgs) -> Result<Saved, Failure> {
+    let packed = &args.layout.packed;
+    let save_as = |layout| {
+        let options = save::options(layout, Some(packed), &args.target);
+        save::try_save(container, &args.output, options, &args.target)
+    };
+    let saved = if args.split {
+        save_as(WeightFiles::PerTensor)
+    } else if inline && !args.layout.safetensors && !packed.is_given() {
+        save::keeping_files(save_as)
+    } else {
+        save_as(save::packed(&args.layout))
+    };
+    saved.map_err(save::refused)
+}
+
 /// The format asked for, or the one that the file's name says.
 fn format(args: &ReplaceArgs) -> Result<FileFormat, Failure> {
     let format = args.format.or_else(|| FileFormat::of(&args.file));
     format.ok_or_else(|| {
         let path = args.file.display();
-        Failure::Refused(format!("the suffix of `{path}` is none of {SUFFIXES}: say --format"))
+        Failure::Usage(format!("the suffix of `{path}` is none of {SUFFIXES}: say --format"))
     })
 }
 
 /// What the command line says to an `error` of the library.
 fn refused(error: Error, args: &ReplaceArgs) -> Failure {
     match error.kind() {
-        ErrorKind::Tied => Failure::Refused(format!(
-            "{error}. --tied all replaces all of them, --tied this leaves the others as they are"
-        )),
+        ErrorKind::Tied => {
+            let hint = "--tied all replaces all of them, --tied this leaves the others as they are";
+            Failure::Hinted(error, hint.to_owned())
+        }
         ErrorKind::DataType | ErrorKind::Shape => error.with_path(&args.file).into(),
         _ => error.into(),
     }
@@ -62,6 +80,7 @@ fn refused(error: Error, args: &ReplaceArgs) -> Failure {
 /// Everything that a replacement says.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
+    command: &'static str,
     #[serde(serialize_with = "lossy")]
     input: &'a Path,
     #[serde(serialize_with = "lossy")]
@@ -89,6 +108,7 @@ impl<'a> Report<'a> {
         written: Written,
     ) -> Self {
         Self {
+            command: "replace",
             input: &args.model,
             output: &args.output,
             file: &args.file,
@@ -105,7 +125,7 @@ impl<'a> Report<'a> {
 
     fn print(&self, out: &mut Output) -> io::Result<()> {
         let Self { tensor, dtype, shape, .. } = self;
-        let (file, bytes) = (self.file.display(), human(self.tensor_bytes));
+        let (file, bytes) = (self.file.display(), ByteSize(self.tensor_bytes));
         let how = if self.inline { "inline" } else { "external" };
         let tense = if self.written.dry_run() { "replaces" } else { "replaced" };
         out.line(format_args!(

@@ -6,26 +6,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{
-    Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles,
+    ByteSize, Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles,
 };
 use serde::Serialize;
 
-use crate::args::{PackedArgs, SaveArgs, TargetArgs};
+use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::failure::Failure;
-use crate::output::{Output, complain, count, human, lossy, tidy};
+use crate::output::{Output, complain, count, lossy, tidy};
 use crate::progress;
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
 
 /// The layout of one weights file, of the kind that was asked for.
-pub fn packed(args: &SaveArgs) -> WeightFiles {
+pub fn packed(args: &LayoutArgs) -> WeightFiles {
     if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
 }
 
-/// The options of the command line for `layout`.
-pub fn options(layout: WeightFiles, packed: &PackedArgs, target: &TargetArgs) -> SaveOptions {
+/// The options of the command line for `layout`, whose one weights file looks as `packed` says.
+pub fn options(
+    layout: WeightFiles,
+    packed: Option<&PackedArgs>,
+    target: &TargetArgs,
+) -> SaveOptions {
     let options = SaveOptions::from(layout).sync(!target.no_sync).overwrite(!target.no_clobber);
+    let Some(packed) = packed else { return options };
     let options = packed.align.iter().fold(options, |options, align| options.alignment(*align));
     let large = packed.align_large.iter();
     let options = large.fold(options, |options, align| options.alignment_large(*align));
@@ -63,7 +68,7 @@ pub fn save(
     try_save(container, path, options, args).map_err(refused)
 }
 
-/// As [`save`], with an error that [`is_over_2gib`] knows.
+/// As [`save`], with the library's error.
 pub fn try_save(
     container: &Container,
     path: &Path,
@@ -78,20 +83,29 @@ pub fn try_save(
     progress::shown(options, |options| container.save(path, options))
 }
 
-/// Whether a save was refused because the model file would be over 2 GiB.
-pub fn is_over_2gib(error: &Error) -> bool {
-    error.kind() == ErrorKind::TooLarge && error.path().is_some()
+/// Saves with `save_as` so that weights stay in the files that they were loaded from, and where that is
+/// not possible with one weights file.
+pub fn keeping_files(
+    save_as: impl Fn(WeightFiles) -> Result<Saved, Error>,
+) -> Result<Saved, Error> {
+    match save_as(WeightFiles::AsLoaded) {
+        Err(error) if error.each().all(|error| error.kind() == ErrorKind::CannotKeep) => {
+            save_as(WeightFiles::One)
+        }
+        other => other,
+    }
 }
 
 /// What the command line says to an `error` of a save.
 pub fn refused(error: Error) -> Failure {
-    if !is_over_2gib(&error) {
+    if error.kind() != ErrorKind::ModelTooLarge {
         return error.into();
     }
-    Failure::Refused(format!(
-        "{error}: onnx and onnxruntime refuse a model file over {MAX_PROTOBUF} bytes (2 GiB). \
-         Use pack or split, or --allow-over-2gib to write it anyway"
-    ))
+    let hint = format!(
+        "onnx and onnxruntime refuse a model file over {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, \
+         or --allow-over-2gib to write it anyway"
+    );
+    Failure::Hinted(error, hint)
 }
 
 /// Says what a load found odd.
@@ -167,11 +181,13 @@ impl Written {
     }
 
     fn print_files(&self, out: &mut Output) -> io::Result<()> {
-        let (files, bytes) = (count(self.files.len(), "file"), human(self.bytes));
+        let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
         let tense = if self.dry_run { "writes" } else { "wrote" };
         out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
         // The model comes first here: it is what one looks for.
-        self.list(self.files.iter().rev().map(File::line), out)
+        let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
+        lines.rotate_right(1.min(self.files.len()));
+        self.list(lines.into_iter(), out)
     }
 
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {
@@ -179,14 +195,14 @@ impl Written {
             return Ok(());
         }
         let bytes = self.kept_files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-        let (files, bytes) = (count(self.kept_files.len(), "file"), human(bytes));
+        let (files, bytes) = (count(self.kept_files.len(), "file"), ByteSize(bytes));
         out.line(format_args!("kept      {files} of weights, unchanged ({bytes})"))?;
         self.list(self.kept_files.iter().map(File::line), out)
     }
 
     fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
         if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
-            let (needed, free) = (human(self.bytes), human(free));
+            let (needed, free) = (ByteSize(self.bytes), ByteSize(free));
             out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
         }
         out.line("dry run   nothing was written")

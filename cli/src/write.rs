@@ -10,7 +10,7 @@ use std::path::Path;
 
 use onnx_container::{Container, ExternalizeOptions, Externalized, SaveOptions, WeightFiles};
 
-use crate::args::{SaveArgs, WriteArgs, WriteOptions};
+use crate::args::{EmbedArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::write::import::Imported;
@@ -21,30 +21,23 @@ pub use crate::write::verify::{Verified, verify};
 use crate::{mapping, save};
 
 /// `pack IN OUT`: one weights file.
-pub fn pack(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    Job::new("pack", &args.input, &args.output, &args.write, save::packed(&args.write.save))
-        .run(out)
+pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let InOut { input, output } = &args.paths;
+    Job::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
 }
 
 /// `split IN OUT`: a weights file for each tensor.
-pub fn split(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    refuse_safetensors(args)?;
-    Job::new("split", &args.input, &args.output, &args.write, WeightFiles::PerTensor).run(out)
+pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let InOut { input, output } = &args.paths;
+    let options = save::options(WeightFiles::PerTensor, None, &args.write.target);
+    Job::new("split", input, output, &args.write, Some(&args.moving), options).run(out)
 }
 
 /// `embed IN OUT`: no weights file.
-pub fn embed(args: &WriteArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    refuse_safetensors(args)?;
-    Job::new("embed", &args.input, &args.output, &args.write, WeightFiles::Embedded).run(out)
-}
-
-/// Refuses `--safetensors` where no packed file is written.
-fn refuse_safetensors(args: &WriteArgs) -> Result<(), Failure> {
-    if !args.write.save.safetensors {
-        return Ok(());
-    }
-    let reason = "--safetensors is about a packed file: pack IN OUT --safetensors writes one";
-    Err(Failure::Refused(reason.to_owned()))
+pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let InOut { input, output } = &args.paths;
+    let options = save::options(WeightFiles::Embedded, None, &args.write.target);
+    Job::new("embed", input, output, &args.write, None, options).run(out)
 }
 
 /// What a command that writes was asked to do.
@@ -52,7 +45,7 @@ struct Job<'a> {
     command: &'static str,
     input: &'a Path,
     output: &'a Path,
-    args: &'a WriteOptions,
+    args: &'a WriteArgs,
     /// Which tensors go out; `None` when all come in.
     moving: Option<ExternalizeOptions>,
     options: SaveOptions,
@@ -63,16 +56,29 @@ impl<'a> Job<'a> {
         command: &'static str,
         input: &'a Path,
         output: &'a Path,
-        args: &'a WriteOptions,
-        layout: WeightFiles,
+        args: &'a WriteArgs,
+        moving: Option<&MovingArgs>,
+        options: SaveOptions,
     ) -> Self {
+        let externalizing = |args: &MovingArgs| {
+            ExternalizeOptions::new().min_bytes(args.min_bytes).all_tensors(args.all_tensors)
+        };
         // These commands are about where bytes lie: graph order, alignment, nothing between.
-        let SaveArgs { packed, target, .. } = &args.save;
-        let options = save::options(layout, packed, target).keep_placement(false);
-        let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
-        let moving = moving.all_tensors(args.all_tensors);
-        let moving = (layout != WeightFiles::Embedded).then_some(moving);
-        Self { command, input, output, args, moving, options }
+        let options = options.keep_placement(false);
+        Self { command, input, output, args, moving: moving.map(externalizing), options }
+    }
+
+    /// A job that writes one weights file.
+    fn packed(
+        command: &'static str,
+        input: &'a Path,
+        output: &'a Path,
+        args: &'a WriteArgs,
+        moving: &MovingArgs,
+        layout: &LayoutArgs,
+    ) -> Self {
+        let options = save::options(save::packed(layout), Some(&layout.packed), &args.target);
+        Self::new(command, input, output, args, Some(moving), options)
     }
 
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
@@ -92,13 +98,12 @@ impl<'a> Job<'a> {
         let map = mapping::choice(&self.args.map);
         let read = Read::of(&container, !self.args.map.no_mmap)?;
         // Held against the result later, so that moving tensors out is verified too.
-        let original = self.args.verify.verify.then(|| container.clone());
+        let original = self.args.verify.then(|| container.clone());
         let moved = match &self.moving {
             Some(options) => container.externalize(*options)?,
             None => Externalized::default(),
         };
-        let saved =
-            save::save(&container, self.output, self.options.clone(), &self.args.save.target)?;
+        let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| verify(&original, &saved, self.output, map));
         let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         if self.args.json {

@@ -136,7 +136,7 @@ fn every_file<'c>(used: &[Used<'c>], target: &Target) -> Result<Plan<'c>> {
     for Used { handle, initializer, len, .. } in full.into_iter().chain(empty) {
         let mut refuse = |e: Error| errors.extend((*len > 0).then(|| e.with_tensor(handle.name())));
         let Some(Origin { file, range }) = Origin::of(initializer) else {
-            refuse(unsupported("lies in no file"));
+            refuse(cannot_keep("lies in no file"));
             continue;
         };
         let number = *known.entry(file).or_insert_with_key(|file| {
@@ -157,8 +157,8 @@ fn every_file<'c>(used: &[Used<'c>], target: &Target) -> Result<Plan<'c>> {
     }
 }
 
-fn unsupported(reason: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, reason)
+fn cannot_keep(reason: &str) -> Error {
+    Error::new(ErrorKind::CannotKeep, reason)
 }
 
 /// The folder that a model is saved to, and the file that is its model before.
@@ -206,7 +206,7 @@ impl Folder {
         let mut why = None;
         for location in ways.iter().filter_map(|way| way()) {
             if fold_case(&location).ends_with(".onnx") {
-                return Err(unsupported("is a model, whose writers replace it").with_path(path));
+                return Err(cannot_keep("is a model, whose writers replace it").with_path(path));
             }
             let kept = KeptFile { location, file: file.clone() };
             match self.open(&kept) {
@@ -214,14 +214,14 @@ impl Folder {
                 Err(error) => why = why.or(Some(error)),
             }
         }
-        let outside = || unsupported("lies outside the folder of the model").with_path(path);
+        let outside = || cannot_keep("lies outside the folder of the model").with_path(path);
         Err(why.unwrap_or_else(outside))
     }
 
     /// Opens a file that is to be kept, as a load does it, and sees that it is what was loaded.
     fn open(&self, kept: &KeptFile) -> Result<File> {
         let KeptFile { location, file } = kept;
-        let fail = |reason: &str| unsupported(reason).with_path(&file.path);
+        let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
         let opened = self.directory.open_file(location).map_err(|e| fail(e.reason()))?;
         let metadata = opened.metadata().map_err(|e| fail(&e.to_string()))?;
         let now = FileIdentity::new(&metadata);

@@ -29,13 +29,13 @@ pub enum WeightFiles {
     ///
     /// Each of these files has to lie beneath the target's folder, as [`Container::load`] looks for it
     /// there, and to be what it was when it was loaded; else the save is refused with
-    /// [`ErrorKind::Unsupported`], as is [`Container::to_parts`]. [`Container::dry_run`] tells
+    /// [`ErrorKind::CannotKeep`], as is [`Container::to_parts`]. [`Container::dry_run`] tells
     /// beforehand. Options of packed files have no effect.
     ///
     /// [`Container::load`]: crate::Container::load
     /// [`Container::to_parts`]: crate::Container::to_parts
     /// [`Container::dry_run`]: crate::Container::dry_run
-    /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
+    /// [`ErrorKind::CannotKeep`]: crate::ErrorKind::CannotKeep
     AsLoaded,
 }
 
@@ -235,7 +235,7 @@ impl SaveOptions {
         self
     }
 
-    /// Refuses a model file of more bytes with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge)
+    /// Refuses a model file of more bytes with [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge)
     /// and its path, before anything is written. Default: a model file has any length, though many
     /// readers take none over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
     #[must_use]

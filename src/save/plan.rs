@@ -116,7 +116,7 @@ impl<'c> Plan<'c> {
             }
             WeightFiles::AsLoaded => {
                 let reason = "there are no files here that weights could stay in";
-                return Err(Error::new(ErrorKind::Unsupported, reason));
+                return Err(Error::new(ErrorKind::CannotKeep, reason));
             }
         }
         Ok(plan)

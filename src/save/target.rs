@@ -6,9 +6,9 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf, is_separator};
 
+use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::load::directory_of;
-use crate::save::human;
 use crate::save::neighbours::Needed;
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
@@ -128,7 +128,7 @@ impl Target {
     pub(crate) fn check_space(&self, bytes: u64) -> Result<()> {
         match self.free_bytes() {
             Some(free) if free < bytes => {
-                let reason = format!("needs {}, {} free", human(bytes), human(free));
+                let reason = format!("needs {}, {} free", ByteSize(bytes), ByteSize(free));
                 Err(Error::new(ErrorKind::NoSpace, reason).with_path(&self.directory))
             }
             _ => Ok(()),

@@ -273,7 +273,7 @@ fn a_file_that_changed_is_not_kept() {
         accident(&data);
         let before = contents(folder.path());
         let error = container.save(&path, WeightFiles::AsLoaded).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error}");
+        assert_eq!(error.kind(), ErrorKind::CannotKeep, "{what}: {error}");
         assert_eq!(error.path(), Some(data.as_path()), "{what}: {error}");
         assert_eq!(error.tensor(), Some("last"), "the first of the file: {what}: {error}");
         assert_eq!(contents(folder.path()), before, "{what}");
@@ -321,7 +321,7 @@ fn a_file_that_is_lost_while_the_model_is_written_is_written_after_all() {
             assert_eq!(all_bytes(&again), all_bytes(&container));
         } else {
             let error = container.save(&path, options).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
             assert_eq!(fs::read(&path).unwrap(), before);
         }
         assert_eq!(contents(folder.path()).len(), 2);
@@ -386,7 +386,7 @@ fn one_tensor_from_elsewhere_and_everything_is_written() {
         container.model_mut().graph.as_mut().unwrap().initializer.push(new);
         container.insert("#new", array![1.0_f32, 2.0]).unwrap();
         let error = container.save(&path, WeightFiles::AsLoaded).unwrap_err();
-        assert_eq!((error.kind(), error.tensor()), (ErrorKind::Unsupported, Some("new")));
+        assert_eq!((error.kind(), error.tensor()), (ErrorKind::CannotKeep, Some("new")));
         assert!(error.reason().contains("lies in no file"), "{error}");
         save_all(&container, &path, &SaveOptions::new());
     }
@@ -452,7 +452,7 @@ fn as_loaded_refuses_what_lies_elsewhere_file_by_file() {
     let path = foreign(folder.path(), "m.onnx.data");
     let container = Container::load(&path, both_choices()[0]).unwrap();
     let error = container.save(elsewhere.path().join("m.onnx"), WeightFiles::AsLoaded).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::CannotKeep);
     assert!(error.reason().contains("outside the folder"), "{error}");
     assert!(contents(elsewhere.path()).is_empty());
     // From the folder above everything lies beneath.
@@ -470,9 +470,9 @@ fn as_loaded_refuses_what_lies_elsewhere_file_by_file() {
         container.insert(name, Array1::<f32>::zeros(4)).unwrap();
     }
     let error = container.dry_run(&above, WeightFiles::AsLoaded).unwrap_err();
-    assert_eq!((error.kind(), error.related().len()), (ErrorKind::Unsupported, 2));
+    assert_eq!((error.kind(), error.related().len()), (ErrorKind::CannotKeep, 2));
     let error = container.to_parts(WeightFiles::AsLoaded).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::CannotKeep);
 }
 
 #[test]
@@ -612,7 +612,7 @@ fn a_link_that_leads_out_is_not_kept() {
     std::os::unix::fs::symlink(&away, &data).unwrap();
     assert!(container.dry_run(&path, true).unwrap().kept.is_empty());
     let error = container.dry_run(&path, WeightFiles::AsLoaded).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
 }
 
 #[test]

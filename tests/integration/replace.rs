@@ -125,12 +125,12 @@ fn names_that_mean_none_or_several_are_refused_with_those_there_are() {
     main[0].name = Some("encoder.weight".into());
     main.push(floats("[1]", 0, 1));
     let cases: &[(&str, ErrorKind, &[&str])] = &[
-        ("encoder.wieght", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
-        ("model.encoder.weight", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
-        ("weight", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
-        ("coder.wei", ErrorKind::MissingTensor, &["is it `encoder.weight`?"]),
+        ("encoder.wieght", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
+        ("model.encoder.weight", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
+        ("weight", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
+        ("coder.wei", ErrorKind::MissingTensor, &["did you mean `encoder.weight`?"]),
         ("", ErrorKind::MissingTensor, &["the model has 20 others"]),
-        ("#no", ErrorKind::MissingTensor, &["no tensor is called so"]),
+        ("#no", ErrorKind::MissingTensor, &["no such tensor"]),
         ("list_out[2]", ErrorKind::MissingTensor, &["`list_out`"]),
         ("list_out[-1]", ErrorKind::MissingTensor, &["`list_out`"]),
         ("w", ErrorKind::InvalidArgument, &["6 tensors are called so: `if_node.then_branch/w`"]),

@@ -112,7 +112,7 @@ fn a_selection_counts_and_its_faults_are_found_before_anything_is_written() {
     let cases = [
         (with(InlineOptions::new().only(["local::none"])), ErrorKind::InvalidArgument),
         (with(InlineOptions::new().max_nodes(5)), ErrorKind::TooLarge),
-        (SaveOptions::new().max_model_bytes(100), ErrorKind::TooLarge),
+        (SaveOptions::new().max_model_bytes(100), ErrorKind::ModelTooLarge),
     ];
     for (options, kind) in cases {
         assert_eq!(container.save(&path, options.clone()).unwrap_err().kind(), kind, "{options:?}");
@@ -128,5 +128,5 @@ fn a_selection_counts_and_its_faults_are_found_before_anything_is_written() {
     let len = saved.files.last().unwrap().bytes;
     container.save(&path, only.clone().max_model_bytes(len)).unwrap();
     let error = container.save(&path, only.max_model_bytes(len - 1)).unwrap_err();
-    assert_eq!((error.kind(), error.path()), (ErrorKind::TooLarge, Some(path.as_path())));
+    assert_eq!((error.kind(), error.path()), (ErrorKind::ModelTooLarge, Some(path.as_path())));
 }

@@ -103,7 +103,7 @@ def exported(model: corpus.Model, way: str) -> int:
         original = folder / "before"
         original.mkdir()
         original = copied(source, original)
-        common.must_run("inline", source, target, "--no-sync", "--verify")
+        common.must_run("inline-functions", source, target, "--no-sync", "--verify")
         result = common.load(target)
         assert not result.functions, "functions are left"
         assert distinct(target) <= same, "tensors that were not there"
@@ -125,7 +125,7 @@ def stripped(name: str) -> None:
     source = writers.PEERS / name
     assert len(common.load(source).functions) == functions
     with common.scratch() as folder:
-        common.must_run("inline", source, folder / "out.onnx", "--no-sync")
+        common.must_run("inline-functions", source, folder / "out.onnx", "--no-sync")
         result = common.load(folder / "out.onnx")
         assert nodes(result.graph) == due and not result.functions, f"{nodes(result.graph)} nodes"
         assert_structure(source, folder / "out.onnx")
@@ -141,7 +141,7 @@ def holes(name: str) -> None:
             with open(folder / file, "wb") as made:
                 made.truncate(size)
         before = states(folder)
-        common.must_run("inline", source, folder / "out.onnx", "--no-sync")
+        common.must_run("inline-functions", source, folder / "out.onnx", "--no-sync")
         assert states(folder) == before, "files of weights were written"
         result = common.load(folder / "out.onnx")
         assert not result.functions, "functions are left"

@@ -77,7 +77,7 @@ def case(name: str) -> bool:
         for data in source.parent.glob("*.bin"):
             shutil.copy(data, folder)
         shutil.copy(source, folder / "in.onnx")
-        common.must_run("inline", folder / "in.onnx", folder / "out.onnx", "--no-sync")
+        common.must_run("inline-functions", folder / "in.onnx", folder / "out.onnx", "--no-sync")
         found = common.load(folder / "out.onnx")
     exact = nodes(expected) == nodes(found)
     plain(expected.graph)
@@ -121,7 +121,7 @@ def selections(name: str) -> int:
     for option, chosen in ways:
         with common.scratch() as folder:
             target = folder / "out.onnx"
-            done = common.run("inline", source, target, option, chosen, "--no-sync")
+            done = common.run("inline-functions", source, target, option, chosen, "--no-sync")
             if LOST in done.stderr:
                 continue
             assert done.returncode == 0, done.said

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use onnx_container::Tied;
 
-use super::{MapArgs, OutArgs, SaveArgs};
+use super::paths::{model_to_read, model_to_write};
+use super::{LayoutArgs, MapArgs, OutArgs, TargetArgs};
 
 /// A file that holds tensors and no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,6 +48,7 @@ const NAMES: &str = "A NAME is a tensor's name as inspect lists it, with its sco
 #[command(after_help = NAMES)]
 pub struct ExtractArgs {
     /// The model
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The tensors
     #[arg(value_name = "NAME", required = true)]
@@ -68,20 +70,22 @@ pub struct ExtractArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "What is inline in MODEL stays inline, and what is external stays external: in one file beside \
-     OUT, or in one for each tensor with --split. Where OUT's file of weights has all of them already, \
-     because an inline tensor was replaced, it stays as it is.\n\n{NAMES}"
+    "Inline tensors stay inline and external ones external. When an inline tensor is replaced, weights \
+     stay in their files if these lie in OUT's folder or below it. Otherwise, or with an option for \
+     the weights file, all weights go to one file beside OUT; with --split to one for each \
+     tensor.\n\n{NAMES}"
 ))]
 pub struct ReplaceArgs {
     /// The model to read
+    #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The tensor
     pub name: String,
     /// The file with the new elements, of the tensor's type and shape; of a safetensors file the
     /// entry NAME, or the only one
     pub file: PathBuf,
-    /// The model to write, which may be MODEL itself; a model that is there is replaced
-    #[arg(short, long, value_name = "OUT")]
+    /// The model to write, which may be MODEL itself; an existing model is replaced
+    #[arg(short, long, value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
     /// The format of FILE [default: by its suffix]
     #[arg(long, value_name = "FORMAT")]
@@ -93,10 +97,12 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own
-    #[arg(long, conflicts_with = "safetensors")]
+    #[arg(long, conflicts_with_all = ["safetensors", "align", "align_large", "data_name"])]
     pub split: bool,
     #[command(flatten)]
-    pub save: SaveArgs,
+    pub layout: LayoutArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -21,7 +21,7 @@ impl Target {
     /// The target that `args` name, seen to hold what they ask for.
     pub fn of(args: &ExtractArgs) -> Result<Self, Failure> {
         let (path, several) = (&args.output, args.names.len() > 1);
-        let refused = |reason: &str| Err(Failure::Refused(reason.to_owned()));
+        let refused = |reason: &str| Err(Failure::Usage(reason.to_owned()));
         if path.as_os_str() == "-" {
             return match (several, args.out.json) {
                 (true, _) => refused("standard output takes one tensor; -o DIR/ takes several"),

@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::proto::FunctionProto;
-use onnx_container::{Container, Externalized, FunctionId, Inlined, Saved};
+use onnx_container::{ByteSize, Container, Externalized, FunctionId, Inlined, Saved};
 use serde::Serialize;
 
 use crate::args::InlineArgs;
-use crate::output::{Output, count, human, lossy};
+use crate::output::{Output, count, lossy};
 use crate::save::Written;
 use crate::write::{Read, Verified};
 
@@ -131,11 +131,12 @@ impl<'a> Report<'a> {
         saved: &Saved,
         verified: Option<Verified>,
     ) -> Self {
-        let mut written = Written::new(container, &args.output, saved, args.target.dry_run);
+        let mut written =
+            Written::new(container, &args.paths.output, saved, args.write.target.dry_run);
         written.warn(changed.warnings());
         let moved = moved.map(|moved| Moved { tensors: moved.moved, bytes: moved.moved_bytes });
-        let (input, output) = (args.input.as_path(), args.output.as_path());
-        Self { command: "inline", input, output, read, changed, moved, written, verified }
+        let (input, output) = (args.paths.input.as_path(), args.paths.output.as_path());
+        Self { command: "inline-functions", input, output, read, changed, moved, written, verified }
     }
 
     /// Whether nothing was found to be wrong.
@@ -148,7 +149,7 @@ impl<'a> Report<'a> {
         self.read.print(self.input, out)?;
         self.changed.print(&self.written, out)?;
         if let Some(Moved { tensors, bytes }) = &self.moved {
-            let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
+            let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
             let tense = if self.written.dry_run() { "moves" } else { "moved" };
             out.line(format_args!(
                 "{tense:<9} {tensors} ({bytes}) out of the model, which would be over 2 GiB"

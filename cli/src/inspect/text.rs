@@ -6,7 +6,8 @@ use std::io;
 use super::Summary;
 use super::tensors::{Stored, TensorInfo};
 use crate::files::Listed;
-use crate::output::{Output, count, human};
+use crate::output::{Output, count};
+use onnx_container::ByteSize;
 
 /// Prints the summary, part by part.
 pub fn print(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
@@ -45,7 +46,7 @@ fn operators(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
 
 fn tensors(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     let totals = &summary.totals;
-    let (inline, external) = (human(totals.inline_bytes), human(totals.external_bytes));
+    let (inline, external) = (ByteSize(totals.inline_bytes), ByteSize(totals.external_bytes));
     out.line(format_args!(
         "tensors    {}: {} inline ({inline}), {} external ({external}), {} invalid",
         totals.tensors, totals.inline, totals.external, totals.invalid
@@ -82,7 +83,7 @@ fn files(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     let present = summary.files.iter().filter_map(|file| file.bytes);
     let sum = present.fold(0, u64::saturating_add);
     let number = summary.files.len();
-    out.line(format_args!("files      {number} ({}), {missing} missing", human(sum)))?;
+    out.line(format_args!("files      {number} ({}), {missing} missing", ByteSize(sum)))?;
     summary.files.iter().try_for_each(|file| out.line(file))
 }
 
@@ -99,5 +100,9 @@ impl fmt::Display for Listed<'_> {
 }
 
 fn bytes(bytes: u64) -> String {
-    if bytes < 1000 { human(bytes) } else { format!("{bytes} ({})", human(bytes)) }
+    if bytes < 1000 {
+        ByteSize(bytes).to_string()
+    } else {
+        format!("{bytes} ({})", ByteSize(bytes))
+    }
 }

@@ -42,7 +42,7 @@ pub fn read(path: &Path, map: MmapChoice, name: &str, like: &Tensor) -> Result<T
             names.truncate(LISTED);
             names.push("...");
         }
-        let reason = format!("no entry is called so, there are {}", names.join(", "));
+        let reason = format!("no such entry; there are {}", names.join(", "));
         return Err(Error::new(ErrorKind::MissingTensor, reason));
     };
     as_declared(tensor, like)

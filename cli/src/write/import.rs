@@ -9,13 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::{Directory, ExternalData, is_external};
-use onnx_container::{Container, Error, FillOptions, Filled, LoadOptions, traversal};
+use onnx_container::{ByteSize, Container, Error, FillOptions, Filled, LoadOptions, traversal};
 use serde::Serialize;
 
 use super::Job;
 use crate::args::ImportArgs;
-use crate::failure::{Failure, Outcome, print_error};
-use crate::output::{Output, complain, count, human, lossy};
+use crate::failure::{Failed, Failure, Outcome};
+use crate::output::{Output, count, lossy};
 use crate::{mapping, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
@@ -26,20 +26,19 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, options)?;
     let filled = container.attach_safetensors(&args.weights, map, fill_options(args))?;
     if filled.filled == 0 {
-        complain(format_args!("error: {}", nothing_fits(&container, &filled)?));
-        return Imported::new(&args.weights, filled).refuse(args, out);
+        let failure = Failure::Refused(nothing_fits(&container, &filled)?);
+        return Imported::new(&args.weights, filled).refuse(&failure, args, out);
     }
     let own = own_weights(&mut container, args, &filled);
     let mut imported = Imported::new(&args.weights, filled);
     if let Err(error) = own {
-        print_error(&error);
         let here = names_with_files(&container, directory(args))?;
         imported.missing.retain(|name| !here.contains(name));
-        return imported.refuse(args, out);
+        return imported.refuse(&error.into(), args, out);
     }
     imported.own = std::mem::take(&mut imported.missing);
-    let (layout, command) = (save::packed(&args.write.save), "import-safetensors");
-    let job = Job::new(command, &args.model, &args.output, &args.write, layout);
+    let ImportArgs { model, output, write, moving, layout, .. } = args;
+    let job = Job::packed("import-safetensors", model, output, write, moving, layout);
     job.write(container, Some(imported), out)
 }
 
@@ -139,9 +138,16 @@ impl Imported {
     }
 
     /// Says what is missing; nothing was written.
-    fn refuse(&self, args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    fn refuse(
+        &self,
+        failure: &Failure,
+        args: &ImportArgs,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        failure.print();
         if args.write.json {
-            out.json(&Refused { command: "import-safetensors", imported: self })?;
+            let failed = Failed::new("import-safetensors", failure);
+            out.json(&Refused { failed, imported: self })?;
         } else {
             self.print(out)?;
         }
@@ -150,7 +156,7 @@ impl Imported {
 
     /// Prints the lines of a report.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
-        let (tensors, bytes) = (count(self.filled, "tensor"), human(self.filled_bytes));
+        let (tensors, bytes) = (count(self.filled, "tensor"), ByteSize(self.filled_bytes));
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
@@ -176,6 +182,7 @@ impl Imported {
 /// The report of an import that did not write.
 #[derive(Serialize)]
 struct Refused<'a> {
-    command: &'static str,
+    #[serde(flatten)]
+    failed: Failed,
     imported: &'a Imported,
 }

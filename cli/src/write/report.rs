@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::external_data::is_external;
-use onnx_container::{Container, Externalized, Result, Saved, traversal};
+use onnx_container::{ByteSize, Container, Externalized, Result, Saved, traversal};
 use serde::Serialize;
 
 use super::Job;
 use super::import::Imported;
 use super::verify::Verified;
-use crate::output::{Output, count, human, lossy};
+use crate::output::{Output, count, lossy};
 use crate::save::Written;
 
 /// What was read.
@@ -41,7 +41,7 @@ impl Read {
     pub fn print(&self, input: &Path, out: &mut Output) -> io::Result<()> {
         let Self { tensors, external, external_bytes, mapped } = self;
         let (tensors, input) = (count(*tensors, "tensor"), input.display());
-        let (bytes, how) = (human(*external_bytes), if *mapped { "mapped" } else { "read" });
+        let (bytes, how) = (ByteSize(*external_bytes), if *mapped { "mapped" } else { "read" });
         out.line(format_args!("read      {input}: {tensors}, {external} external ({bytes}, {how})"))
     }
 }
@@ -100,7 +100,7 @@ impl<'a> Report<'a> {
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            written: Written::new(container, job.output, saved, job.args.save.target.dry_run),
+            written: Written::new(container, job.output, saved, job.args.target.dry_run),
             verified,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Report<'a> {
             imported.print(out)?;
         }
         let Moved { direction, tensors, bytes } = &self.moved;
-        let (tensors, bytes) = (count(*tensors, "tensor"), human(*bytes));
+        let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
         let tense = if self.written.dry_run() { "moves" } else { "moved" };
         out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))
     }

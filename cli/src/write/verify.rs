@@ -11,12 +11,13 @@ use indicatif::ProgressBar;
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{
-    Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, check_model, traversal,
+    ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, check_model,
+    traversal,
 };
 use serde::Serialize;
 
 use crate::findings::Findings;
-use crate::output::{Output, count, human};
+use crate::output::{Output, count};
 use crate::{progress, save};
 
 /// What was verified, and what came out.
@@ -37,7 +38,7 @@ pub struct Verified {
 impl Verified {
     /// Prints the lines of a report.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
-        let (tensors, bytes) = (count(self.tensors, "tensor"), human(self.bytes));
+        let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
         let how = if self.mapped { "mapped" } else { "read" };
         out.line(format_args!("verified  {tensors} ({bytes}, {how}) are the same bit for bit"))?;
         for problem in &self.problems {

@@ -1,4 +1,4 @@
-//! `inline`.
+//! `inline-functions`.
 
 use std::fs;
 
@@ -68,7 +68,7 @@ fn shape(folder: &Folder, name: &str) -> (Vec<String>, Vec<String>) {
 fn functions_go_and_what_is_inline_stays_inline() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
-    let run = folder.run(&["inline", "m.onnx", "o.onnx", "--verify"]).done();
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--verify"]).done();
     run.says(&[
         "read      m.onnx: 2 tensors, 0 external",
         "inlined   5 calls: from 4 nodes to 9",
@@ -81,7 +81,7 @@ fn functions_go_and_what_is_inline_stays_inline() {
     let ops = ["Constant", "Add"].repeat(4).into_iter().chain(["Add"]).collect::<Vec<_>>();
     assert_eq!(shape(&folder, "o.onnx"), (ops.iter().map(ToString::to_string).collect(), vec![]));
     // Once more, and over itself: there is nothing left to do.
-    let run = folder.run(&["inline", "o.onnx", "o.onnx", "--verify"]).done();
+    let run = folder.run(&["inline-functions", "o.onnx", "o.onnx", "--verify"]).done();
     run.says(&["inlined   0 calls: the model has no local functions", "wrote     1 file"]);
     assert_eq!(folder.names(), ["m.onnx", "o.onnx"]);
 }
@@ -91,7 +91,7 @@ fn weights_stay_where_they_can() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     folder.run(&["pack", "m.onnx", "p.onnx", "--all-tensors"]).done();
-    folder.run(&["inline", "m.onnx", "o.onnx"]).done();
+    folder.run(&["inline-functions", "m.onnx", "o.onnx"]).done();
     let expected = tensors(&folder.path("o.onnx"));
     fs::create_dir(folder.path("below")).unwrap();
     let cases: &[(&[&str], &[&str], &[&str])] = &[
@@ -108,7 +108,7 @@ fn weights_stay_where_they_can() {
     ];
     let weights = fs::read(folder.path("p.onnx.data")).unwrap();
     for (args, written, says) in cases {
-        let run = folder.run(&[&["inline", "--verify"][..], args].concat()).done();
+        let run = folder.run(&[&["inline-functions", "--verify"][..], args].concat()).done();
         run.says(says).says(&["verified  5 tensors", "checked   no errors"]);
         assert_eq!(tensors(&folder.path(written[0])), expected, "{args:?}");
         assert!(written.iter().all(|name| folder.path(name).is_file()), "{args:?}");
@@ -136,7 +136,8 @@ fn a_selection_is_kept_to() {
         (&["--except", "local::"], 0, &["local::add", "local::twice"]),
     ];
     for (args, calls, left) in cases {
-        let run = folder.run(&[&["inline", "m.onnx", "o.onnx", "--json"][..], args].concat());
+        let run =
+            folder.run(&[&["inline-functions", "m.onnx", "o.onnx", "--json"][..], args].concat());
         let said = run.done().json();
         assert_eq!(said["calls"].as_u64(), Some(*calls), "{args:?}");
         let found = said["left_functions"].as_array().unwrap();
@@ -146,7 +147,7 @@ fn a_selection_is_kept_to() {
             "{args:?}"
         );
     }
-    let run = folder.run(&["inline", "m.onnx", "o.onnx", "--only", "local::add"]).done();
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--only", "local::add"]).done();
     run.says(&["inlined   4 calls", "left      1 function", "local::twice"]);
     assert_eq!(shape(&folder, "o.onnx").1, ["twice"]);
 }
@@ -155,17 +156,17 @@ fn a_selection_is_kept_to() {
 fn json_says_what_was_done() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
-    let args = ["inline", "m.onnx", "o.onnx", "--json"];
+    let args = ["inline-functions", "m.onnx", "o.onnx", "--json"];
     let plan = folder.run(&[&args[..], &["--dry-run"]].concat()).done().json();
     assert_eq!(folder.names(), ["m.onnx"]);
     let said = folder.run(&[&args[..], &["--verify"]].concat()).done().json();
     assert_eq!((&plan["files"], &plan["calls"]), (&said["files"], &said["calls"]));
-    assert_eq!(said["command"], "inline");
+    assert_eq!(said["command"], "inline-functions");
     assert_eq!((&said["nodes_before"], &said["nodes_after"]), (&4.into(), &9.into()));
     let removed: Vec<_> = said["removed_functions"].as_array().unwrap().iter().collect();
     assert_eq!(removed, ["local::add", "local::twice"]);
     assert_eq!((&said["verified"]["ok"], &said["verified"]["tensors"]), (&true.into(), &5.into()));
-    let run = folder.run(&["inline", "m.onnx", "o.onnx", "--dry-run"]).done();
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--dry-run"]).done();
     run.says(&["inlines   5 calls", "removes   2 functions", "nothing was written"]);
 }
 
@@ -180,19 +181,21 @@ fn a_function_of_other_operators_stays_with_a_warning() {
     model.graph.as_mut().unwrap().node.insert(3, call("old", "r", "s"));
     folder.save("m.onnx", &model);
 
-    let run = folder.run(&["inline", "m.onnx", "o.onnx"]);
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx"]);
     assert_eq!(run.code(), 0, "{run:?}");
     assert!(run.stderr().starts_with("warning: function `local::old` stays"), "{run:?}");
     assert!(run.stderr().contains("Softmax"), "{run:?}");
     run.says(&["inlined   5 calls", "left      1 function", "local::old"]);
     assert_eq!(shape(&folder, "o.onnx").1, ["old"]);
 
-    let said = folder.run(&["inline", "m.onnx", "o.onnx", "--json"]).json();
+    let said = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--json"]).json();
     assert_eq!(said["kept_functions"][0]["function"], "local::old");
     assert!(said["kept_functions"][0]["reason"].as_str().unwrap().contains("Softmax"));
     assert_eq!(said["warnings"].as_array().unwrap().len(), 1);
     fs::remove_file(folder.path("o.onnx")).unwrap();
-    folder.run(&["inline", "m.onnx", "o.onnx", "--strict"]).failed(&["local::old", "Softmax"]);
+    folder
+        .run(&["inline-functions", "m.onnx", "o.onnx", "--strict"])
+        .failed(&["local::old", "Softmax"]);
     assert_eq!(folder.names(), ["m.onnx"]);
 }
 
@@ -204,9 +207,9 @@ fn operator_sets_of_functions_become_the_models() {
     model.functions[0].node.push(NodeProto::new("Binarizer", ["a"], ["unused"]));
     model.functions[0].node[2].domain = Some("ai.onnx.ml".into());
     folder.save("m.onnx", &model);
-    let run = folder.run(&["inline", "m.onnx", "o.onnx"]).done();
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx"]).done();
     run.says(&["imports   ai.onnx.ml 3"]);
-    let said = folder.run(&["inline", "m.onnx", "o.onnx", "--json"]).done().json();
+    let said = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--json"]).done().json();
     let import = &said["imported"][0];
     assert_eq!((&import["domain"], &import["version"]), (&"ai.onnx.ml".into(), &3.into()));
 }
@@ -226,20 +229,24 @@ fn what_cannot_be_inlined_is_named_and_nothing_is_written() {
         ("cycle.onnx", &[], &["call themselves: local::", "local::add -> local::twice"]),
         ("twice.onnx", &[], &["local::add", "twice"]),
         ("m.onnx", &["--max-nodes", "8"], &["9 nodes", "8"]),
-        ("m.onnx", &["--only", "local::ad"], &["no function `local::ad`: is it `local::add`?"]),
-        ("m.onnx", &["--except", "twice"], &["no function `twice`: is it `local::twice`?"]),
-        ("m.onnx", &["--only", "lokal::"], &["no function `lokal::`: is it `local::`?"]),
+        (
+            "m.onnx",
+            &["--only", "local::ad"],
+            &["no function `local::ad`; did you mean `local::add`?"],
+        ),
+        ("m.onnx", &["--except", "twice"], &["no function `twice`; did you mean `local::twice`?"]),
+        ("m.onnx", &["--only", "lokal::"], &["no function `lokal::`; did you mean `local::`?"]),
         ("m.onnx", &["--only", "quite another"], &["no function `quite another`"]),
         ("m.onnx", &["--no-clobber"], &["o.onnx", "exists already"]),
     ];
     folder.save("o.onnx", &model());
     let untouched = fs::read(folder.path("o.onnx")).unwrap();
     for (input, options, says) in cases {
-        let run = folder.run(&[&["inline", input, "o.onnx"][..], options].concat());
+        let run = folder.run(&[&["inline-functions", input, "o.onnx"][..], options].concat());
         run.failed(says);
         assert_eq!(fs::read(folder.path("o.onnx")).unwrap(), untouched, "{options:?}");
     }
-    folder.run(&["inline", "m.onnx", "w.safetensors"]).failed(&["OUT is the model"]);
+    folder.run(&["inline-functions", "m.onnx", "w.safetensors"]).failed(&["OUT is the model"]);
     fs::remove_file(folder.path("o.onnx")).unwrap();
     assert_eq!(folder.names(), before);
 }
@@ -255,10 +262,14 @@ fn wrong_options_are_usage() {
         &["--verify", "--dry-run"],
     ];
     for options in cases {
-        let run = folder.run(&[&["inline", "m.onnx", "o.onnx"][..], options].concat());
+        let run = folder.run(&[&["inline-functions", "m.onnx", "o.onnx"][..], options].concat());
         assert_eq!(run.code(), 2, "{options:?}");
     }
-    folder.run(&["inline", "--help"]).done().says(&["--only <FUNCTION>", "domain::", "--strict"]);
+    folder.run(&["inline-functions", "--help"]).done().says(&[
+        "--only <FUNCTION>",
+        "domain::",
+        "--strict",
+    ]);
 }
 
 /// 64 calls of a function with 40 MB: a result that readers would refuse is not written so.
@@ -274,9 +285,9 @@ fn tensors_that_calls_multiply_past_2_gib_move_out() {
     let names: Vec<_> = (0..65).map(|i| format!("v{i}")).collect();
     graph.node = names.windows(2).map(|pair| call("add", &pair[0], &pair[1])).collect();
     folder.save("m.onnx", &model);
-    let args = ["inline", "m.onnx", "o.onnx", "--no-sync"];
+    let args = ["inline-functions", "m.onnx", "o.onnx", "--no-sync"];
     let plan = folder.run(&[&args[..], &["--allow-over-2gib", "--dry-run"]].concat()).done();
-    plan.says(&["inlines   64 calls", "writes    1 file (2.5 GB)"]);
+    plan.says(&["inlines   64 calls", "writes    1 file (2.6 GB)"]);
     let run = folder.run(&[&args[..], &["--verify", "--only", "local::"]].concat()).done();
     run.says(&["moved     65 tensors", "which would be over 2 GiB", "wrote     2 files (40 MB)"]);
     assert_eq!(folder.names(), ["m.onnx", "o.onnx", "o.onnx.data"]);
@@ -287,7 +298,7 @@ fn tensors_that_calls_multiply_past_2_gib_move_out() {
 fn the_page_and_the_help_agree() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/inlining.md");
     let page = fs::read_to_string(page).unwrap();
-    let help = Folder::new().run(&["inline", "--help"]).done().stdout();
+    let help = Folder::new().run(&["inline-functions", "--help"]).done().stdout();
     let word = |text: &str| -> String {
         text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect()
     };

@@ -195,8 +195,6 @@ fn a_model_is_not_written_over_weights() {
         (&["embed", "p.onnx", "w.safetensors"], "OUT is the model"),
         (&["replace", "p.onnx", "w", "w.safetensors", "-o", "w.safetensors"], "is read"),
         (&["replace", "p.onnx", "w", "w.st", "-o", "new.safetensors"], "OUT is the model"),
-        (&["embed", "p.onnx", "o.onnx", "--safetensors"], "--safetensors is about a packed file"),
-        (&["split", "p.onnx", "o.onnx", "--safetensors"], "--safetensors is about a packed file"),
     ];
     for (args, text) in cases {
         folder.run(args).failed(&[text]);

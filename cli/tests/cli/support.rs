@@ -109,6 +109,15 @@ impl Run {
         self
     }
 
+    /// Exit code 2, with these texts on stderr.
+    pub fn misused(self, texts: &[&str]) -> Self {
+        assert_eq!(self.code(), 2, "{self:?}");
+        for text in texts {
+            assert!(self.stderr().contains(text), "no {text:?} in {self:?}");
+        }
+        self
+    }
+
     /// Standard output holds these texts.
     pub fn says(self, texts: &[&str]) -> Self {
         for text in texts {

@@ -112,7 +112,7 @@ fn an_extract_that_is_refused_writes_nothing() {
     fs::write(folder.path("there.npy"), "mine").unwrap();
     folder.run(&["pack", "p.onnx", "other.onnx"]).done();
     let before = folder.contents();
-    let cases: &[(&[&str], &[&str])] = &[
+    let misused: &[(&[&str], &[&str])] = &[
         (&["w", "-o", "w.txt"], &["the suffix of `w.txt`", "--format"]),
         (&["w", "-o", "w"], &["--format"]),
         (&["w", "typed", "-o", "w.npy"], &["one file takes one tensor", "DIR/"]),
@@ -121,10 +121,17 @@ fn an_extract_that_is_refused_writes_nothing() {
         (&["w", "-o", "w.raw", "--codes"], &["--codes is for npy"]),
         (&["w", "-o", "-", "--format", "safetensors"], &["-o NAME.safetensors"]),
         (&["w", "-o", "d/", "--format", "safetensors"], &["-o NAME.safetensors"]),
+    ];
+    for (args, texts) in misused {
+        let args = [&["extract", "p.onnx"], *args].concat();
+        folder.run(&args).misused(texts);
+        assert_eq!(folder.contents(), before, "{args:?}");
+    }
+    let cases: &[(&[&str], &[&str])] = &[
         (&["w", "-o", "w.npy", "--format", "safetensors"], &["w.npy", ".safetensors"]),
         (
             &["wieghts", "smal", "-o", "d/"],
-            &["2 problems", "`wieghts`: no tensor is called so", "is it `small`?"],
+            &["2 problems", "`wieghts`: no such tensor", "did you mean `small`?"],
         ),
         (&["w", "-o", "there.npy", "--no-clobber"], &["there.npy", "exists already"]),
         (&["w", "-o", "p.onnx", "--format", "raw"], &["p.onnx", "a file of the model itself"]),
@@ -240,6 +247,28 @@ fn weights_stay_as_they_are_when_an_inline_tensor_is_replaced() {
     assert_ne!(state().0, before.0);
 }
 
+/// The weights of the model lie in four files: none of them is written for a tensor of 16 bytes.
+#[test]
+fn files_of_a_tensor_each_stay_when_an_inline_tensor_is_replaced() {
+    let folder = Folder::with_model();
+    folder.run(&["split", "m.onnx", "s.onnx"]).done();
+    fs::write(folder.path("small.npy"), vector(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+    let before = folder.names();
+    for flags in [&[][..], &["--no-mmap"]] {
+        // What was just written may be written again within one tick of the clock.
+        let args = [&["replace", "s.onnx", "small", "small.npy", "-o", "s.onnx"], flags].concat();
+        let run = folder.run(&args).done();
+        if flags.is_empty() {
+            run.says(&["wrote     1 file", "kept      4 files of weights"]);
+            assert_eq!(folder.names(), before);
+        }
+    }
+    folder.run(&["check", "s.onnx"]).done();
+    let values = tensors(&folder.path("s.onnx"));
+    let small = values.iter().find(|(name, _, _)| name == "small").unwrap();
+    assert_eq!(small.2, [1.0_f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat());
+}
+
 #[test]
 fn a_dry_run_and_no_clobber_leave_everything() {
     let folder = folder();
@@ -302,9 +331,9 @@ fn files_that_do_not_fit_are_refused() {
         fs::remove_file(folder.path("bad.npy")).unwrap();
         assert_eq!((folder.names(), tensors(&folder.path("m.onnx"))), before, "{reason}");
     }
-    for (file, bytes, reason) in
-        [("w.raw", &[0; 15][..], "16"), ("w.pb", b"\xff", "byte"), ("w.txt", b"", "--format")]
-    {
+    let args = ["replace", "m.onnx", "small", "w.txt", "-o", "out.onnx"];
+    folder.run(&args).misused(&["w.txt", "--format"]);
+    for (file, bytes, reason) in [("w.raw", &[0; 15][..], "16"), ("w.pb", b"\xff", "byte")] {
         fs::write(folder.path(file), bytes).unwrap();
         folder.run(&["replace", "m.onnx", "small", file, "-o", "out.onnx"]).failed(&[file, reason]);
     }
@@ -405,7 +434,7 @@ fn a_safetensors_file_takes_several() {
         }
     }
     let args = ["replace", "p.onnx", "typed", "w.safetensors", "-o", "out.onnx"];
-    folder.run(&args).failed(&["`typed`", "w.safetensors", "no entry is called so", "small"]);
+    folder.run(&args).failed(&["`typed`", "w.safetensors", "no such entry", "small"]);
     // The only entry needs no name, and has to fit all the same.
     folder.run(&["extract", "m.onnx", "small", "-o", "one.safetensors"]).done();
     let args = ["replace", "p.onnx", "typed", "one.safetensors", "-o", "out.onnx"];

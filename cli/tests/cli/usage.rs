@@ -36,14 +36,123 @@ fn wrong_usage_is_exit_code_2() {
 }
 
 #[test]
-fn the_three_that_write_take_the_same_options() {
+fn each_command_has_its_own_options_and_ignores_none() {
     let folder = Folder::with_model();
-    let options = "--min-bytes 0 --align 64 --align-large 128 --data-name w --all-tensors --no-sync \
-                   --no-mmap --no-clobber --allow-over-2gib";
-    for command in ["pack", "split", "embed"] {
-        let out = format!("{command}.onnx");
-        let args = [command, "m.onnx", &out].into_iter().chain(options.split_whitespace());
-        folder.run(&args.collect::<Vec<_>>()).done();
+    let common =
+        ["--no-sync", "--no-mmap", "--no-clobber", "--allow-over-2gib", "--verify", "--json"];
+    let moving = ["--min-bytes=0", "--all-tensors"];
+    let packed = ["--align=64", "--align-large=128", "--data-name=w", "--safetensors"];
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        ("pack", &[&common[..], &moving, &packed].concat(), &["--top=1"]),
+        ("split", &[&common[..], &moving].concat(), &packed),
+        ("embed", &common, &[&packed[..], &moving].concat()),
+        (
+            "inline-functions",
+            &[&common[..], &packed[..3]].concat(),
+            &["--safetensors", "--min-bytes=0"],
+        ),
+        ("inline", &common, &["--all-tensors"]),
+    ];
+    for (command, own, others) in cases {
+        let paths = [*command, "m.onnx", "out.onnx"];
+        let help = folder.run(&[command, "--help"]).done().stdout();
+        for option in *own {
+            let name = option.split('=').next().unwrap();
+            assert!(
+                help.contains(&format!("{name} ")) || help.contains(&format!("{name}\n")),
+                "{name}"
+            );
+            let out = format!("{command}{name}.onnx");
+            let code = folder.run(&[command, "m.onnx", &out, option]).code();
+            assert_eq!(code, 0, "{command} {option}");
+        }
+        for option in *others {
+            let run = folder.run(&[&paths[..], &[option]].concat());
+            run.misused(&["unexpected argument", option.split('=').next().unwrap()]);
+        }
+    }
+    let split = ["replace", "m.onnx", "w", "w.npy", "-o", "out.onnx", "--split"];
+    for option in packed {
+        folder.run(&[&split[..], &[option]].concat()).misused(&["cannot be used with"]);
+    }
+}
+
+#[test]
+fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
+    let folder = Folder::with_model();
+    for command in ["pack", "split", "embed", "inline-functions"] {
+        for (out, reason) in [
+            ("-", "a model is a file"),
+            ("new/", "a folder: name the model in it, such as new/model.onnx"),
+            ("new/.", "a folder"),
+            ("new/..", "a folder"),
+            ("", "empty"),
+        ] {
+            folder.run(&[command, "m.onnx", out]).misused(&[reason]);
+        }
+        folder.run(&[command, "-", "out.onnx"]).misused(&["a model is a file"]);
+    }
+    for command in ["check", "inspect", "files"] {
+        folder.run(&[command, "-"]).misused(&["a model is a file"]);
+    }
+    assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+#[test]
+fn json_is_one_object_with_its_command_also_on_failure() {
+    let folder = Folder::with_model();
+    folder.save("bad.onnx", &external(&["gone.bin", "../up.bin"]));
+    std::fs::write(folder.path("w.safetensors"), [0xff; 9]).unwrap();
+    let none = &[][..];
+    let cases: &[(&[&str], i32, &str, &[&str])] = &[
+        (&["pack", "none.onnx", "o.onnx"], 1, "MissingFile", none),
+        (&["split", "bad.onnx", "o.onnx"], 1, "MissingFile", &["MissingFile", "UnsafePath"]),
+        (&["embed", "m.onnx", "m.onnx", "--no-clobber"], 1, "AlreadyExists", none),
+        (&["inline-functions", "m.onnx", "o.onnx", "--only", "a::f"], 1, "InvalidArgument", none),
+        (&["inspect", "none.onnx"], 1, "MissingFile", none),
+        (&["files", "none.onnx"], 1, "MissingFile", none),
+        (&["export-safetensors", "none.onnx", "o.safetensors"], 1, "MissingFile", none),
+        (&["import-safetensors", "m.onnx", "w.safetensors", "o.onnx"], 1, "Decode", none),
+        (&["pack", "m.onnx", "w.safetensors"], 1, "Refused", none),
+        (&["extract", "m.onnx", "w", "-o", "w"], 2, "Usage", none),
+        (&["extract", "m.onnx", "wieght", "-o", "w.npy"], 1, "MissingTensor", none),
+        (&["replace", "m.onnx", "w", "gone.npy", "-o", "o.onnx"], 1, "MissingFile", none),
+    ];
+    for (args, code, kind, kinds) in cases {
+        let run = folder.run(&[args, &["--json"][..]].concat());
+        assert_eq!(run.code(), *code, "{run:?}");
+        let said = run.json();
+        assert_eq!(said["command"], args[0], "{said}");
+        let error = &said["error"];
+        assert_eq!(error["kind"], *kind, "{said}");
+        let found: Vec<_> =
+            error["errors"].as_array().unwrap().iter().map(|e| &e["kind"]).collect();
+        assert_eq!(found, *kinds, "{said}");
+        assert!(run.stderr().contains(error["message"].as_str().unwrap()), "{run:?}");
+    }
+    let error = folder.run(&["split", "bad.onnx", "o.onnx", "--json"]).json()["error"].clone();
+    assert_eq!(
+        (&error["errors"][0]["tensor"], &error["errors"][0]["path"]),
+        (&"w0".into(), &"gone.bin".into())
+    );
+    let unknown = folder.run(&["pack", "m.onnx", "--json"]).misused(&["OUT"]).json();
+    assert_eq!(
+        (&unknown["command"], &unknown["error"]["kind"]),
+        (&serde_json::Value::Null, &"Usage".into())
+    );
+    for args in [
+        &["check", "m.onnx"][..],
+        &["inspect", "m.onnx"],
+        &["files", "m.onnx"],
+        &["extract", "m.onnx", "w", "-o", "w.npy"],
+        &["replace", "m.onnx", "w", "w.npy", "-o", "o.onnx"],
+        &["export-safetensors", "m.onnx", "e.safetensors"],
+        &["import-safetensors", "m.onnx", "e.safetensors", "o.onnx"],
+        &["inline", "m.onnx", "o.onnx"],
+    ] {
+        let said = folder.run(&[args, &["--json"]].concat()).json();
+        let name = if args[0] == "inline" { "inline-functions" } else { args[0] };
+        assert_eq!((&said["command"], &said["error"]), (&name.into(), &serde_json::Value::Null));
     }
 }
 
@@ -52,10 +161,10 @@ fn help_and_version_are_exit_code_0() {
     let folder = Folder::new();
     folder.run(&["--version"]).done().says(&["onnx-container 0."]);
     folder.run(&["--help"]).done().says(&["pack", "split", "embed", "check", "inspect", "files"]);
-    folder.run(&["--help"]).done().says(&["inline"]);
+    folder.run(&["--help"]).done().says(&["inline-functions", "[alias: inline]"]);
     folder.run(&["--help"]).done().says(&["extract", "replace"]);
     folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
-    folder.run(&["replace", "--help"]).done().says(&["--tied", "stays inline", "NAME[0]"]);
+    folder.run(&["replace", "--help"]).done().says(&["--tied", "stay inline", "NAME[0]"]);
     folder.run(&["pack", "--help"]).done().says(&["--min-bytes", "--no-mmap", "--verify"]);
     folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
 }

@@ -43,6 +43,12 @@ fn split_writes_a_file_for_each_tensor() {
     let names =
         ["m.onnx", "s-c.weight", "s-inner.weight", "s-typed.weight", "s-w.weight", "s.onnx"];
     assert_eq!(folder.names(), names);
+    // The model first, then the weights in graph order.
+    let listed = folder.run(&["split", "m.onnx", "s.onnx", "--dry-run"]).done().stdout();
+    let order = ["s.onnx\n", "s-w.weight", "s-typed.weight", "s-c.weight", "s-inner.weight"];
+    let places: Vec<_> =
+        order.iter().map(|name| listed.find(&format!("  {name}")).unwrap()).collect();
+    assert!(places.is_sorted(), "{listed}");
 }
 
 #[test]

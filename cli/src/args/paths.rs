@@ -1,0 +1,56 @@
+//! Paths of models on the command line.
+//!
+//! A model is a file: its weights lie beside it and are found by its folder. So `-` is no model, to
+//! read or to write, and a path that can only be a folder is refused before anything is made of it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+/// Takes the path of a model that is read.
+pub fn model_to_read() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(named)
+}
+
+/// Takes the path of a model that is written.
+pub fn model_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|path| named(path).and_then(no_folder))
+}
+
+fn named(path: OsString) -> Result<PathBuf, String> {
+    match path.to_str() {
+        Some("-") => {
+            Err("a model is a file, its weights lie beside it; a file called `-` is ./-".to_owned())
+        }
+        Some("") => Err("an empty name".to_owned()),
+        _ => Ok(PathBuf::from(path)),
+    }
+}
+
+/// Refuses `folder/`, `folder/.` and `folder/..`.
+fn no_folder(path: PathBuf) -> Result<PathBuf, String> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let last = bytes.rsplit(|byte| std::path::is_separator(char::from(*byte))).next();
+    if matches!(last, Some(b"" | b"." | b"..")) {
+        let name = path.join("model.onnx");
+        return Err(format!("a folder: name the model in it, such as {}", name.display()));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_and_standard_streams_are_no_models() {
+        let write = |path: &str| named(path.into()).and_then(no_folder).is_ok();
+        for path in ["", "-", "a/", "a/.", "a/..", ".", "..", "/"] {
+            assert!(!write(path), "{path}");
+        }
+        for path in ["a", "./-", "a/b.onnx", ".hidden", "a/..b", "-a"] {
+            assert!(write(path), "{path}");
+        }
+    }
+}

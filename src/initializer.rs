@@ -9,7 +9,10 @@
 #[cfg(feature = "tch")]
 pub mod torch;
 
+mod lazy;
+
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ndarray::{ArrayBase, Data, Dimension};
@@ -152,7 +155,7 @@ impl Initializer {
             return Err(out_of_bounds(offset, out.len(), len));
         }
         self.check_len(self.source().byte_len())?;
-        self.source().read_at(offset, out)
+        caught(|| self.source().read_at(offset, out))
     }
 
     /// The packed little-endian bytes, where they lie in memory (or in a mapped file) as such and
@@ -168,12 +171,18 @@ impl Initializer {
         self.source().file_range()
     }
 
+    /// Whether the elements are made only when they are asked for, all at once; see
+    /// [`lazy`](Self::lazy) and [`WeightSource::is_lazy`].
+    pub fn is_lazy(&self) -> bool {
+        self.source().is_lazy()
+    }
+
     /// As [`as_buffer`](Self::as_buffer), with a copy where that has nothing to lend.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for strings, and what a source fails with.
     pub fn to_buffer(&self) -> Result<Buffer> {
-        let bytes = self.source().to_buffer()?;
+        let bytes = caught(|| self.source().to_buffer())?;
         self.check_len(bytes.len() as u64)?;
         Ok(bytes)
     }
@@ -254,6 +263,16 @@ impl fmt::Debug for Initializer {
             .field("dims", &self.dims())
             .finish_non_exhaustive()
     }
+}
+
+/// What `read` gives, or that it panicked: code of the caller, on a thread that has other work.
+fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    // After a panic the source is only asked again, which a source has to bear anyway.
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(Error::other(format!("the source panicked: {}", text.unwrap_or("no message"))))
+    })
 }
 
 fn wrong_len(dtype: DataType, dims: &[i64], expected: u64, found: u64) -> Error {

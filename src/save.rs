@@ -7,6 +7,7 @@ mod kept;
 mod neighbours;
 mod options;
 mod plan;
+mod produce;
 mod publish;
 mod target;
 mod write;

@@ -106,8 +106,10 @@ pub trait WeightSource: Send + Sync {
     /// Whether the elements are made all at once, when they are asked for.
     ///
     /// A save then does not read them in parts: it calls [`to_buffer`](Self::to_buffer) once, on one of a
-    /// few threads, when their turn comes, and drops the buffer as soon as it is written.
-    /// Default: false.
+    /// few threads, when their turn comes, and drops the buffer as soon as it is written;
+    /// [`SaveOptions::max_bytes_in_flight`](crate::SaveOptions::max_bytes_in_flight) bounds how many bytes
+    /// there are at a time. [`Initializer::lazy`](crate::Initializer::lazy) makes such a source of a
+    /// closure. Default: false.
     fn is_lazy(&self) -> bool {
         false
     }

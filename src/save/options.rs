@@ -72,6 +72,7 @@ pub struct SaveOptions {
     pub(crate) data_name: Option<String>,
     pub(crate) inline_functions: Option<InlineOptions>,
     pub(crate) max_model_bytes: Option<u64>,
+    pub(crate) max_bytes_in_flight: u64,
     pub(crate) sync: bool,
     pub(crate) overwrite: bool,
     pub(crate) progress: Option<ProgressFn>,
@@ -87,6 +88,7 @@ impl Default for SaveOptions {
             data_name: None,
             inline_functions: None,
             max_model_bytes: None,
+            max_bytes_in_flight: Self::MAX_BYTES_IN_FLIGHT,
             sync: true,
             overwrite: true,
             progress: None,
@@ -110,6 +112,9 @@ impl From<bool> for SaveOptions {
 impl SaveOptions {
     /// The length in bytes above which [`alignment_large`](Self::alignment_large) applies: 1 MiB.
     pub const LARGE: u64 = 1 << 20;
+
+    /// The default of [`max_bytes_in_flight`](Self::max_bytes_in_flight): 256 MiB.
+    pub const MAX_BYTES_IN_FLIGHT: u64 = 256 << 20;
 
     /// The defaults: one weights file, aligned, durable, replacing what is there.
     pub fn new() -> Self {
@@ -244,6 +249,15 @@ impl SaveOptions {
         self
     }
 
+    /// How many bytes of [lazy](crate::Initializer::lazy) weights may be made and not yet written. Default
+    /// [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A weight that is longer than that goes through
+    /// alone; other weights do not count, since they are not made.
+    #[must_use]
+    pub fn max_bytes_in_flight(mut self, max: u64) -> Self {
+        self.max_bytes_in_flight = max;
+        self
+    }
+
     /// Whether the save waits until everything is on the disk. Default true; without it a power
     /// failure soon after can lose the new files.
     #[must_use]
@@ -304,6 +318,7 @@ impl fmt::Debug for SaveOptions {
             .field("data_name", &self.data_name)
             .field("inline_functions", &self.inline_functions)
             .field("max_model_bytes", &self.max_model_bytes)
+            .field("max_bytes_in_flight", &self.max_bytes_in_flight)
             .field("sync", &self.sync)
             .field("overwrite", &self.overwrite)
             .finish_non_exhaustive()

@@ -12,6 +12,7 @@ use crate::load::directory_of;
 use crate::save::neighbours::Needed;
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
+use crate::save::produce::ahead_of;
 use crate::save::publish::Staging;
 use crate::save::write::{Meter, write_file};
 
@@ -143,9 +144,11 @@ impl Target {
         meter: &Meter<'_>,
     ) -> Result<Staging> {
         let mut staging = Staging::new(&self.directory, &self.name, options.sync)?;
-        for plan in files {
-            staging.file(&plan.name, |file, path| write_file(plan, file, path, meter))?;
-        }
+        ahead_of(files, options.max_bytes_in_flight, |ahead| {
+            files.iter().try_for_each(|plan| {
+                staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
+            })
+        })?;
         Ok(staging)
     }
 }

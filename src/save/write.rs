@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parallel;
 use crate::save::options::{Progress, SaveOptions};
 use crate::save::plan::{Piece, PlannedFile};
+use crate::save::produce::Ahead;
 
 /// What a thread writes before it looks for more, in bytes.
 const SHARE: u64 = 32 << 20;
@@ -72,6 +73,7 @@ pub(crate) fn write_file(
     plan: &PlannedFile<'_>,
     file: &File,
     path: &Path,
+    ahead: &Ahead<'_>,
     meter: &Meter<'_>,
 ) -> Result<()> {
     reserve(file, plan.len).map_err(|e| Error::io(path, e))?;
@@ -80,7 +82,8 @@ pub(crate) fn write_file(
     parallel::for_each(threads, 0..shares, |number| {
         let start = number.saturating_mul(SHARE);
         let end = start.saturating_add(SHARE).min(plan.len);
-        Writer::new(file, path, meter).share(&plan.pieces, start..end)
+        let out = Output { file, path, ahead, meter };
+        Writer { out, gathered: Vec::new(), at: 0, written: 0 }.share(&plan.pieces, start..end)
     })
 }
 
@@ -101,10 +104,8 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
 }
 
 /// Writes a share of a file.
-struct Writer<'w, 'o> {
-    file: &'w File,
-    path: &'w Path,
-    meter: &'w Meter<'o>,
+struct Writer<'w> {
+    out: Output<'w>,
     gathered: Vec<u8>,
     /// The offset of the gathered bytes.
     at: u64,
@@ -112,11 +113,15 @@ struct Writer<'w, 'o> {
     written: u64,
 }
 
-impl<'w, 'o> Writer<'w, 'o> {
-    fn new(file: &'w File, path: &'w Path, meter: &'w Meter<'o>) -> Self {
-        Self { file, path, meter, gathered: Vec::new(), at: 0, written: 0 }
-    }
+/// A file, where the lazy ones of its pieces come from, and who is told of what is written.
+struct Output<'w> {
+    file: &'w File,
+    path: &'w Path,
+    ahead: &'w Ahead<'w>,
+    meter: &'w Meter<'w>,
+}
 
+impl Writer<'_> {
     /// Writes what `pieces` put into `share`, a range of the file. What lies between them is zero
     /// already, and counts as written.
     fn share(&mut self, pieces: &[Piece<'_>], share: Range<u64>) -> Result<()> {
@@ -129,16 +134,22 @@ impl<'w, 'o> Writer<'w, 'o> {
         }
         self.flush()?;
         let padding = (share.end - share.start).checked_sub(self.written);
-        self.meter.add(padding.ok_or_else(|| Error::internal("pieces of a file overlap"))?)
+        self.out.meter.add(padding.ok_or_else(|| Error::internal("pieces of a file overlap"))?)
     }
 
     /// Writes the bytes of `piece` that lie in `part` of the file.
     fn part(&mut self, piece: &Piece<'_>, part: Range<u64>) -> Result<()> {
-        let skip = part.start - piece.offset;
+        let (skip, len) = (part.start - piece.offset, part.end - part.start);
+        if let Some(made) = self.out.ahead.bytes_of(piece)? {
+            self.bytes(part_of(&made, skip, len)?, part.start)?;
+            drop(made);
+            self.out.ahead.wrote(piece, len);
+            return Ok(());
+        }
         match piece.initializer.as_buffer() {
             Some(bytes) => {
-                let bytes = part_of(&bytes, skip, part.end - part.start);
-                self.bytes(bytes.map_err(|error| piece.name_in(error))?, part.start)
+                let bytes = part_of(&bytes, skip, len).map_err(|error| piece.name_in(error))?;
+                self.bytes(bytes, part.start)
             }
             None => self.read(piece, skip, part),
         }
@@ -199,9 +210,9 @@ impl<'w, 'o> Writer<'w, 'o> {
     }
 
     fn write(&mut self, bytes: &[u8], at: u64) -> Result<()> {
-        write_all_at(self.file, bytes, at).map_err(|e| Error::io(self.path, e))?;
+        write_all_at(self.out.file, bytes, at).map_err(|e| Error::io(self.out.path, e))?;
         self.written = self.written.saturating_add(length(bytes));
-        self.meter.add(length(bytes))
+        self.out.meter.add(length(bytes))
     }
 }
 

@@ -25,6 +25,7 @@ mod kept_weights;
 mod large_messages;
 mod large_tensors;
 mod layers;
+mod lazy;
 mod properties;
 mod random_models;
 mod real_models;

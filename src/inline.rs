@@ -6,15 +6,11 @@
 //! of calls, and functions that nobody calls any more go. Time is linear in the result. Weights are
 //! not touched: a copied tensor shares its bytes, or its handle.
 
-mod binding;
-mod bodies;
 mod body;
-mod call;
 mod calls;
 mod context;
 mod copy;
-mod defaults;
-mod fresh;
+mod functions;
 mod graph;
 mod names;
 mod options;
@@ -23,23 +19,20 @@ mod rename;
 mod scope;
 mod share;
 mod splice;
-mod types;
-mod weight;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::{iter, mem};
 
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
-use self::binding::Binding;
-use self::bodies::Bodies;
-use self::calls::{Calls, Functions, graphs};
+use self::body::Bodies;
+use self::calls::Calls;
 use self::copy::{Copier, Reserved};
-use self::fresh::Fresh;
-use self::names::Numbers;
+use self::functions::{Functions, graphs};
+use self::names::{Fresh, Numbers};
 use self::place::{Place, check_growth, named_elsewhere, training};
-use self::scope::{Scope, outputs_of};
-use self::share::Job;
+use self::scope::{Binding, Scope, outputs_of};
+use self::share::ParallelCopy;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
@@ -205,7 +198,7 @@ fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Op
 }
 
 /// A function that stays and calls some that do not.
-type Kept<'m> = (usize, &'m FunctionProto, Place<'m>);
+type Staying<'m> = (usize, &'m FunctionProto, Place<'m>);
 
 /// The functions that stay: those that were not selected, and whom they and the graphs still call.
 fn staying(
@@ -213,7 +206,7 @@ fn staying(
     calls: &Calls,
     selected: &[bool],
     place: &Place<'_>,
-    kept: &[Kept<'_>],
+    kept: &[Staying<'_>],
 ) -> BTreeMap<usize, Option<Rewritten>> {
     let rewritten: HashMap<_, _> = kept.iter().map(|(i, _, place)| (*i, place)).collect();
     let unselected = functions.iter().map(|(i, _)| i).filter(|i| selected.get(*i) == Some(&false));
@@ -247,15 +240,15 @@ impl Work {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
         let reserved = Reserved::of_model(model);
         let mut graph = Spliced::default();
-        let job = Job {
+        let parallel = ParallelCopy {
             place,
             reserved: &reserved,
             numbers: self.numbers.clone(),
             max_nodes: self.max_nodes,
         };
-        let shared = Self::are_even(&bodies, &reserved) && job.pays(list);
+        let shared = Self::are_uniform(&bodies, &reserved) && parallel.is_worthwhile(list);
         if shared {
-            let made = job.run(list)?;
+            let made = parallel.run(list)?;
             graph = made.spliced;
             self.numbers = self.numbers.after(made.calls);
             (self.calls, self.devices) = (self.calls + made.calls, self.devices + made.devices);
@@ -316,7 +309,7 @@ impl Work {
     ) -> Copier<'p> {
         let opset = place.imports.version(b"");
         let mut fresh = Fresh::new(&reserved.names, self.numbers.clone());
-        if Self::are_even(bodies, reserved) {
+        if Self::are_uniform(bodies, reserved) {
             let roots =
                 place.lists.iter().skip(done).flat_map(|(_, steps)| &steps.callees).copied();
             fresh = fresh.ahead(roots.collect(), bodies);
@@ -325,8 +318,8 @@ impl Work {
     }
 
     /// Whether the number of a call does not depend on the names of those before it.
-    fn are_even(bodies: &Bodies<'_>, reserved: &Reserved) -> bool {
-        bodies.are_even() && reserved.names.is_empty()
+    fn are_uniform(bodies: &Bodies<'_>, reserved: &Reserved) -> bool {
+        bodies.are_uniform() && reserved.names.is_empty()
     }
 
     fn note(&mut self, copier: Copier<'_>) {
@@ -363,11 +356,9 @@ impl Made {
             if let Some(Rewritten { nodes, defaults, imports }) = rewritten {
                 nodes.apply(&mut function.node, &mut function.value_info);
                 for (i, default) in defaults {
-                    function
-                        .attribute_proto
-                        .get_mut(i)
-                        .map(|old| *old = default)
-                        .unwrap_or_default();
+                    if let Some(old) = function.attribute_proto.get_mut(i) {
+                        *old = default;
+                    }
                 }
                 function.opset_import.extend(imports);
             }

@@ -8,12 +8,14 @@
 //! The graph that a call passes as an attribute is a body too: its free names are its inputs.
 
 use std::collections::{HashMap, HashSet};
+use std::ptr;
 
-use super::calls::{each_node, graphs};
-use super::context::Context;
+use super::calls::{Size, size_of_call, size_of_graph, size_of_node};
+use super::context::{Context, Decision};
+use super::functions::{
+    each_node, graphs, identity_since, invalid, is_reference, name_of, sharded,
+};
 use super::options::FunctionId;
-use super::rename::identity_since;
-use super::weight::{self, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
 
@@ -80,9 +82,9 @@ impl<'m> Body<'m> {
         let named =
             |error: Error| error.because(&format!("function `{}`", FunctionId::from(function)));
         resolver.function(function).map_err(named)?;
-        resolver.body.size = weight::of_function(function, context.functions);
+        resolver.body.size = size_of_call(function, context.functions);
         let inputs = function.input.iter().collect();
-        Ok(resolver.finish(inputs))
+        resolver.finish(inputs)
     }
 
     /// The body of a graph that a call passes, whose free names are its inputs.
@@ -93,24 +95,29 @@ impl<'m> Body<'m> {
         let mut resolver = Resolver::new(context, false);
         resolver.graph(graph)?;
         let size = &mut resolver.body.size;
-        *size = weight::of_graph(graph);
+        *size = size_of_graph(graph);
         each_node(&graph.node, &mut |node| {
             if context.callee(node).is_none() {
-                *size = size.plus(weight::of_node(node));
+                *size = size.plus(size_of_node(node));
             }
         });
         let inputs = std::mem::take(&mut resolver.free);
-        Ok(resolver.finish(inputs))
+        resolver.finish(inputs)
     }
 }
 
+pub(super) fn index(slot: Slot) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}
+
 fn slot(index: usize) -> Slot {
+    // `finish` refuses bodies with more names than slots.
     Slot::try_from(index).unwrap_or(LOCAL - 1)
 }
 
-/// A name in scope.
+/// What a name in scope means.
 #[derive(Clone, Copy)]
-struct Binding {
+struct Definition {
     slot: Slot,
     /// The number of the graph that defines it.
     scope: usize,
@@ -121,9 +128,9 @@ struct Resolver<'c, 'm> {
     context: &'c Context<'m>,
     /// Whether a name that nothing defines is an error.
     closed: bool,
-    visible: HashMap<&'m [u8], Binding>,
+    visible: HashMap<&'m [u8], Definition>,
     /// What the graphs around hid or lacked, to be put back at their end.
-    hidden: Vec<(&'m [u8], Option<Binding>)>,
+    hidden: Vec<(&'m [u8], Option<Definition>)>,
     /// The number of the graph that is being walked, and of graphs so far.
     scope: usize,
     scopes: usize,
@@ -163,8 +170,11 @@ impl<'c, 'm> Resolver<'c, 'm> {
         }
     }
 
-    fn finish(self, inputs: Vec<&'m Str>) -> Body<'m> {
+    fn finish(self, inputs: Vec<&'m Str>) -> Result<Body<'m>> {
         let Self { mut body, .. } = self;
+        if 1 + inputs.len() + body.locals.len() >= index(LOCAL) {
+            return Err(Error::new(ErrorKind::TooLarge, "a body defines 2^31 names or more"));
+        }
         let first = slot(1 + inputs.len());
         let settle = |slot: Slot| if slot >= LOCAL { slot - LOCAL + first } else { slot };
         body.slots.iter_mut().for_each(|slot| *slot = settle(*slot));
@@ -177,7 +187,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             }
         }
         body.inputs = inputs;
-        body
+        Ok(body)
     }
 
     fn function(&mut self, function: &'m FunctionProto) -> Result<()> {
@@ -200,7 +210,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         let mut seen = HashSet::new();
         for info in &function.value_info {
             let local = info.name.as_ref().and_then(|name| self.visible.get(name.as_bytes()));
-            if let Some(Binding { slot, .. }) = local
+            if let Some(Definition { slot, .. }) = local
                 && *slot >= LOCAL
                 && seen.insert(*slot)
             {
@@ -233,7 +243,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
 
     /// Puts a name in scope.
     fn define(&mut self, name: &'m Str, slot: Slot) -> Result<()> {
-        let binding = Binding { slot, scope: self.scope };
+        let binding = Definition { slot, scope: self.scope };
         let before = self.visible.insert(name.as_bytes(), binding);
         if before.is_some_and(|before| before.scope == self.scope) {
             return Err(broken(format!("`{name}` is defined twice")));
@@ -254,7 +264,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         }
         self.free.push(name);
         let slot = slot(self.free.len());
-        self.visible.insert(name.as_bytes(), Binding { slot, scope: usize::MAX });
+        self.visible.insert(name.as_bytes(), Definition { slot, scope: usize::MAX });
         Ok(slot)
     }
 
@@ -372,7 +382,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
             self.body.graph_outputs.insert(slot, identity_since(output.r#type.as_deref()));
             self.push(slot);
         }
-        self.remarks(graph);
+        self.annotations(graph);
         Ok(())
     }
 
@@ -395,7 +405,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     /// Types and quantisation: of names that are not known, nothing.
-    fn remarks(&mut self, graph: &'m GraphProto) {
+    fn annotations(&mut self, graph: &'m GraphProto) {
         for info in &graph.value_info {
             let slot = info.name.as_ref().and_then(|name| self.own(name));
             self.push(slot.unwrap_or(ABSENT));
@@ -412,22 +422,78 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 }
 
-/// The tensor of each sharding of a node, in order.
-pub(super) fn sharded(node: &NodeProto) -> impl Iterator<Item = Option<&Str>> {
-    let specs = node.device_configurations.iter().flat_map(|device| &device.sharding_spec);
-    specs.map(|spec| spec.tensor_name.as_ref())
-}
-
-/// The name of an attribute.
-pub(super) fn name_of(attribute: &AttributeProto) -> &[u8] {
-    attribute.name.as_ref().map(Str::as_bytes).unwrap_or_default()
-}
-
-/// Whether the attribute takes its value from an attribute of the call.
-pub(super) fn is_reference(attribute: &AttributeProto) -> bool {
-    attribute.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty())
-}
-
 fn broken(reason: String) -> Error {
     Error::new(ErrorKind::InvalidModel, reason)
+}
+
+/// Every body that is copied to a place.
+pub(super) struct Bodies<'m> {
+    decision: &'m Decision,
+    /// Those of functions, in the order of the decision.
+    functions: Vec<Body<'m>>,
+    /// Graphs outside of bodies that are pasted into some: arguments of calls, by the address of the
+    /// graph, and defaults of functions.
+    arguments: HashMap<usize, Body<'m>>,
+}
+
+impl<'m> Bodies<'m> {
+    /// Those of the functions that move to the place, whose own nodes are `written`.
+    ///
+    /// # Errors
+    /// As [`Body::of_function`]; also for a default graph that uses a name from outside.
+    pub(super) fn new(
+        context: &'m Context<'m>,
+        written: impl Iterator<Item = &'m [NodeProto]>,
+    ) -> Result<Self> {
+        let (functions, arguments) = (Vec::new(), HashMap::new());
+        let mut bodies = Self { decision: &context.decision, functions, arguments };
+        for index in &context.decision.moved {
+            let Some(function) = context.functions.get(*index) else { continue };
+            bodies.functions.push(Body::of_function(function, context)?);
+            for graph in function.attribute_proto.iter().flat_map(graphs) {
+                let body = Body::of_argument(graph, context)?;
+                if let Some(name) = body.inputs.first() {
+                    let reason = format!("has a default graph that uses `{name}` from outside");
+                    return Err(invalid(function, &reason));
+                }
+                bodies.arguments.insert(ptr::from_ref(graph).addr(), body);
+            }
+        }
+        for nodes in written {
+            bodies.arguments_of(nodes, context)?;
+        }
+        Ok(bodies)
+    }
+
+    fn arguments_of(&mut self, nodes: &'m [NodeProto], context: &Context<'m>) -> Result<()> {
+        let mut passed = Vec::new();
+        each_node(nodes, &mut |node| {
+            let mut graphs = node.attribute.iter().flat_map(graphs).peekable();
+            if graphs.peek().is_some() && context.callee(node).is_some() {
+                passed.extend(graphs);
+            }
+        });
+        for graph in passed {
+            let body = Body::of_argument(graph, context)?;
+            self.arguments.insert(ptr::from_ref(graph).addr(), body);
+        }
+        Ok(())
+    }
+
+    pub(super) fn function(&self, index: usize) -> Option<&Body<'m>> {
+        self.functions.get(self.decision.place(index)?)
+    }
+
+    /// The body of a graph that stands in the place itself, or that is a default.
+    pub(super) fn argument(&self, graph: &GraphProto) -> Option<&Body<'m>> {
+        self.arguments.get(&ptr::from_ref(graph).addr())
+    }
+
+    /// Whether every call takes as many numbers and attempts as any other of its function.
+    pub(super) fn are_uniform(&self) -> bool {
+        let uniform = |body: &Body<'_>| {
+            body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())
+        };
+        self.arguments.is_empty() && self.functions.iter().all(uniform)
+    }
 }

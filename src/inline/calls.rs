@@ -1,119 +1,20 @@
-//! Who calls whom: the functions by what a call names them by, and the call graph.
+//! The call graph: whom each function calls, in which order, and how much a copy of each makes.
 //!
-//! A function is the triple of domain, name and overload, so nothing is joined to one string that
-//! another triple could equal. Everything here is asked before the model is changed.
+//! A limit in nodes is what people understand; memory and time are what runs out. So the bytes of
+//! copies and the calls are held to the limit as well. What a copy shares with the original (strings,
+//! payloads) is not counted, but for names, which become fresh. All of it is known before the model changes.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
-
+use super::functions::{Functions, each_node_of, graphs};
 use super::options::FunctionId;
-use super::weight::{self, Size};
 use crate::error::{Error, ErrorKind, Result};
-use crate::opset;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str};
-
-/// Domain (that of ONNX is empty), name, overload.
-type Id<'m> = (&'m [u8], &'m [u8], &'m [u8]);
-
-/// With more domains than this, a call is looked up without a look at its domain first.
-const FEW: usize = 8;
-
-/// The local functions of a model.
-pub(super) struct Functions<'m> {
-    list: &'m [FunctionProto],
-    by_id: HashMap<Id<'m>, usize, RandomState>,
-    /// Those of the functions, when they are few.
-    domains: Option<Vec<&'m [u8]>>,
-}
-
-impl<'m> Functions<'m> {
-    /// # Errors
-    /// [`ErrorKind::InvalidModel`] when two functions have one id.
-    pub(super) fn new(list: &'m [FunctionProto]) -> Result<Self> {
-        let mut by_id = HashMap::with_capacity_and_hasher(list.len(), RandomState::default());
-        let twice = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
-        let twice = twice.map(|(_, f)| invalid(f, "is there twice")).collect();
-        if let Some(error) = Error::join(twice) {
-            return Err(error);
-        }
-        let mut domains: Vec<_> = list.iter().map(|f| id(f).0).collect();
-        domains.sort_unstable();
-        domains.dedup();
-        let domains = Some(domains).filter(|domains| domains.len() <= FEW);
-        Ok(Self { list, by_id, domains })
-    }
-
-    pub(super) fn get(&self, index: usize) -> Option<&'m FunctionProto> {
-        self.list.get(index)
-    }
-
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &'m FunctionProto)> {
-        self.list.iter().enumerate()
-    }
-
-    /// The function that `node` calls, if it is a call.
-    pub(super) fn callee(&self, node: &NodeProto) -> Option<usize> {
-        let domain = domain_of(node);
-        if self.domains.as_ref().is_some_and(|known| !known.contains(&domain)) {
-            return None;
-        }
-        let overload = node.overload.as_deref();
-        self.by_id.get(&(domain, bytes(node.op_type.as_ref()), bytes(overload))).copied()
-    }
-}
-
-fn bytes(text: Option<&Str>) -> &[u8] {
-    text.map(Str::as_bytes).unwrap_or_default()
-}
-
-/// The domain of a node's operator; that of ONNX is empty.
-pub(super) fn domain_of(node: &NodeProto) -> &[u8] {
-    opset::normalized(bytes(node.domain.as_ref()))
-}
-
-fn id(function: &FunctionProto) -> Id<'_> {
-    let domain = opset::normalized(bytes(function.domain.as_ref()));
-    (domain, bytes(function.name.as_ref()), bytes(function.overload.as_deref()))
-}
-
-/// An error about `function`.
-pub(super) fn invalid(function: &FunctionProto, reason: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidModel,
-        format!("function `{}` {reason}", FunctionId::from(function)),
-    )
-}
-
-/// The graphs in an attribute.
-pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
-    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
-}
-
-/// The graphs in an attribute, to be changed.
-pub(super) fn graphs_mut(attribute: &mut AttributeProto) -> impl Iterator<Item = &mut GraphProto> {
-    let AttributeProto { g, more, .. } = attribute;
-    let more = more.as_deref_mut().into_iter().flat_map(|more| &mut more.graphs);
-    g.as_deref_mut().into_iter().chain(more)
-}
-
-/// Calls `visit` with every node of `nodes`, at any depth.
-pub(super) fn each_node<'n>(nodes: &'n [NodeProto], visit: &mut dyn FnMut(&'n NodeProto)) {
-    for node in nodes {
-        visit(node);
-        for graph in node.attribute.iter().flat_map(graphs) {
-            each_node(&graph.node, visit);
-        }
-    }
-}
-
-/// Calls `visit` with every node of a function, those in the defaults of its attributes included.
-pub(super) fn each_node_of<'n>(function: &'n FunctionProto, visit: &mut dyn FnMut(&'n NodeProto)) {
-    each_node(&function.node, visit);
-    for graph in function.attribute_proto.iter().flat_map(graphs) {
-        each_node(&graph.node, visit);
-    }
-}
+use crate::proto::type_proto::Value;
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, NodeDeviceConfigurationProto, NodeProto,
+    ShardingSpecProto, SparseTensorProto, Str, StringStringEntryProto, TensorAnnotation,
+    TensorProto, TypeProto, ValueInfoProto,
+    tensor_shape_proto::{Dimension, DimensionValue},
+};
+use std::collections::HashSet;
 
 /// The call graph.
 pub(super) struct Calls {
@@ -129,7 +30,7 @@ impl Calls {
         for (_, function) in functions.iter() {
             let mut callees = Vec::new();
             each_node_of(function, &mut |node| callees.extend(functions.callee(node)));
-            calls.sizes.push(weight::of_function(function, functions));
+            calls.sizes.push(size_of_call(function, functions));
             calls.callees.push(callees);
         }
         calls
@@ -147,26 +48,26 @@ impl Calls {
     pub(super) fn order(&self, functions: &Functions<'_>) -> Result<Vec<usize>> {
         let mut order = Vec::with_capacity(self.callees.len());
         let mut seen = vec![false; self.callees.len()];
-        // The functions on the way, each with its next call. Depth is the model's to choose, so
-        // the way is a list and not a recursion.
-        let mut way: Vec<(usize, usize)> = Vec::new();
-        let mut on_way = vec![false; self.callees.len()];
+        // The functions that lead to the present one, each with its next call. The model chooses the depth,
+        // so this is a stack of its own and not a recursion.
+        let mut stack: Vec<(usize, usize)> = Vec::new();
+        let mut on_stack = vec![false; self.callees.len()];
         for root in 0..self.callees.len() {
-            enter(root, &mut seen, &mut on_way, &mut way);
-            while let Some((function, next)) = way.last_mut() {
+            enter(root, &mut seen, &mut on_stack, &mut stack);
+            while let Some((function, next)) = stack.last_mut() {
                 match self.callees(*function).get(*next) {
                     Some(callee) => {
                         *next += 1;
-                        if on_way.get(*callee) == Some(&true) {
-                            return Err(recursion(functions, &way, *callee));
+                        if on_stack.get(*callee) == Some(&true) {
+                            return Err(recursion(functions, &stack, *callee));
                         }
-                        enter(*callee, &mut seen, &mut on_way, &mut way);
+                        enter(*callee, &mut seen, &mut on_stack, &mut stack);
                     }
                     None => {
                         let done = *function;
                         order.push(done);
-                        on_way.get_mut(done).map(|on| *on = false).unwrap_or_default();
-                        way.pop();
+                        set(&mut on_stack, done, false);
+                        stack.pop();
                     }
                 }
             }
@@ -180,17 +81,28 @@ impl Calls {
     }
 }
 
-fn enter(function: usize, seen: &mut [bool], on_way: &mut [bool], way: &mut Vec<(usize, usize)>) {
+fn set(flags: &mut [bool], function: usize, flag: bool) {
+    if let Some(place) = flags.get_mut(function) {
+        *place = flag;
+    }
+}
+
+fn enter(
+    function: usize,
+    seen: &mut [bool],
+    on_stack: &mut [bool],
+    stack: &mut Vec<(usize, usize)>,
+) {
     let fresh = seen.get_mut(function).is_some_and(|seen| !std::mem::replace(seen, true));
     if fresh {
-        way.push((function, 0));
-        on_way.get_mut(function).map(|on| *on = true).unwrap_or_default();
+        stack.push((function, 0));
+        set(on_stack, function, true);
     }
 }
 
 /// The error that prints the cycle: the functions from `first` on, and `first` again.
-fn recursion(functions: &Functions<'_>, way: &[(usize, usize)], first: usize) -> Error {
-    let cycle = way.iter().map(|(function, _)| *function).skip_while(|f| *f != first);
+fn recursion(functions: &Functions<'_>, stack: &[(usize, usize)], first: usize) -> Error {
+    let cycle = stack.iter().map(|(function, _)| *function).skip_while(|f| *f != first);
     let names = cycle.chain([first]).filter_map(|f| functions.get(f));
     let names: Vec<_> = names.map(|function| FunctionId::from(function).to_string()).collect();
     let reason = format!("functions call themselves: {}", shortened(&names).join(" -> "));
@@ -207,4 +119,174 @@ fn shortened(names: &[String]) -> Vec<String> {
         }
         _ => names.to_vec(),
     }
+}
+
+/// So many bytes that are copied with nodes count as a node.
+const NODE: u64 = 512;
+
+/// How much something makes; sums do not overflow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Size {
+    /// Nodes, at any depth.
+    pub(super) nodes: u64,
+    /// Calls that are replaced.
+    pub(super) calls: u64,
+    /// What is copied besides a node's own few words, in bytes.
+    bytes: u64,
+}
+
+impl Size {
+    /// A call that stays.
+    pub(super) const KEPT: Self = Self::of_nodes(1);
+
+    pub(super) const fn of_nodes(nodes: u64) -> Self {
+        Self { nodes, calls: 0, bytes: 0 }
+    }
+
+    fn of_bytes(bytes: usize) -> Self {
+        Self { bytes: u64::try_from(bytes).unwrap_or(u64::MAX), ..Self::default() }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_add(other.nodes),
+            calls: self.calls.saturating_add(other.calls),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// What `metadata` takes, which each of these nodes gets.
+    pub(super) fn metadata(self, metadata: &[StringStringEntryProto]) -> Self {
+        let each = u64::try_from(entries(metadata)).unwrap_or(u64::MAX);
+        Self { bytes: each.saturating_mul(self.nodes), ..Self::default() }
+    }
+
+    /// What a limit in nodes is held to: nodes, and what takes as long or as much memory.
+    pub(super) fn in_nodes(self) -> u64 {
+        self.nodes.max(self.calls).max(self.bytes / NODE)
+    }
+}
+
+/// What a copy of `node` makes, without the nodes in its subgraphs.
+pub(super) fn size_of_node(node: &NodeProto) -> Size {
+    Size::of_nodes(1).plus(Size::of_bytes(bytes(node)))
+}
+
+/// What a call of `function` makes, without those that it calls.
+pub(super) fn size_of_call(function: &FunctionProto, functions: &Functions<'_>) -> Size {
+    let mut size = Size { calls: 1, ..Size::of_nodes(handed_on(function)) };
+    each_node_of(function, &mut |node| {
+        // A call takes memory while its body is copied.
+        let call = functions.callee(node).is_some();
+        size = size.plus(if call { Size::of_bytes(bytes(node)) } else { size_of_node(node) });
+    });
+    let infos: usize = function.value_info.iter().map(info).sum();
+    let attributes = function.attribute_proto.iter().map(attribute).sum::<usize>();
+    let names = (function.input.len() + function.output.len()) * size_of::<Str>();
+    size.plus(Size::of_bytes(infos + attributes + names))
+}
+
+/// What a paste of `graph` makes, without the nodes in it.
+pub(super) fn size_of_graph(graph: &GraphProto) -> Size {
+    Size { calls: 1, ..Size::of_bytes(own(graph)) }
+}
+
+/// The outputs that may need an Identity: inputs, and those that are there again.
+fn handed_on(function: &FunctionProto) -> u64 {
+    let mut seen: HashSet<&Str> = function.input.iter().collect();
+    let again = function.output.iter().filter(|output| !seen.insert(output)).count();
+    u64::try_from(again).unwrap_or(u64::MAX)
+}
+
+fn bytes(node: &NodeProto) -> usize {
+    let names = node.input.iter().chain(&node.output).chain(&node.name).map(text).sum::<usize>();
+    let attributes = node.attribute.iter().map(attribute).sum::<usize>();
+    let devices = node.device_configurations.iter().map(device).sum::<usize>();
+    names + attributes + devices + entries(&node.metadata_props)
+}
+
+fn text(name: &Str) -> usize {
+    size_of::<Str>() + name.span()
+}
+
+fn entries(list: &[StringStringEntryProto]) -> usize {
+    size_of_val(list)
+}
+
+fn attribute(attribute: &AttributeProto) -> usize {
+    let numbers = attribute.ints.len() * 8 + attribute.floats.len() * 4;
+    let strings = attribute.strings.len() * size_of::<Str>();
+    let tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
+    let tensors = tensors.map(tensor).sum::<usize>();
+    let sparse = attribute.sparse_tensor.as_deref().into_iter().chain(&attribute.sparse_tensors);
+    let sparse = sparse.map(sparse_tensor).sum::<usize>();
+    let types = attribute.tp.as_deref().into_iter().chain(&attribute.type_protos);
+    let types = types.map(r#type).sum::<usize>();
+    let graphs = graphs(attribute).map(own).sum::<usize>();
+    size_of::<AttributeProto>() + numbers + strings + tensors + sparse + types + graphs
+}
+
+/// A graph without its nodes.
+fn own(graph: &GraphProto) -> usize {
+    let infos = [&graph.input, &graph.output, &graph.value_info];
+    let infos = infos.into_iter().flatten().map(info).sum::<usize>();
+    let tensors = graph.initializer.iter().map(tensor).sum::<usize>();
+    let sparse = graph.sparse_initializer.iter().map(sparse_tensor).sum::<usize>();
+    let notes = graph.quantization_annotation.iter().map(annotation).sum::<usize>();
+    let metadata = entries(&graph.metadata_props);
+    size_of::<GraphProto>() + infos + tensors + sparse + notes + metadata
+}
+
+fn info(info: &ValueInfoProto) -> usize {
+    let name = info.name.as_ref().map_or(0, text);
+    let r#type = info.r#type.as_deref().map_or(0, r#type);
+    size_of::<ValueInfoProto>() + name + r#type + entries(&info.metadata_props)
+}
+
+fn r#type(proto: &TypeProto) -> usize {
+    let inner = match &proto.value {
+        Some(Value::TensorType(tensor)) => tensor.shape.as_deref().map_or(0, |s| dims(&s.dim)),
+        Some(Value::SparseTensorType(tensor)) => {
+            tensor.shape.as_deref().map_or(0, |shape| dims(&shape.dim))
+        }
+        Some(Value::SequenceType(list)) => list.elem_type.as_deref().map_or(0, r#type),
+        Some(Value::OptionalType(optional)) => optional.elem_type.as_deref().map_or(0, r#type),
+        Some(Value::MapType(map)) => map.value_type.as_deref().map_or(0, r#type),
+        Some(Value::OpaqueType(_)) | None => 0,
+    };
+    3 * size_of::<TypeProto>() + inner
+}
+
+/// A name gets another, which is a string of its own.
+fn dims(dims: &[Dimension]) -> usize {
+    const OWN_STRING: usize = 256;
+    let named = |dim: &&Dimension| matches!(dim.value, Some(DimensionValue::DimParam(_)));
+    size_of_val(dims) + dims.iter().filter(named).count() * OWN_STRING
+}
+
+fn tensor(tensor: &TensorProto) -> usize {
+    let lists = tensor.dims.len() * 8 + tensor.string_data.len() * size_of::<Str>();
+    let metadata = entries(&tensor.external_data) + entries(&tensor.metadata_props);
+    size_of::<TensorProto>() + lists + metadata
+}
+
+fn sparse_tensor(sparse: &SparseTensorProto) -> usize {
+    let tensors = sparse.values.as_deref().into_iter().chain(sparse.indices.as_deref());
+    size_of::<SparseTensorProto>() + sparse.dims.len() * 8 + tensors.map(tensor).sum::<usize>()
+}
+
+fn annotation(annotation: &TensorAnnotation) -> usize {
+    size_of::<TensorAnnotation>() + entries(&annotation.quant_parameter_tensor_names)
+}
+
+fn device(device: &NodeDeviceConfigurationProto) -> usize {
+    let specs = device.sharding_spec.iter().map(sharding).sum::<usize>();
+    2 * size_of::<NodeDeviceConfigurationProto>() + specs
+}
+
+fn sharding(spec: &ShardingSpecProto) -> usize {
+    let cuts = spec.sharded_dim.iter().map(|dim| 64 + size_of_val(dim.simple_sharding.as_slice()));
+    let groups = spec.index_to_device_group_map.iter().map(|group| 64 + group.value.len() * 8);
+    let lists = cuts.chain(groups).sum::<usize>();
+    size_of::<ShardingSpecProto>() + spec.device.len() * 8 + lists
 }

@@ -3,12 +3,16 @@
 //! A body may move where every operator that it uses means the same under the versions imported
 //! there; equal version numbers are not needed. This is the rule of onnx.proto's comment on
 //! `FunctionProto.opset_import`. A body that may not stays a function, with all that it calls.
+//!
+//! Nor may it move to a function that stays where a default of it would be lost: there an attribute may refer to one
+//! that the caller has or not, and a reference cannot say what holds when nothing is given.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
-use super::calls::{Calls, Functions, domain_of, each_node_of};
+use super::calls::Calls;
+use super::functions::{Functions, domain_of, each_node, each_node_of, is_reference, name_of};
 use crate::opset;
 use crate::proto::{FunctionProto, NodeProto, OperatorSetIdProto, Str};
 
@@ -100,8 +104,8 @@ impl Decision {
 }
 
 /// Why a function stays that would lose a default.
-const LOST: &str = "the default of an attribute would be lost where a function that stays gives it an \
-                    attribute that it may not have itself";
+const LOST: &str = "inlining would drop a default: the caller that stays passes on an attribute that it may \
+                    not have";
 
 /// Decides which functions move to a place that calls `roots`, and imports there what they need. Those
 /// that would lose a default there stay.
@@ -200,4 +204,53 @@ fn import_kept(
         let own = functions.get(index).and_then(|function| imported(function, name));
         imports.import(name, own.unwrap_or(1));
     }
+}
+
+/// Names of attributes that may not be given.
+type Open<'m> = HashSet<&'m [u8]>;
+
+/// The functions whose default would be lost in the body of `function`, which stays.
+pub(super) fn lost<'m>(functions: &Functions<'m>, function: &'m FunctionProto) -> HashSet<usize> {
+    let mut lost = HashSet::new();
+    let mut open: HashMap<usize, Open<'m>> = HashMap::new();
+    let own = defaults(function);
+    let mut next = Vec::new();
+    follow(functions, &function.node, |name| !own.contains(name), &mut |callee, name| {
+        next.push((callee, name));
+    });
+    while let Some((callee, name)) = next.pop() {
+        let Some(function) = functions.get(callee) else { continue };
+        if defaults(function).contains(name) {
+            lost.insert(callee);
+        } else if open.entry(callee).or_default().insert(name) {
+            follow(functions, &function.node, |own| own == name, &mut |callee, name| {
+                next.push((callee, name));
+            });
+        }
+    }
+    lost
+}
+
+fn defaults(function: &FunctionProto) -> Open<'_> {
+    function.attribute_proto.iter().map(name_of).collect()
+}
+
+/// Calls `visit` with each function, and its attribute, that gets what `is_open` from `nodes`.
+fn follow<'m>(
+    functions: &Functions<'_>,
+    nodes: &'m [NodeProto],
+    is_open: impl Fn(&[u8]) -> bool,
+    visit: &mut dyn FnMut(usize, &'m [u8]),
+) {
+    each_node(nodes, &mut |node| {
+        let mut references = node.attribute.iter().filter(|attribute| is_reference(attribute));
+        let Some(first) = references.next() else { return };
+        let Some(callee) = functions.callee(node) else { return };
+        for attribute in std::iter::once(first).chain(references) {
+            let given = attribute.ref_attr_name.as_ref().map(Str::as_bytes).unwrap_or_default();
+            if is_open(given) {
+                visit(callee, name_of(attribute));
+            }
+        }
+    });
 }

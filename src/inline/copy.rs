@@ -11,17 +11,17 @@ use std::slice;
 
 use foldhash::fast::RandomState;
 
-use super::binding::{Binding, merged};
-use super::bodies::Bodies;
-use super::body::{Slot, sharded};
+use super::body::{Bodies, Body, Output, Slot, index};
+use super::calls::Size;
 use super::context::Context;
-use super::fresh::Fresh;
-use super::names::{Dimensions, Taken};
-use super::rename::Renames;
-use super::scope::{Handed, Name, Names, Passed, Scope, Slots};
-use super::weight::Size;
+use super::functions::{graphs, invalid, is_reference, name_of, sharded};
+use super::names::{Dimensions, Fresh, Name, Taken};
+use super::rename::{Renames, renamed};
+use super::scope::{
+    Binding, Closure, Handed, Names, Passed, Scope, Slots, Value, is_plain, merged,
+};
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{NodeProto, ValueInfoProto};
+use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]
@@ -63,9 +63,9 @@ pub(super) struct Copier<'m> {
     max_nodes: u64,
     made: Size,
     identity: Identity,
-    /// What calls of a function without attributes and remarks give.
+    /// What calls of a function without attributes and metadata give.
     pub(super) bindings: HashMap<usize, Rc<Binding<'m>>, RandomState>,
-    /// Of the call at hand, what it calls the values that the body computes.
+    /// Of the call at hand, the caller's name for each output.
     pub(super) taken: Vec<Option<Name<'m>>>,
     /// Memory to use again.
     frames: Vec<Frame<'m>>,
@@ -237,6 +237,7 @@ impl<'m> Copier<'m> {
     ) -> Result<Vec<Passed<'m>>> {
         let mut on = Vec::new();
         let Names::Slots(slots) = done.scope.names else { return Ok(on) };
+        slots.check_end()?;
         for passed in done.passed {
             let value = slots.at(passed.from);
             let handed = match self.identity {
@@ -302,9 +303,9 @@ fn no_identity() -> Error {
     Error::new(ErrorKind::Unsupported, reason)
 }
 
-/// The error of a body that is not there: never, as bodies are resolved before.
+/// Bodies are resolved before the first copy.
 pub(super) fn unresolved() -> Error {
-    Error::new(ErrorKind::InvalidModel, "a body was not resolved")
+    Error::internal("a function's body was not resolved")
 }
 
 /// The error of a model that would grow over its limit, to this size if that is known.
@@ -318,4 +319,182 @@ pub(super) fn too_many(size: Option<Size>, max: u64) -> Error {
     };
     let reason = format!("the inlined model would have {what}: `max_nodes` allows {max}");
     Error::new(ErrorKind::TooLarge, reason)
+}
+
+/// Values that are handed on; names and slots of computed outputs.
+type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
+
+impl<'m> Copier<'m> {
+    /// Opens the body of `callee` for the call `node`.
+    pub(super) fn call(
+        &mut self,
+        callee: usize,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Frame<'m>> {
+        let found = self.context.functions.get(callee).zip(self.bodies.function(callee));
+        let (function, body) = found.ok_or_else(unresolved)?;
+        count(function, "inputs", node.input.len(), function.input.len())?;
+        count(function, "outputs", node.output.len(), function.output.len())?;
+        self.spend(body.size)?;
+        self.calls += 1;
+        self.devices += u64::from(!node.device_configurations.is_empty());
+
+        let mut names = self.names.pop().unwrap_or_default();
+        names.clear();
+        names.push(Name::Absent);
+        names.extend(node.input.iter().map(|input| scope.name(input)));
+        names.resize(1 + body.inputs.len(), Name::Absent);
+        let (passed, taken) = self.outputs(function, body, &names, node, scope)?;
+        // The call's own name and shardings, which nothing takes.
+        for _ in 0..1 + sharded(node).count() {
+            scope.slot();
+        }
+        self.fresh.next(body, &self.taken, &mut names);
+        check_names(body, &names)?;
+        let binding = self.binding(callee, body, node, scope)?;
+        let value_info = self.types(body, &names);
+        let call = Some(self.fresh.call());
+        let mut slots = Slots::new(body, names);
+        slots.taken = taken;
+        let scope = Scope { names: Names::Slots(slots), binding, call };
+        Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
+    }
+
+    /// Notes in `taken` the caller's name for each output that the body computes. Returns what the body
+    /// hands on without computing it, or for a second time; and where there is no Identity for
+    /// everything, the names and slots of those that it computes.
+    fn outputs(
+        &mut self,
+        function: &FunctionProto,
+        body: &Body<'m>,
+        inputs: &[Name<'m>],
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Given<'m>> {
+        self.taken.clear();
+        self.taken.resize(body.computed, None);
+        let (mut passed, mut slots) = (Vec::new(), Vec::new());
+        if !self.has_identity() {
+            slots.resize(body.computed, None);
+        }
+        for (i, (output, written)) in body.outputs.iter().zip(&node.output).enumerate() {
+            let (name, slot) = scope.name_and_slot(written);
+            if name.is_empty() {
+                continue;
+            }
+            let from = match output {
+                Output::Computed(computed) => {
+                    let local = index(*computed).saturating_sub(1 + body.inputs.len());
+                    let Some(taken) = self.taken.get_mut(local) else { continue };
+                    if taken.is_none() {
+                        *taken = Some(name);
+                        if let Some(place) = slots.get_mut(local) {
+                            *place = Some((name, slot));
+                        }
+                        continue;
+                    }
+                    *computed
+                }
+                Output::Passed(input)
+                    if inputs.get(index(*input)).is_some_and(|n| !n.is_empty()) =>
+                {
+                    *input
+                }
+                Output::Passed(_) | Output::Undefined => return Err(undefined(function, i)),
+            };
+            passed.push(Passed { from, name, slot });
+        }
+        Ok((passed, slots))
+    }
+
+    /// What the call gives to the attributes and metadata of the body.
+    fn binding(
+        &mut self,
+        callee: usize,
+        body: &'m Body<'m>,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Rc<Binding<'m>>> {
+        let metadata = merged(node, &scope.binding.metadata);
+        if !node.attribute.is_empty() || !metadata.is_empty() {
+            self.spend(body.size.metadata(&metadata))?;
+            let given = self.given(node, scope)?;
+            return Ok(Rc::new(Binding::call(body, given, metadata)));
+        }
+        let empty = || Rc::new(Binding::call(body, Vec::new(), Vec::new()));
+        Ok(self.bindings.entry(callee).or_insert_with(empty).clone())
+    }
+
+    fn given(
+        &mut self,
+        node: &'m NodeProto,
+        scope: &mut Scope<'m>,
+    ) -> Result<Vec<(&'m [u8], Value<'m>)>> {
+        let mut given = Vec::with_capacity(node.attribute.len());
+        for attribute in &node.attribute {
+            let value = if is_plain(attribute) {
+                Some(Value::Plain(attribute))
+            } else if is_reference(attribute) {
+                scope.binding.value(attribute, self.bodies, scope.call)?
+            } else {
+                let closures = graphs(attribute).map(|graph| self.closure(graph, scope));
+                Some(Value::Graphs(attribute, closures.collect::<Result<_>>()?))
+            };
+            let Some(value) = value else { continue };
+            given.push((name_of(attribute), value));
+        }
+        Ok(given)
+    }
+
+    fn closure(&self, graph: &'m GraphProto, scope: &mut Scope<'m>) -> Result<Closure<'m>> {
+        let body = match &mut scope.names {
+            Names::Written(_) => self.bodies.argument(graph),
+            Names::Slots(Slots { body, argument, .. }) => {
+                *argument += 1;
+                body.arguments.get(*argument - 1)
+            }
+        };
+        let body = body.ok_or_else(unresolved)?;
+        let inputs = body.inputs.iter().map(|name| scope.name(name)).collect();
+        let (binding, call) = (scope.binding.clone(), scope.call);
+        Ok(Closure { graph, body, inputs, binding, call })
+    }
+
+    /// The types of what the body computes, but for what the call names: the function's type of that
+    /// may be wider than the call's.
+    fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(Slot, ValueInfoProto)> {
+        let own = body.value_info.iter().filter(|(slot, _)| {
+            let local = index(*slot).saturating_sub(1 + body.inputs.len());
+            self.taken.get(local).copied().flatten().is_none()
+        });
+        let renamed = |(slot, info): &(_, &ValueInfoProto)| {
+            let name = names.get(index(*slot)).map(|name| self.fresh.text(*name));
+            let call = Some(self.fresh.call());
+            (*slot, renamed(info, name, call, &self.reserved.dimensions))
+        };
+        own.map(renamed).collect()
+    }
+}
+
+/// A body with a name too few would lose operands.
+pub(super) fn check_names(body: &Body<'_>, names: &[Name<'_>]) -> Result<()> {
+    if names.len() == 1 + body.inputs.len() + body.locals.len() {
+        return Ok(());
+    }
+    Err(Error::internal("a call has another number of names than the body of its function"))
+}
+
+/// # Errors
+/// When a call has more of them than the function.
+fn count(function: &FunctionProto, what: &str, given: usize, wanted: usize) -> Result<()> {
+    if given <= wanted {
+        return Ok(());
+    }
+    Err(invalid(function, &format!("has {wanted} {what} and is called with {given}")))
+}
+
+fn undefined(function: &FunctionProto, output: usize) -> Error {
+    let name = function.output.get(output).cloned().unwrap_or_default();
+    invalid(function, &format!("does not give its output `{name}`, which a call takes"))
 }

@@ -1,12 +1,10 @@
 //! Copies of graphs and of the attributes that hold them, in the order in which names were resolved.
 
-use super::binding::{Closure, Value, is_plain};
-use super::body::is_reference;
-use super::calls::graphs;
-use super::copy::{Copied, Copier};
-use super::rename;
-use super::scope::{Name, Names, Scope, Slots};
-use super::types::renamed;
+use super::copy::{Copied, Copier, check_names};
+use super::functions::{graphs, is_reference};
+use super::names::Name;
+use super::rename::{self, renamed};
+use super::scope::{Closure, Names, Scope, Slots, Value, is_plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
     AttributeProto, GraphProto, Rare, SparseTensorProto, Str, TensorAnnotation, TensorProto,
@@ -78,9 +76,14 @@ impl<'m> Copier<'m> {
         let mut names = vec![Name::Absent];
         names.extend_from_slice(&closure.inputs);
         self.fresh.next(closure.body, &[], &mut names);
+        check_names(closure.body, &names)?;
         let names = Names::Slots(Slots::new(closure.body, names));
         let mut scope = Scope { names, binding: closure.binding.clone(), call: closure.call };
-        self.graph(closure.graph, &mut scope, depth)
+        let graph = self.graph(closure.graph, &mut scope, depth)?;
+        match scope.names {
+            Names::Slots(slots) => slots.check_end().map(|()| graph),
+            Names::Written(_) => Ok(graph),
+        }
     }
 
     /// Copies a graph, in the order in which its names were resolved.

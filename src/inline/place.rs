@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
-use super::calls::{Calls, Functions, graphs};
-use super::context::{Context, Imports, decide};
+use super::calls::{Calls, Size};
+use super::context::{Context, Imports, decide, lost};
 use super::copy::{Reserved, too_many};
-use super::defaults::lost;
+use super::functions::{Functions, graphs};
+use super::rename::dimensions;
 use super::splice::Steps;
-use super::types::dimensions;
-use super::weight::Size;
 use crate::error::Result;
 use crate::proto::{
     FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
@@ -143,7 +142,9 @@ pub(super) fn check_growth<'p, 'm: 'p>(
 ) -> Result<()> {
     let mut rank = vec![0; order.len()];
     for (place, function) in order.iter().enumerate() {
-        rank.get_mut(*function).map(|rank| *rank = place).unwrap_or_default();
+        if let Some(rank) = rank.get_mut(*function) {
+            *rank = place;
+        }
     }
     let sizes = places.map(|place| {
         place.measure(calls, &rank);

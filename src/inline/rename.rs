@@ -1,27 +1,19 @@
-//! Another name for what a node gives, where an output of its graph is just that value.
+//! Other names: of values that take the name of an output, and in types that move to another place.
 //!
 //! Older operator sets have no Identity for sequences and optionals. Such a value gets the output's
 //! name where it is computed, and all that use it follow.
 
 use std::collections::{HashMap, HashSet};
 
-use super::calls::graphs_mut;
+use super::functions::graphs_mut;
+use super::names::Dimensions;
 use crate::error::{Error, ErrorKind, Result};
+use crate::proto::tensor_shape_proto::DimensionValue;
 use crate::proto::type_proto::Value;
-use crate::proto::{NodeProto, Str, TypeProto};
+use crate::proto::{NodeProto, Str, TypeProto, ValueInfoProto};
 
 /// The new names of values, by the old.
 pub(super) type Renames = HashMap<Str, Str>;
-
-/// The version of the ONNX operators that has an Identity for values of a type; what is not known to be
-/// something else is a tensor.
-pub(super) fn identity_since(r#type: Option<&TypeProto>) -> i64 {
-    match r#type.and_then(|r#type| r#type.value.as_ref()) {
-        Some(Value::TensorType(_)) | None => 1,
-        Some(Value::SequenceType(_)) => 14,
-        _ => 16,
-    }
-}
 
 /// Sees that each value is computed by a node of its graph, which gives `computed`, and is no output.
 ///
@@ -63,5 +55,44 @@ pub(super) fn apply(renames: &Renames, nodes: &mut [NodeProto]) {
 fn rename(renames: &Renames, name: &mut Str) {
     if let Some(new) = renames.get(name) {
         name.clone_from(new);
+    }
+}
+
+/// A copy under another name; its symbolic dimensions become those of the call whose body it is from.
+pub(super) fn renamed(
+    info: &ValueInfoProto,
+    name: Option<Str>,
+    call: Option<u64>,
+    taken: &Dimensions,
+) -> ValueInfoProto {
+    let mut copy = ValueInfoProto { name, ..info.clone() };
+    if let (Some(call), Some(r#type)) = (call, &mut copy.r#type) {
+        dimensions(r#type, &mut |dimension| *dimension = taken.fresh(dimension, call));
+    }
+    copy
+}
+
+/// Calls `visit` with every symbolic dimension of a type.
+pub(super) fn dimensions(r#type: &mut TypeProto, visit: &mut dyn FnMut(&mut Str)) {
+    let shape = match &mut r#type.value {
+        Some(Value::TensorType(tensor)) => tensor.shape.as_deref_mut(),
+        Some(Value::SparseTensorType(tensor)) => tensor.shape.as_deref_mut(),
+        Some(Value::SequenceType(list)) => return inner(&mut list.elem_type, visit),
+        Some(Value::OptionalType(optional)) => return inner(&mut optional.elem_type, visit),
+        Some(Value::MapType(map)) => return inner(&mut map.value_type, visit),
+        Some(Value::OpaqueType(_)) | None => None,
+    };
+    for dimension in shape.into_iter().flat_map(|shape| &mut shape.dim) {
+        if let Some(DimensionValue::DimParam(name)) = &mut dimension.value
+            && !name.is_empty()
+        {
+            visit(name);
+        }
+    }
+}
+
+fn inner(r#type: &mut Option<Box<TypeProto>>, visit: &mut dyn FnMut(&mut Str)) {
+    if let Some(inner) = r#type {
+        dimensions(inner, visit);
     }
 }

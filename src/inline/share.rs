@@ -11,18 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::{iter, thread};
 
-use super::binding::Binding;
-use super::bodies::Bodies;
-use super::calls::Functions;
+use super::body::Bodies;
+use super::calls::Size;
 use super::context::Context;
 use super::copy::{Copier, Identity, Reserved};
-use super::fresh::Fresh;
-use super::names::Numbers;
+use super::functions::Functions;
+use super::names::{Fresh, Numbers};
 use super::place::Place;
-use super::scope::Scope;
+use super::scope::{Binding, Scope};
 use super::splice::{Spliced, Step};
-use super::weight::Size;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto};
 
 /// From how many new nodes on a list is long.
@@ -84,18 +82,18 @@ impl Part {
     }
 }
 
-/// What every thread needs to know.
-pub(super) struct Job<'m> {
+/// A list that is copied by several threads: what each of them needs to know.
+pub(super) struct ParallelCopy<'m> {
     pub(super) place: &'m Place<'m>,
     pub(super) reserved: &'m Reserved,
     pub(super) numbers: Numbers,
     pub(super) max_nodes: u64,
 }
 
-impl<'m> Job<'m> {
-    /// Whether the place's first list is worth several threads. Its bodies have to be even, and its
-    /// names to meet none that is taken.
-    pub(super) fn pays(&self, list: &[FunctionProto]) -> bool {
+impl<'m> ParallelCopy<'m> {
+    /// Whether the place's first list is worth several threads. Its bodies have to be uniform, and
+    /// its fresh names must not equal any that the model has.
+    pub(super) fn is_worthwhile(&self, list: &[FunctionProto]) -> bool {
         let len = || list.iter().fold(0_u64, |sum, f| sum.saturating_add(f.encoded_len()));
         let identity = Identity::of(&self.place.context, self.place.imports.version(b""));
         cores() > 1
@@ -199,7 +197,8 @@ impl<'m> Job<'m> {
     }
 
     fn part(&self, task: &Task<'_>, context: &Context<'_>, bodies: &Bodies<'_>) -> Result<Part> {
-        let nodes = self.place.lists.first().map(|(nodes, _)| *nodes).unwrap_or_default();
+        let list = self.place.lists.first();
+        let (nodes, _) = list.ok_or_else(|| Error::internal("a place without nodes is copied"))?;
         let fresh = Fresh::new(&self.reserved.names, task.numbers.clone());
         let fresh = fresh.ahead(task.callees.to_vec(), bodies);
         let opset = self.place.imports.version(b"");

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::mem;
 use std::ops::Range;
 
-use super::calls::{Functions, graphs};
+use super::calls::{Size, size_of_node};
 use super::copy::{Copied, Copier};
+use super::functions::{Functions, graphs};
 use super::rename;
 use super::scope::Scope;
-use super::weight::{self, Size};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{NodeProto, ValueInfoProto};
 
 /// What becomes of a list of nodes.
@@ -65,7 +65,7 @@ impl Steps {
         let callee = functions.callee(node);
         match callee {
             Some(callee) => self.callees.push(callee),
-            None => self.size = self.size.plus(weight::of_node(node)),
+            None => self.size = self.size.plus(size_of_node(node)),
         }
         for graph in node.attribute.iter().flat_map(graphs) {
             for node in &graph.node {
@@ -74,6 +74,10 @@ impl Steps {
         }
         callee
     }
+}
+
+fn out_of_list() -> Error {
+    Error::internal("a step is about nodes that are not in its list")
 }
 
 /// New nodes with places for those that stay.
@@ -112,15 +116,14 @@ impl Spliced {
                     continue;
                 }
                 Step::Call(index, callee) if copier.inlines(*callee) => {
-                    if let Some(node) = nodes.get(*index) {
-                        copier.splice(*callee, node, scope, &mut spliced.copied, 0)?;
-                    }
+                    let node = nodes.get(*index).ok_or_else(out_of_list)?;
+                    copier.splice(*callee, node, scope, &mut spliced.copied, 0)?;
                     continue;
                 }
                 Step::Keep(run) => run.clone(),
                 Step::Copy(index, _) | Step::Call(index, _) => *index..*index + 1,
             };
-            let nodes = nodes.get(run).unwrap_or_default();
+            let nodes = nodes.get(run).ok_or_else(out_of_list)?;
             copier.nodes(nodes, scope, &mut spliced.copied, 0)?;
         }
         spliced.gone = scope.aliased().map(<[u8]>::to_vec).collect();
@@ -158,6 +161,8 @@ impl Spliced {
         for (old, new) in self.moves {
             let places = self.copied.nodes.get_mut(new..new + old.len()).unwrap_or_default();
             let old = nodes.get_mut(old).unwrap_or_default();
+            // Otherwise empty nodes would be left in the graph.
+            assert_eq!(old.len(), places.len(), "every node that stays has its place");
             old.iter_mut().zip(places).for_each(|(old, place)| mem::swap(old, place));
         }
         *nodes = self.copied.nodes;

@@ -24,7 +24,7 @@ SAME = 163  # cases whose nodes are onnx's byte for byte, at least
 SELECTIONS = 756  # that can be said, at least
 
 # What cannot be said without a function that would have to go: refused, and nothing is written.
-LOST = "its default would be lost"
+LOST = "inlining would drop a default"
 
 # Cases whose nodes are not onnx's, by the rule that parts them.
 PARTED = {

@@ -3,6 +3,9 @@
 //! Weights are gigabytes, so they are passed around as slices of whatever holds them: a vector, a
 //! memory map, somebody else's allocation. A [`Buffer`] is such a slice. When its bytes lie in a
 //! file it says so. [`BufferMut`] is aligned memory that is filled first and shared after.
+//! [`Buffer::make_mut`] is the way back: it edits memory that nobody shares, and copies all other.
+
+mod options;
 
 use std::fmt;
 use std::fs::Metadata;
@@ -16,6 +19,8 @@ use memmap2::{Mmap, MmapMut};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::placement::Alignment;
+
+pub use self::options::TensorBufferOptions;
 
 /// Immutable bytes with a shared owner: cloning and slicing copy no bytes, and the owner lives
 /// until the last slice of it is dropped.
@@ -40,6 +45,8 @@ struct Root(Arc<Owner>);
 
 struct Owner {
     memory: Memory,
+    /// The part of the memory that is in use: all of it, but for what alignment left at either end.
+    used: Range<usize>,
     /// The file whose bytes the memory holds, all of them.
     file: Option<SourceFile>,
 }
@@ -96,9 +103,23 @@ impl FileIdentity {
 enum Memory {
     Vec(Vec<u8>),
     Map(Mmap),
-    Anonymous { map: MmapMut, range: Range<usize> },
+    Anonymous(MmapMut),
     Bytes(Bytes),
     Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+/// Who holds the memory of a [`Buffer`]: [`Buffer::ownership`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ownership {
+    /// This buffer alone holds memory that this crate allocated: dropping it frees the memory, and
+    /// [`Buffer::make_mut`] edits in place.
+    Owned,
+    /// The bytes lie in memory that other buffers hold too, or in a mapped file. The last buffer that
+    /// is dropped frees the memory or unmaps the file.
+    Shared,
+    /// The bytes belong to an owner that the caller handed over ([`Buffer::from_owner`], `Bytes`). The
+    /// owner is dropped with the last buffer of it; what that frees is the owner's matter.
+    Lent,
 }
 
 /// Where the bytes of a [`Buffer`] lie on disk.
@@ -115,7 +136,7 @@ impl Owner {
         match &self.memory {
             Memory::Vec(vec) => vec,
             Memory::Map(map) => map,
-            Memory::Anonymous { map, range } => map.get(range.clone()).unwrap_or_default(),
+            Memory::Anonymous(map) => map,
             Memory::Bytes(bytes) => bytes,
             Memory::Foreign(owner) => (**owner).as_ref(),
         }
@@ -125,7 +146,10 @@ impl Owner {
 impl Buffer {
     /// The bytes that `owner` shows, kept alive with it and never copied.
     ///
-    /// An owner whose `as_ref` later returns fewer bytes makes the buffer empty, not unsound.
+    /// This is how bytes that somebody else owns are borrowed: the owner is a token that keeps them
+    /// alive (an `Arc`, a map, a foreign allocation with its `Drop`), so they cannot be freed too
+    /// early. A plain `&[u8]` is accepted when it is `'static`. An owner whose `as_ref` later returns
+    /// fewer bytes makes the buffer empty, not unsound.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -146,9 +170,14 @@ impl Buffer {
     }
 
     fn from_memory(memory: Memory, file: Option<SourceFile>) -> Self {
-        let owner = Owner { memory, file };
-        let end = owner.bytes().len();
-        Self { root: Arc::new(Root(Arc::new(owner))), start: 0, end }
+        let mut owner = Owner { memory, used: 0..0, file };
+        owner.used.end = owner.bytes().len();
+        Self::from_new(owner)
+    }
+
+    fn from_new(owner: Owner) -> Self {
+        let Range { start, end } = owner.used;
+        Self { root: Arc::new(Root(Arc::new(owner))), start, end }
     }
 
     /// The part of this buffer in `range` (bytes), sharing its owner; `None` when the range is not
@@ -187,6 +216,128 @@ impl Buffer {
     /// Whether both share one owner, so that dropping one alone frees nothing.
     pub fn same_owner(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root.0, &other.root.0)
+    }
+
+    /// Who holds the memory now. Other threads that drop or clone slices of it can change the answer
+    /// between [`Owned`](Ownership::Owned) and [`Shared`](Ownership::Shared).
+    ///
+    /// ```
+    /// use onnx_container::{Buffer, Ownership};
+    ///
+    /// let buffer = Buffer::from(vec![1_u8, 2, 3]);
+    /// assert_eq!(buffer.ownership(), Ownership::Owned);
+    /// let tail = buffer.slice(1..).unwrap();
+    /// assert_eq!(tail.ownership(), Ownership::Shared);
+    /// drop(buffer);
+    /// assert_eq!(tail.ownership(), Ownership::Owned); // the last one that holds the memory
+    /// assert_eq!(Buffer::from_owner([1, 2, 3]).ownership(), Ownership::Lent);
+    /// ```
+    pub fn ownership(&self) -> Ownership {
+        match self.root.0.memory {
+            Memory::Bytes(_) | Memory::Foreign(_) => Ownership::Lent,
+            Memory::Map(_) => Ownership::Shared,
+            Memory::Vec(_) | Memory::Anonymous(_) if self.is_shared() => Ownership::Shared,
+            Memory::Vec(_) | Memory::Anonymous(_) => Ownership::Owned,
+        }
+    }
+
+    /// Whether other buffers hold the same memory now, so that dropping this one frees nothing.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.root) > 1 || Arc::strong_count(&self.root.0) > 1
+    }
+
+    /// The bytes, to edit in place. Memory that this buffer alone holds is edited where it lies; all
+    /// other (shared, lent, or a file's) is copied first, so that nobody else sees the edit.
+    ///
+    /// ```
+    /// use onnx_container::Buffer;
+    ///
+    /// let original = Buffer::from(vec![1_u8, 2, 3]);
+    /// let mut edited = original.clone();
+    /// edited.make_mut()?[0] = 9;
+    /// assert_eq!((original[0], edited[0]), (1, 9));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`BufferMut::zeroed`] where the bytes are copied; the buffer is then as it was.
+    pub fn make_mut(&mut self) -> Result<&mut [u8]> {
+        if self.sole_memory().is_none() {
+            *self = self.copied()?.freeze();
+        }
+        self.sole_memory().ok_or_else(|| Error::internal("a new copy is shared"))
+    }
+
+    /// The bytes as memory to fill anew: the same memory where this buffer alone holds it, a copy of
+    /// all other.
+    ///
+    /// ```
+    /// use onnx_container::Buffer;
+    ///
+    /// let buffer = Buffer::from(vec![1_u8, 2, 3]);
+    /// let address = buffer.as_ptr();
+    /// assert_eq!(buffer.into_mut()?.as_ptr(), address);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`BufferMut::zeroed`] where the bytes are copied.
+    pub fn into_mut(self) -> Result<BufferMut> {
+        if self.ownership() != Ownership::Owned {
+            return self.copied();
+        }
+        let Self { root, start, end } = self;
+        let shared = |root| Self { root, start, end }.copied();
+        // Another thread may have cloned this buffer's fork since: then it is copied after all.
+        let owner = match Arc::try_unwrap(root) {
+            Ok(Root(owner)) => owner,
+            Err(root) => return shared(root),
+        };
+        match Arc::try_unwrap(owner) {
+            Ok(Owner { memory: Memory::Vec(bytes), .. }) => {
+                Ok(BufferMut { memory: Zeroed::Heap(bytes), range: start..end })
+            }
+            Ok(Owner { memory: Memory::Anonymous(map), .. }) => {
+                Ok(BufferMut { memory: Zeroed::Map(map), range: start..end })
+            }
+            Ok(owner) => shared(Arc::new(Root(Arc::new(owner)))),
+            Err(owner) => shared(Arc::new(Root(owner))),
+        }
+    }
+
+    /// A copy of the bytes, aligned for every element type.
+    fn copied(&self) -> Result<BufferMut> {
+        self.copied_to(Alignment::CACHE_LINE)
+    }
+
+    /// A copy of the bytes at a multiple of `alignment`.
+    pub(crate) fn copied_to(&self, alignment: Alignment) -> Result<BufferMut> {
+        let bytes: &[u8] = self;
+        let mut copy = BufferMut::zeroed(bytes.len(), alignment)?;
+        copy.copy_from_slice(bytes);
+        Ok(copy)
+    }
+
+    /// The bytes, where they lie in memory of this crate that nobody else holds. They may
+    /// change from here on, so they no longer count as the copy of a file.
+    fn sole_memory(&mut self) -> Option<&mut [u8]> {
+        let owner = Arc::get_mut(&mut Arc::get_mut(&mut self.root)?.0)?;
+        let memory: &mut [u8] = match &mut owner.memory {
+            Memory::Vec(bytes) => bytes,
+            Memory::Anonymous(map) => map,
+            Memory::Map(_) | Memory::Bytes(_) | Memory::Foreign(_) => return None,
+        };
+        owner.file = None;
+        memory.get_mut(self.start..self.end)
+    }
+
+    /// All of the memory that this buffer is a part of, when this crate allocated it: not a file's,
+    /// nor a caller's.
+    pub(crate) fn whole_allocation(&self) -> Option<Self> {
+        let owner = &self.root.0;
+        let ours = matches!(owner.memory, Memory::Vec(_) | Memory::Anonymous(_));
+        let Range { start, end } = owner.used;
+        ours.then(|| Self { root: self.root.clone(), start, end })
     }
 
     /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
@@ -335,15 +486,14 @@ impl BufferMut {
     }
 
     fn into_buffer(self, file: Option<(PathBuf, FileIdentity)>) -> Buffer {
-        let Self { memory, range } = self;
-        let from = |start| file.map(|(path, identity)| SourceFile { path, identity, start });
-        match memory {
-            Zeroed::Heap(bytes) => {
-                let whole = Buffer::from_memory(Memory::Vec(bytes), from(range.start));
-                Buffer { start: range.start, end: range.end, ..whole }
-            }
-            Zeroed::Map(map) => Buffer::from_memory(Memory::Anonymous { map, range }, from(0)),
-        }
+        let Self { memory, range: used } = self;
+        let start = used.start;
+        let file = file.map(|(path, identity)| SourceFile { path, identity, start });
+        let memory = match memory {
+            Zeroed::Heap(bytes) => Memory::Vec(bytes),
+            Zeroed::Map(map) => Memory::Anonymous(map),
+        };
+        Buffer::from_new(Owner { memory, used, file })
     }
 }
 

@@ -53,6 +53,9 @@
 //! | [`Tensor`] | an element type, dimensions and the elements, with typed views |
 //! | [`DataType`], [`Element`] | the element types of ONNX, and the Rust types that hold them |
 //! | [`Buffer`], [`BufferMut`] | shared bytes that keep their owner alive; aligned memory to fill first |
+//! | [`ConsolidateOptions`] | every tensor of a model in one aligned buffer: [`Container::consolidate`], [`fn@consolidate`] |
+//! | [`TensorBufferOptions`] | which tensors, and aligned how: what parsing, saving and consolidating have in common |
+//! | [`Ownership`] | who holds the memory of a buffer |
 //! | [`SaveOptions`], [`WeightFiles`], [`Saved`] | how a save writes, to which files, and what it wrote |
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
@@ -125,6 +128,7 @@ compile_error!("onnx-container needs 64-bit offsets in memory: large models do n
 mod buffer;
 mod byte_size;
 mod check;
+mod consolidate;
 mod container;
 mod dtype;
 mod error;
@@ -154,9 +158,10 @@ mod tensor;
 pub mod traversal;
 mod wire;
 
-pub use buffer::{Buffer, BufferMut, FileRange};
+pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
 pub use check::{Finding, MAX_PROTOBUF, Severity, check_model};
+pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};
 pub use error::{Error, ErrorKind, Result};

@@ -10,6 +10,7 @@ mod field;
 pub(crate) mod nested;
 mod packed;
 mod parallel;
+mod placing;
 mod rare;
 mod reader;
 mod spread;
@@ -26,6 +27,7 @@ pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{Number, Varint};
 pub(crate) use self::field::{one_size, plain, write_one};
 pub use self::packed::Packed;
+use self::placing::Copying;
 pub(crate) use self::rare::Empty;
 pub use self::rare::Rare;
 pub use self::reader::{Reader, Tag, Wire};
@@ -35,8 +37,9 @@ pub use self::unknown::Unknown;
 use self::writer::GATHERED;
 pub use self::writer::{Sizes, Writer};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
 
 /// A protobuf message: decoded from a [`Buffer`] whose bytes it goes on using, and encoded to
 /// anything that takes bytes.
@@ -58,6 +61,9 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// Whether no field is a message, so that a size is quicker to count than to remember.
     #[doc(hidden)]
     const LEAF: bool;
+    /// The number of the field with the bytes of a tensor, which no other message has; else 0.
+    #[doc(hidden)]
+    const RAW_DATA: u32 = field::number_of("raw_data", Self::FIELDS);
 
     /// Merges the value of a record; `false`, with nothing read, when it is not of a known field.
     #[doc(hidden)]
@@ -125,6 +131,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         while !reader.at_end() {
             let tag = reader.tag()?;
+            reader.expect_raw_data(Self::RAW_DATA != 0 && tag.number() == Self::RAW_DATA);
             if !self.merge_record(tag, reader)? {
                 self.unknown_mut().push(reader.unknown(tag)?);
             }
@@ -134,16 +141,39 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
 }
 
 /// How a message is read: `DecodeOptions::new().recursion_limit(300)`.
+///
+/// By default nothing is copied: the message is made of slices of the input and keeps it alive.
+///
+/// ```
+/// use onnx_container::proto::{DecodeOptions, Message, TensorProto};
+/// use onnx_container::{Alignment, Buffer, Ownership};
+///
+/// let tensor = TensorProto::new("w", TensorProto::UINT8, [2048]).with_raw_data(vec![1; 2048]);
+/// let input = Buffer::from(tensor.encode_to_vec()?);
+/// let raw_data = |options: DecodeOptions| {
+///     TensorProto::decode_with(&input, &options).map(|tensor| tensor.raw_data.unwrap())
+/// };
+/// assert!(raw_data(DecodeOptions::new())?.same_owner(&input));
+/// assert_eq!(raw_data(DecodeOptions::new().no_copy(false))?.ownership(), Ownership::Owned);
+///
+/// let page = DecodeOptions::new().alignment(Alignment::PAGE);
+/// assert_eq!(raw_data(page.clone())?.as_ptr().addr() % 4096, 0); // a copy
+/// assert!(raw_data(page.no_copy(true)).is_err()); // an odd place in the input
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct DecodeOptions {
     recursion_limit: u32,
     threads: usize,
+    pub(crate) buffers: TensorBufferOptions,
+    copying: Copying,
 }
 
 impl DecodeOptions {
     /// As the official parser reads: 100 levels; on every core when the message is large.
     pub fn new() -> Self {
-        Self { recursion_limit: 100, threads: 0 }
+        let buffers = TensorBufferOptions::new().raw_data_threshold(1024);
+        Self { recursion_limit: 100, threads: 0, buffers, copying: Copying::WhereUnaligned }
     }
 
     /// How many levels of messages may lie in one another; a subgraph takes three. Every level
@@ -162,11 +192,59 @@ impl DecodeOptions {
         self
     }
 
+    /// Whether the message may not copy its input, or has to. Without this call, it is made of slices
+    /// of the input, and only a tensor that does not lie at the [`alignment`](Self::alignment) that was
+    /// asked for is copied.
+    ///
+    /// - `true`: nothing is copied. A tensor that is not aligned is [`ErrorKind::Unsupported`].
+    /// - `false`: everything is copied, and the input can be freed. A tensor at or above the
+    ///   [threshold](Self::raw_data_threshold) has memory of its own, which is freed with it; what is
+    ///   shorter, names above all, shares blocks of memory.
+    #[must_use]
+    pub fn no_copy(mut self, no_copy: bool) -> Self {
+        self.copying = if no_copy { Copying::Never } else { Copying::Always };
+        self
+    }
+
+    /// From how many bytes on a tensor's `raw_data` is aligned and, where the message is copied, has
+    /// memory of its own. Default 1024.
+    #[must_use]
+    pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
+        self.buffers.raw_data_threshold = bytes;
+        self
+    }
+
+    /// What the addresses of `raw_data` at or above the threshold are multiples of. Default `None`:
+    /// any address. Packed fields such as `float_data` stay where they are.
+    #[must_use]
+    pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
+        self.buffers.alignment = alignment.into();
+        self
+    }
+
     fn thread_count(&self) -> usize {
         match self.threads {
             0 => spread::cores(),
             threads => threads,
         }
+    }
+}
+
+impl From<TensorBufferOptions> for DecodeOptions {
+    fn from(buffers: TensorBufferOptions) -> Self {
+        Self { buffers, ..Self::default() }
+    }
+}
+
+impl AsRef<TensorBufferOptions> for DecodeOptions {
+    fn as_ref(&self) -> &TensorBufferOptions {
+        &self.buffers
+    }
+}
+
+impl From<DecodeOptions> for TensorBufferOptions {
+    fn from(options: DecodeOptions) -> Self {
+        options.buffers
     }
 }
 

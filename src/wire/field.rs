@@ -31,6 +31,28 @@ impl FieldInfo {
     }
 }
 
+/// The number of the field called `name`; 0, which no field has, when there is none.
+pub(crate) const fn number_of(name: &str, fields: &[FieldInfo]) -> u32 {
+    let mut rest = fields;
+    while let [field, others @ ..] = rest {
+        if same(field.name.as_bytes(), name.as_bytes()) {
+            return field.number;
+        }
+        rest = others;
+    }
+    0
+}
+
+const fn same(mut left: &[u8], mut right: &[u8]) -> bool {
+    while let ([a, more @ ..], [b, others @ ..]) = (left, right) {
+        if *a != *b {
+            return false;
+        }
+        (left, right) = (more, others);
+    }
+    left.is_empty() && right.is_empty()
+}
+
 /// A name without what makes an identifier of a keyword.
 pub(crate) const fn plain(name: &str) -> &str {
     match name.as_bytes() {

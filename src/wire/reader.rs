@@ -8,6 +8,7 @@
 use std::hint::black_box;
 
 use super::DecodeOptions;
+use super::placing::Placing;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -63,6 +64,10 @@ pub struct Reader<'a> {
     record: usize,
     levels: u32,
     threads: usize,
+    /// Whether the record that is being read is the `raw_data` of a tensor.
+    raw_data: bool,
+    /// Set where values are not all slices of the source.
+    placing: Option<Box<Placing>>,
 }
 
 /// Records of one field that lie one behind the other, from a value on.
@@ -78,7 +83,8 @@ pub(super) struct Run {
 impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Buffer, options: &DecodeOptions) -> Self {
         let (levels, threads) = (options.recursion_limit, options.thread_count());
-        Self { source, bytes: source, at: 0, record: 0, levels, threads }
+        let placing = Placing::new(options);
+        Self { source, bytes: source, at: 0, record: 0, levels, threads, raw_data: false, placing }
     }
 
     /// The next record's tag.
@@ -188,8 +194,25 @@ impl<'a> Reader<'a> {
 
     /// Everything from `start` to here.
     #[inline]
-    pub(super) fn slice_from(&self, start: usize) -> Result<Buffer> {
-        self.source.slice(start..self.at).ok_or_else(|| error_at(start, "outside of the input"))
+    pub(super) fn slice_from(&mut self, start: usize) -> Result<Buffer> {
+        let slice = match &self.placing {
+            None => self.source.slice(start..self.at),
+            Some(_) => self.placed(start)?,
+        };
+        slice.ok_or_else(|| error_at(start, "outside of the input"))
+    }
+
+    #[cold]
+    fn placed(&mut self, start: usize) -> Result<Option<Buffer>> {
+        let Some(placing) = &mut self.placing else { return Ok(None) };
+        let taken = placing.take(self.source, start..self.at, self.raw_data);
+        taken.map_err(|error| error.with_offset(start as u64))
+    }
+
+    /// Says whether the value that is read next is the `raw_data` of a tensor.
+    #[inline]
+    pub(super) fn expect_raw_data(&mut self, raw_data: bool) {
+        self.raw_data = raw_data;
     }
 
     /// Goes into the payload of a length-delimited record; gives what [`leave`](Self::leave) wants.
@@ -281,7 +304,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
         let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
-        let mut probe = Self { ..*self };
+        let mut probe = Self { placing: None, ..*self };
         let mut run = Run::default();
         while probe.skip_value(wire).is_ok() {
             let more = match tag {

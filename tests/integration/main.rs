@@ -10,6 +10,7 @@
     clippy::cast_possible_wrap
 )]
 
+mod consolidate;
 mod descriptor;
 mod dump;
 mod fill;
@@ -26,6 +27,7 @@ mod large_messages;
 mod large_tensors;
 mod layers;
 mod lazy;
+mod ownership;
 mod properties;
 mod random_models;
 mod real_models;

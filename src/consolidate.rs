@@ -1,0 +1,122 @@
+//! [`consolidate`]: the bytes of many tensors, moved into one aligned buffer.
+//!
+//! A model that was built or edited holds its tensors in many allocations and files. Runtimes and
+//! devices prefer one region. Everything that can fail is done first: the plan, the memory, the
+//! sources that have to be read. Then bytes move one tensor after the other, and what held them is
+//! freed at once, so that a model is never in memory twice. Reading and writing files is left to `load`
+//! and `save`.
+
+mod options;
+mod plan;
+mod survey;
+
+use std::collections::HashMap;
+
+use crate::buffer::{Buffer, BufferMut};
+use crate::container::{Container, Handle};
+use crate::error::Result;
+use crate::initializer::Initializer;
+use crate::proto::ModelProto;
+
+pub use self::options::ConsolidateOptions;
+use self::plan::Plan;
+use self::survey::Survey;
+
+/// Moves the bytes of the tensors of `model` into one buffer, which is returned.
+///
+/// Concerns every tensor that [`traversal::tensors`](crate::traversal::tensors) meets, with at least as many bytes as the
+/// [threshold](ConsolidateOptions::raw_data_threshold) says: initializers, attributes, subgraphs,
+/// functions, sparse tensors, training graphs. Strings, empty tensors and external tensors stay as they
+/// are; [`Container::consolidate`] moves also the initializers behind handles. Elements are the same
+/// afterwards, bit for bit.
+///
+/// The buffer lives as long as the returned handle or any of the tensors. Tensors that share their bytes
+/// share them in it. A second call with the same options moves nothing and returns the same buffer;
+/// where no tensor takes part the buffer is empty.
+///
+/// What held a tensor's bytes is freed as soon as they were moved: an allocation of its own at once; a
+/// map or buffer with many tensors (a file) when nothing refers to it any more. The names in a decoded
+/// model refer to its input: decode with [`no_copy(false)`](crate::proto::DecodeOptions::no_copy)
+/// where the input is to be freed.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+/// use onnx_container::{Alignment, ConsolidateOptions, consolidate};
+///
+/// let mut graph = GraphProto::new("g");
+/// for name in ["a", "b"] {
+///     let tensor = TensorProto::new(name, TensorProto::UINT8, [100]);
+///     graph.initializer.push(tensor.with_raw_data(vec![7; 100]));
+/// }
+/// let mut model = ModelProto::new(graph);
+/// let buffer = consolidate(&mut model, ConsolidateOptions::new().alignment(Alignment::CACHE_LINE))?;
+/// assert_eq!(buffer.len(), 228); // 100 bytes, 28 up to the next multiple of 64, 100 bytes
+///
+/// let b = model.graph.as_ref().unwrap().initializer[1].raw_data.as_ref().unwrap();
+/// assert_eq!(b.as_ptr(), buffer[128..].as_ptr());
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`BufferMut::zeroed`], [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), and where typed fields take part one error
+/// for all that are not valid. The model is then as it was.
+pub fn consolidate(
+    model: &mut ModelProto,
+    options: impl Into<ConsolidateOptions>,
+) -> Result<Buffer> {
+    consolidate_all(model, &mut HashMap::new(), &options.into())
+}
+
+impl Container {
+    /// As [`consolidate`] on the model, with the initializers behind its handles: each of these is
+    /// then a tensor in the same buffer, whatever it was made from.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Alignment, Container, TensorBufferOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", array![1.0_f32, 2.0])?;
+    ///
+    /// let options = TensorBufferOptions::new().alignment(Alignment::DEVICE);
+    /// let buffer = container.consolidate(options)?;
+    /// assert_eq!(buffer.as_ptr().addr() % 256, 0);
+    /// assert!(container.get("#w").unwrap().to_buffer()?.same_owner(&buffer));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`consolidate`], and what an initializer gives that cannot be read, with its handle.
+    pub fn consolidate(&mut self, options: impl Into<ConsolidateOptions>) -> Result<Buffer> {
+        let Self { model, initializers, .. } = self;
+        consolidate_all(model, initializers, &options.into())
+    }
+}
+
+fn consolidate_all(
+    model: &mut ModelProto,
+    initializers: &mut HashMap<Handle, Initializer>,
+    options: &ConsolidateOptions,
+) -> Result<Buffer> {
+    let survey = Survey::of(model, initializers, options)?;
+    if let Some(buffer) = survey.consolidated() {
+        return Ok(buffer);
+    }
+    let members = survey.members;
+    if members.is_empty() {
+        return Ok(Buffer::default());
+    }
+    let alignment = options.buffers.alignment_or_dense();
+    let mut plan = Plan::new(members, alignment)?;
+    let mut memory = BufferMut::zeroed(plan.len, alignment)?;
+    plan.read(&mut memory)?;
+    // Nothing was touched so far. From here on the plan alone holds the bytes.
+    let shapes = plan.take_out(model, initializers);
+    let moved = plan.move_bytes(&mut memory);
+    let buffer = memory.freeze();
+    plan.put_back(&buffer, model, initializers, shapes)?;
+    moved.map(|()| buffer)
+}

@@ -1,0 +1,282 @@
+//! Where each tensor goes in the new memory, and the move.
+//!
+//! A tensor whose bytes are part of another's goes where the other goes. Bytes leave the model before
+//! they move, so that the plan alone holds them and each can be freed as soon as it has moved. After
+//! an error every holder gets back what it had.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::mem;
+
+use super::survey::{Holder, Member, Source, too_large};
+use crate::buffer::Buffer;
+use crate::container::Handle;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::initializer::Initializer;
+use crate::placement::{Alignment, Cursor};
+use crate::proto::{ModelProto, TensorProto};
+use crate::tensor::Tensor;
+use crate::traversal;
+
+/// What is left of an initializer without its bytes.
+type Shape = (DataType, Vec<i64>);
+
+/// Where in the new memory a member lies.
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    offset: usize,
+    host: Option<Host>,
+}
+
+/// A member whose bytes contain those of another, which is therefore not moved itself.
+#[derive(Debug, Clone, Copy)]
+struct Host {
+    index: usize,
+    /// Where in its bytes those of the other begin.
+    start: usize,
+}
+
+/// For every member the one that it is a part of, if any. A part that would not be aligned inside its
+/// host gets a place of its own, which all with the same bytes share.
+fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
+    let range = |(index, member): (usize, &Member)| match &member.source {
+        Source::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
+        _ => None,
+    };
+    let mut ranges: Vec<_> = members.iter().enumerate().filter_map(range).collect();
+    // Each range comes after those that contain it; of equal ones the first in graph order leads.
+    ranges.sort_unstable();
+    let mut hosts = read_once(members);
+    // The address, end and number of the member that reaches farthest, and of the last one placed.
+    let (mut outer, mut last) = (None, None);
+    for (address, Reverse(len), index) in ranges {
+        let end = address.saturating_add(len);
+        let fits = |host: &(usize, usize, usize)| {
+            let (start, host_end, _) = *host;
+            end <= host_end && alignment.is_aligned((address - start) as u64)
+        };
+        let same = |host: &(usize, usize, usize)| (host.0, host.1) == (address, end);
+        match outer.filter(fits).or(last.filter(same)) {
+            Some((start, _, host)) => {
+                let host = Host { index: host, start: address - start };
+                if let Some(slot) = hosts.get_mut(index) {
+                    *slot = Some(host);
+                }
+            }
+            None => {
+                last = Some((address, end, index));
+                if outer.is_none_or(|(_, reach, _)| end > reach) {
+                    outer = last;
+                }
+            }
+        }
+    }
+    hosts
+}
+
+/// For every member whose bytes have to be asked for, the first one that asks the same source.
+fn read_once(members: &[Member]) -> Vec<Option<Host>> {
+    let mut first = HashMap::new();
+    let host = |(index, member): (usize, &Member)| {
+        let Source::Read(initializer) = &member.source else { return None };
+        let leader = *first.entry((initializer.address()?, member.len)).or_insert(index);
+        (leader != index).then_some(Host { index: leader, start: 0 })
+    };
+    members.iter().enumerate().map(host).collect()
+}
+
+/// The members with their places.
+pub(super) struct Plan {
+    members: Vec<Member>,
+    spots: Vec<Spot>,
+    /// The length of the memory.
+    pub(super) len: usize,
+}
+
+impl Plan {
+    pub(super) fn new(mut members: Vec<Member>, alignment: Alignment) -> Result<Self> {
+        let hosts = hosts(&members, alignment);
+        let mut cursor = Cursor::default();
+        let mut offsets = Vec::with_capacity(members.len());
+        for (member, host) in members.iter_mut().zip(&hosts) {
+            let offset = match host {
+                None => cursor.place(member.len as u64, alignment)?,
+                Some(_) => 0,
+            };
+            offsets.push(usize::try_from(offset).map_err(|_| too_large())?);
+            if host.is_some() {
+                // The host has these bytes. Held here too, they could not be freed with it.
+                member.source = Source::Moved;
+            }
+        }
+        let spot = |(offset, host): (&usize, Option<Host>)| {
+            let of_host = |host: Host| offsets.get(host.index)?.checked_add(host.start);
+            let offset = host.map_or(Some(*offset), of_host);
+            let offset = offset.ok_or_else(|| Error::internal("a tensor has no place"))?;
+            Ok(Spot { offset, host })
+        };
+        let spots = offsets.iter().zip(hosts).map(spot).collect::<Result<_>>()?;
+        let len = usize::try_from(cursor.end()).map_err(|_| too_large())?;
+        Ok(Self { members, spots, len })
+    }
+
+    /// Reads what has to be asked for its bytes. The model still has everything.
+    pub(super) fn read(&mut self, memory: &mut [u8]) -> Result<()> {
+        for (member, spot) in self.members.iter_mut().zip(&self.spots) {
+            let (Source::Read(initializer), Holder::Handle(handle)) =
+                (&member.source, &member.holder)
+            else {
+                continue;
+            };
+            let read = initializer.read_at(0, place_in(memory, spot.offset, member.len)?);
+            read.map_err(|error| error.with_tensor(handle.as_str()))?;
+            member.source = Source::Moved;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes out of everything that holds them, and gives the shapes of initializers.
+    pub(super) fn take_out(
+        &mut self,
+        model: &mut ModelProto,
+        initializers: &mut HashMap<Handle, Initializer>,
+    ) -> HashMap<Handle, Shape> {
+        let mut inline = HashMap::new();
+        let mut shapes = HashMap::new();
+        for member in &mut self.members {
+            match &member.holder {
+                Holder::Inline(position) => {
+                    inline.insert(*position, &mut member.source);
+                }
+                Holder::Handle(handle) => {
+                    let taken = initializers.remove(handle);
+                    let shape = taken.map(|taken| (taken.dtype(), taken.dims().to_vec()));
+                    shapes.extend(shape.map(|shape| (handle.clone(), shape)));
+                }
+            }
+        }
+        for (place, tensor) in traversal::iter_mut(model) {
+            match inline.remove(&place.position) {
+                Some(Source::Typed(elements)) => **elements = take_elements(tensor),
+                Some(_) => tensor.raw_data = None,
+                None => {}
+            }
+        }
+        shapes
+    }
+
+    /// Moves the bytes of all others, and frees each as soon as it was moved. After an error, what was
+    /// not moved has its source still.
+    pub(super) fn move_bytes(&mut self, memory: &mut [u8]) -> Result<()> {
+        for (member, spot) in self.members.iter_mut().zip(&self.spots) {
+            let mut fill = |bytes: &[u8]| fill(memory, spot.offset, member.len, bytes);
+            match &member.source {
+                Source::Bytes(bytes) => fill(bytes)?,
+                Source::Typed(elements) => {
+                    let tensor = Tensor::try_from(&**elements)?;
+                    let bytes = tensor.as_bytes();
+                    fill(bytes.ok_or_else(|| Error::internal("strings among typed numbers"))?)?;
+                }
+                Source::Read(_) => return Err(Error::internal("an initializer was not read")),
+                Source::Moved => {}
+            }
+            member.source = Source::Moved;
+        }
+        Ok(())
+    }
+
+    /// Gives every holder its bytes: those in `buffer`, or what it had where they were not moved.
+    pub(super) fn put_back(
+        self,
+        buffer: &Buffer,
+        model: &mut ModelProto,
+        initializers: &mut HashMap<Handle, Initializer>,
+        mut shapes: HashMap<Handle, Shape>,
+    ) -> Result<()> {
+        let mut inline = HashMap::new();
+        for (member, spot) in self.members.iter().zip(&self.spots) {
+            let placed = self.placed(member, spot, buffer)?;
+            match (&member.holder, placed) {
+                (Holder::Inline(position), placed) => {
+                    inline.insert(*position, placed);
+                }
+                (Holder::Handle(handle), Placed::Bytes(bytes)) => {
+                    let shape = shapes.remove(handle);
+                    let gone = || Error::internal("an initializer is gone");
+                    let (dtype, dims) = shape.ok_or_else(gone)?;
+                    initializers.insert(handle.clone(), Tensor::new(dtype, dims, bytes)?.into());
+                }
+                (Holder::Handle(_), Placed::Typed(_)) => {
+                    return Err(Error::internal("an initializer with typed fields"));
+                }
+            }
+        }
+        for (place, tensor) in traversal::iter_mut(model) {
+            match inline.remove(&place.position) {
+                Some(Placed::Bytes(bytes)) => tensor.raw_data = Some(bytes),
+                Some(Placed::Typed(elements)) => give_elements(*elements, tensor),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the holder of `member` gets.
+    fn placed(&self, member: &Member, spot: &Spot, buffer: &Buffer) -> Result<Placed> {
+        let host = spot.host.and_then(|host| Some((self.members.get(host.index)?, host.start)));
+        let (source, start) = host.map_or((&member.source, 0), |(host, at)| (&host.source, at));
+        let slice =
+            |whole: &Buffer, start: usize| whole.slice(start..start.checked_add(member.len)?);
+        let bytes = match source {
+            Source::Moved => slice(buffer, spot.offset),
+            Source::Bytes(bytes) => slice(bytes, start),
+            Source::Typed(elements) => return Ok(Placed::Typed(elements.clone())),
+            Source::Read(_) => None,
+        };
+        bytes.map(Placed::Bytes).ok_or_else(|| Error::internal("a tensor has lost its bytes"))
+    }
+}
+
+/// What a tensor gets at the end.
+enum Placed {
+    Bytes(Buffer),
+    Typed(Box<TensorProto>),
+}
+
+/// Copies `bytes`, which are still `len`, to `offset` in the memory.
+fn fill(memory: &mut [u8], offset: usize, len: usize, bytes: &[u8]) -> Result<()> {
+    if bytes.len() != len {
+        let reason = format!("an owner lent {len} bytes, of which {} are left", bytes.len());
+        return Err(Error::new(ErrorKind::OutOfBounds, reason));
+    }
+    place_in(memory, offset, len)?.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn place_in(memory: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
+    let place = offset.checked_add(len).and_then(|end| memory.get_mut(offset..end));
+    place.ok_or_else(|| Error::internal("a tensor lies outside of the new memory"))
+}
+
+/// A message of the elements of `tensor`, which then has none.
+fn take_elements(tensor: &mut TensorProto) -> TensorProto {
+    TensorProto {
+        dims: tensor.dims.clone(),
+        data_type: tensor.data_type,
+        float_data: mem::take(&mut tensor.float_data),
+        int32_data: mem::take(&mut tensor.int32_data),
+        int64_data: mem::take(&mut tensor.int64_data),
+        double_data: mem::take(&mut tensor.double_data),
+        uint64_data: mem::take(&mut tensor.uint64_data),
+        ..TensorProto::default()
+    }
+}
+
+/// Gives `tensor` its elements back.
+fn give_elements(elements: TensorProto, tensor: &mut TensorProto) {
+    let TensorProto { float_data, int32_data, int64_data, double_data, uint64_data, .. } = elements;
+    (tensor.float_data, tensor.int32_data, tensor.int64_data) =
+        (float_data, int32_data, int64_data);
+    (tensor.double_data, tensor.uint64_data) = (double_data, uint64_data);
+}

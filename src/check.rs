@@ -21,6 +21,7 @@ use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
 use crate::save::{default_data_name, locations, neighbours, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
+use crate::wire::DecodeOptions;
 
 /// How bad a [`Finding`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +67,7 @@ pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Finding>> {
     let path = path.as_ref();
     let bytes = mmap.buffer(path)?;
-    let model = decode_model(&bytes, 100).map_err(|e| e.with_path(path))?;
+    let model = decode_model(&bytes, &DecodeOptions::new()).map_err(|e| e.with_path(path))?;
     let mut checker = Checker::new(path, &model)?;
     checker.model(&model, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
     traversal::tensors(&model, |place, tensor| {

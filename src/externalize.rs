@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::buffer::TensorBufferOptions;
 use crate::container::{Container, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
@@ -96,6 +97,13 @@ pub struct ExternalizeOptions {
 impl Default for ExternalizeOptions {
     fn default() -> Self {
         Self { min_bytes: 1024, all_tensors: false }
+    }
+}
+
+impl From<TensorBufferOptions> for ExternalizeOptions {
+    /// Moves tensors at or above the threshold. Where they lie in a file is for a save to decide.
+    fn from(buffers: TensorBufferOptions) -> Self {
+        Self::from(buffers.raw_data_threshold)
     }
 }
 

@@ -79,6 +79,9 @@
 //! 4. Whatever is handed out as a buffer or tensor keeps its owner alive: it may outlive the container.
 //! 5. Borrowed bytes must be `'static` or come with their owner ([`Buffer::from_owner`]), so that
 //!    nothing can be freed too early.
+//! 6. An edit ([`Buffer::make_mut`]) is in place where nobody else holds the bytes, and on a copy otherwise.
+//!
+//! `docs/ownership.md` has every way to load, and when its memory is freed.
 //!
 //! # Mapping
 //!
@@ -191,6 +194,11 @@ struct PyTorchPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/inlining.md")]
 struct InliningPage;
+
+/// Runs the examples of the page on ownership.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/ownership.md")]
+struct OwnershipPage;
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

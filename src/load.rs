@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, TensorBufferOptions};
+use crate::consolidate::ConsolidateOptions;
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
 use crate::mmap::MmapChoice;
+use crate::placement::Alignment;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
@@ -32,7 +34,7 @@ pub struct LoadOptions {
     weights: bool,
     base_dir: Option<PathBuf>,
     files: HashMap<String, Buffer>,
-    recursion_limit: u32,
+    decode: DecodeOptions,
 }
 
 impl Default for LoadOptions {
@@ -42,8 +44,38 @@ impl Default for LoadOptions {
             weights: true,
             base_dir: None,
             files: HashMap::new(),
-            recursion_limit: 100,
+            decode: DecodeOptions::new(),
         }
+    }
+}
+
+impl From<DecodeOptions> for LoadOptions {
+    fn from(decode: DecodeOptions) -> Self {
+        Self { decode, ..Self::default() }
+    }
+}
+
+impl From<TensorBufferOptions> for LoadOptions {
+    fn from(buffers: TensorBufferOptions) -> Self {
+        Self::from(DecodeOptions::from(buffers))
+    }
+}
+
+impl AsRef<TensorBufferOptions> for LoadOptions {
+    fn as_ref(&self) -> &TensorBufferOptions {
+        self.decode.as_ref()
+    }
+}
+
+impl From<LoadOptions> for TensorBufferOptions {
+    fn from(options: LoadOptions) -> Self {
+        options.decode.into()
+    }
+}
+
+impl From<LoadOptions> for ConsolidateOptions {
+    fn from(options: LoadOptions) -> Self {
+        Self::from(TensorBufferOptions::from(options))
     }
 }
 
@@ -90,12 +122,62 @@ impl LoadOptions {
         self
     }
 
+    /// Whether the bytes of tensors may not be copied, or have to be. Without this call they are slices
+    /// of the files (mapped or read once), and only a tensor that does not lie at the
+    /// [`alignment`](Self::alignment) that was asked for is copied.
+    ///
+    /// - `true`: nothing is copied. A tensor that is not aligned is
+    ///   [`ErrorKind::Unsupported`].
+    /// - `false`: each external tensor, and each inline one at or above the
+    ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No file
+    ///   stays mapped or in memory.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, LoadOptions, Ownership};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", ndarray::array![1_u8, 2])?;
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.onnx");
+    /// container.save(&path, true)?;
+    ///
+    /// let copied = Container::load(&path, LoadOptions::new().no_copy(false))?;
+    /// let bytes = copied.get("#w").unwrap().to_buffer()?;
+    /// drop(copied);
+    /// assert_eq!(bytes.ownership(), Ownership::Owned);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn no_copy(mut self, no_copy: bool) -> Self {
+        self.decode = self.decode.no_copy(no_copy);
+        self
+    }
+
+    /// From how many bytes on a tensor is aligned and, where bytes are copied, an inline one has memory
+    /// of its own. Default 1024.
+    #[must_use]
+    pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
+        self.decode = self.decode.raw_data_threshold(bytes);
+        self
+    }
+
+    /// What the addresses of tensors at or above the threshold are multiples of: a tensor that does not
+    /// lie like that in its file is copied. Default `None`, any address.
+    #[must_use]
+    pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
+        self.decode = self.decode.alignment(alignment);
+        self
+    }
+
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
     ///
     /// Reading, walking and dropping such a model recurse: a level takes about 1 KiB of the stack.
     #[must_use]
     pub fn recursion_limit(mut self, levels: u32) -> Self {
-        self.recursion_limit = levels;
+        self.decode = self.decode.recursion_limit(levels);
         self
     }
 }
@@ -138,7 +220,7 @@ impl Container {
     /// As [`load`](Self::load).
     pub fn load_bytes(bytes: impl Into<Buffer>, options: impl Into<LoadOptions>) -> Result<Self> {
         let (bytes, options) = (bytes.into(), options.into());
-        let model = decode_model(&bytes, options.recursion_limit)?;
+        let model = decode_model(&bytes, &options.decode)?;
         let mut container = Self::new(model);
         if options.weights {
             container.resolve(&options)?;
@@ -202,14 +284,13 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
 }
 
 /// Decodes a model; what is plainly something else is named.
-pub(crate) fn decode_model(bytes: &Buffer, recursion_limit: u32) -> Result<ModelProto> {
+pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<ModelProto> {
     if let Some(what) = external_data::not_the_file(bytes) {
         return Err(Error::new(ErrorKind::Decode, what));
     }
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));
     }
-    let options = DecodeOptions::new().recursion_limit(recursion_limit);
     // A header's length, of less than 16 MiB, and the `{` after it.
     let safetensors = bytes.get(3..9) == Some(b"\0\0\0\0\0{");
     let what = if safetensors {
@@ -217,7 +298,7 @@ pub(crate) fn decode_model(bytes: &Buffer, recursion_limit: u32) -> Result<Model
     } else {
         "not an ONNX model, or cut off or damaged"
     };
-    ModelProto::decode_with(bytes, &options).map_err(|error| error.because(what))
+    ModelProto::decode_with(bytes, options).map_err(|error| error.because(what))
 }
 
 /// A byte range of a weights file, as one type and shape.
@@ -292,6 +373,7 @@ impl<'a> Resolver<'a> {
             return Ok(Some(handle.clone()));
         }
         let bytes = self.slice(file, &data.location, range.start, range.end)?;
+        let bytes = self.options.decode.place(bytes)?;
         let handle = self.names.name(place, tensor);
         self.found.push((handle.clone(), Tensor::new(dtype, tensor.dims.clone(), bytes)?));
         self.shared.insert(entry, handle.clone());

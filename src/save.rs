@@ -116,6 +116,9 @@ impl Container {
     /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let (path, options) = (path.as_ref(), options.into());
+        if let Some((container, options)) = self.externalized(&options)? {
+            return container.save(path, options);
+        }
         let job = Job::new(self, path, &options)?;
         job.check_target()?;
         job.target.check_space(job.saved.bytes)?;
@@ -157,6 +160,9 @@ impl Container {
         options: impl Into<SaveOptions>,
     ) -> Result<Saved> {
         let options = options.into();
+        if let Some((container, options)) = self.externalized(&options)? {
+            return container.dry_run(path, options);
+        }
         let job = Job::new(self, path.as_ref(), &options)?;
         job.check_target()?;
         Ok(job.saved)
@@ -191,6 +197,9 @@ impl Container {
     /// As [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
+        if let Some((container, options)) = self.externalized(&options)? {
+            return container.to_parts(options);
+        }
         let (model, _) = self.model_to_save(&options)?;
         self.check_for(&model)?;
         let source = Source { container: self, model: &model };
@@ -198,6 +207,17 @@ impl Container {
         let model = self.model_as_written(model, &plan)?.encode_to_vec()?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
+    }
+
+    /// Where `options` ask for it, a container whose inline tensors are behind handles, and the options
+    /// to save it with.
+    fn externalized(&self, options: &SaveOptions) -> Result<Option<(Self, SaveOptions)>> {
+        if !options.externalize {
+            return Ok(None);
+        }
+        let mut container = self.clone();
+        container.externalize(options.buffers)?;
+        Ok(Some((container, options.clone().externalize(false))))
     }
 
     /// The model that is saved, whose external tensors name handles: this one, unless `options` ask

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::buffer::TensorBufferOptions;
+use crate::consolidate::ConsolidateOptions;
 use crate::inline::InlineOptions;
 use crate::placement::Alignment;
 
@@ -66,7 +68,8 @@ type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
 pub struct SaveOptions {
     pub(crate) weight_files: WeightFiles,
     /// What was asked for.
-    pub(crate) alignment: Option<Alignment>,
+    pub(crate) buffers: TensorBufferOptions,
+    pub(crate) externalize: bool,
     pub(crate) alignment_large: Option<Alignment>,
     pub(crate) keep_placement: bool,
     pub(crate) data_name: Option<String>,
@@ -82,7 +85,8 @@ impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             weight_files: WeightFiles::One,
-            alignment: None,
+            buffers: TensorBufferOptions::new().raw_data_threshold(64),
+            externalize: false,
             alignment_large: None,
             keep_placement: true,
             data_name: None,
@@ -99,6 +103,30 @@ impl Default for SaveOptions {
 impl From<WeightFiles> for SaveOptions {
     fn from(weight_files: WeightFiles) -> Self {
         Self { weight_files, ..Self::default() }
+    }
+}
+
+impl From<TensorBufferOptions> for SaveOptions {
+    fn from(buffers: TensorBufferOptions) -> Self {
+        Self { buffers, ..Self::default() }
+    }
+}
+
+impl AsRef<TensorBufferOptions> for SaveOptions {
+    fn as_ref(&self) -> &TensorBufferOptions {
+        &self.buffers
+    }
+}
+
+impl From<SaveOptions> for TensorBufferOptions {
+    fn from(options: SaveOptions) -> Self {
+        options.buffers
+    }
+}
+
+impl From<SaveOptions> for ConsolidateOptions {
+    fn from(options: SaveOptions) -> Self {
+        Self::from(options.buffers)
     }
 }
 
@@ -128,10 +156,45 @@ impl SaveOptions {
         self
     }
 
+    /// Whether inline tensors are written to the weights files too, from
+    /// [`raw_data_threshold`](Self::raw_data_threshold) on and as
+    /// [`Container::externalize`](crate::Container::externalize) moves them out; the container keeps
+    /// them. Tensors in bodies of local functions stay inline. Default false.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Alignment, Container, SaveOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// for (name, len) in [("a", 4), ("b", 16), ("c", 1000)] {
+    ///     let tensor = TensorProto::new(name, TensorProto::FLOAT, [len]);
+    ///     graph.initializer.push(tensor.with_raw_data(vec![0; 4 * len as usize]));
+    /// }
+    /// let container = Container::new(ModelProto::new(graph));
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let options = SaveOptions::new().externalize(true).alignment(Alignment::CACHE_LINE);
+    /// let saved = container.save(folder.path().join("m.onnx"), options)?;
+    /// assert_eq!(saved.files[0].bytes, 64 + 4000); // `a` has less than 64 bytes
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn externalize(mut self, externalize: bool) -> Self {
+        self.externalize = externalize;
+        self
+    }
+
+    /// From how many bytes on [`externalize`](Self::externalize) writes an inline tensor to a weights
+    /// file. Default 64. What is behind a handle goes to a weights file at any length.
+    #[must_use]
+    pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
+        self.buffers.raw_data_threshold = bytes;
+        self
+    }
+
     /// The alignment of every tensor in a packed file. Default [`Alignment::DEVICE`], 256 bytes.
     #[must_use]
     pub fn alignment(mut self, alignment: Alignment) -> Self {
-        self.alignment = Some(alignment);
+        self.buffers.alignment = Some(alignment);
         self
     }
 
@@ -296,7 +359,7 @@ impl SaveOptions {
 
     /// The alignment of a tensor of `len` bytes.
     pub(crate) fn alignment_of(&self, len: u64) -> Alignment {
-        let small = self.alignment.unwrap_or(Alignment::DEVICE);
+        let small = self.buffers.alignment.unwrap_or(Alignment::DEVICE);
         let large = self.alignment_large.unwrap_or(Alignment::PAGE);
         if len > Self::LARGE { small.max(large) } else { small }
     }
@@ -304,7 +367,7 @@ impl SaveOptions {
     /// The alignment that was asked for a tensor of `len` bytes, wherever it lies already.
     pub(crate) fn alignment_asked(&self, len: u64) -> Alignment {
         let large = self.alignment_large.filter(|_| len > Self::LARGE);
-        self.alignment.max(large).unwrap_or(Alignment::DENSE)
+        self.buffers.alignment.max(large).unwrap_or(Alignment::DENSE)
     }
 }
 
@@ -312,7 +375,8 @@ impl fmt::Debug for SaveOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SaveOptions")
             .field("weight_files", &self.weight_files)
-            .field("alignment", &self.alignment)
+            .field("buffers", &self.buffers)
+            .field("externalize", &self.externalize)
             .field("alignment_large", &self.alignment_large)
             .field("keep_placement", &self.keep_placement)
             .field("data_name", &self.data_name)

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onnx_container::proto::{DecodeOptions, Message, ModelProto, TensorProto};
-use onnx_container::{Alignment, Buffer, BufferMut, ErrorKind, Ownership, TensorBufferOptions};
+use onnx_container::{
+    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, ErrorKind, LoadOptions, Ownership,
+    SaveOptions, TensorBufferOptions,
+};
 
-use crate::support::{floats, graph, model};
+use crate::support::{all_bytes, both_choices, floats, graph, model};
 
 /// Bytes that count how many of them have been dropped.
 pub(crate) struct Counted {
@@ -119,7 +122,7 @@ fn an_edit_of_shared_or_lent_bytes_is_a_copy() {
     let path = folder.path().join("w.bin");
     fs::write(&path, [0; 10]).unwrap();
     let owners = Owners::default();
-    let [mapped, read] = crate::support::both_choices().map(|choice| choice.buffer(&path).unwrap());
+    let [mapped, read] = both_choices().map(|choice| choice.buffer(&path).unwrap());
     for original in [Buffer::from(vec![0; 10]), owners.lend([0; 10]), mapped, read] {
         let other = original.clone();
         let mut edited = original;
@@ -253,7 +256,7 @@ fn a_mapped_file_is_unmapped_with_its_last_slice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     fs::write(&path, encoded()).unwrap();
-    let [auto, _] = crate::support::both_choices();
+    let [auto, _] = both_choices();
     let input = auto.buffer(&path).unwrap();
     let copied = DecodeOptions::new().no_copy(false);
     let copy = ModelProto::decode_with(&input, &copied).unwrap();
@@ -267,4 +270,172 @@ fn a_mapped_file_is_unmapped_with_its_last_slice() {
     drop(tensor);
     assert_eq!(maps_of(&path), 0);
     assert_eq!(copy.encode_to_vec().unwrap(), encoded());
+}
+
+/// A model at `m.onnx` whose two tensors of 4096 bytes are in `m.onnx.data`; its path and theirs.
+fn two_files(folder: &std::path::Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let (path, data) = (folder.join("m.onnx"), folder.join("m.onnx.data"));
+    let container = Container::load_bytes(encoded(), LoadOptions::new()).unwrap();
+    container.save(&path, SaveOptions::new().externalize(true)).unwrap();
+    (path, data)
+}
+
+fn handles(container: &Container) -> Vec<Buffer> {
+    container.iter().map(|(_, weights)| weights.as_buffer().unwrap()).collect()
+}
+
+#[test]
+fn a_model_of_one_file_is_loaded_with_and_without_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    fs::write(&path, encoded()).unwrap();
+    for (choice, mapped) in both_choices().into_iter().zip([1, 0]) {
+        let options = || LoadOptions::new().mmap(choice);
+        let copied = Container::load(&path, options().no_copy(false)).unwrap();
+        let owned = |index| raw_data(copied.model(), index).ownership() == Ownership::Owned;
+        assert!(owned(0) && owned(1));
+        #[cfg(target_os = "linux")]
+        assert_eq!(maps_of(&path), 0, "a copy needs no file");
+        for options in [options(), options().no_copy(true)] {
+            let borrowed = Container::load(&path, options).unwrap();
+            let first = raw_data(borrowed.model(), 0).clone();
+            assert_eq!(first.ownership(), Ownership::Shared);
+            assert!(first.same_owner(raw_data(borrowed.model(), 1)));
+            assert_eq!(all_bytes(&borrowed), all_bytes(&copied));
+            drop(borrowed);
+            #[cfg(target_os = "linux")]
+            assert_eq!(maps_of(&path), mapped);
+            drop(first);
+            #[cfg(target_os = "linux")]
+            assert_eq!(maps_of(&path), 0);
+            let _ = mapped;
+        }
+    }
+}
+
+#[test]
+fn a_model_from_bytes_is_loaded_with_and_without_a_copy() {
+    let owners = Owners::default();
+    let copied = LoadOptions::new().no_copy(false);
+    let container = Container::load_bytes(owners.lend(encoded()), copied).unwrap();
+    assert_eq!(owners.dropped(), 1);
+    assert_eq!(raw_data(container.model(), 0).ownership(), Ownership::Owned);
+    drop(container);
+    let container = Container::load_bytes(owners.lend(encoded()), LoadOptions::new()).unwrap();
+    assert_eq!(raw_data(container.model(), 0).ownership(), Ownership::Lent);
+    let (clone, moved) = (container.clone(), container);
+    drop(moved);
+    let tensor = raw_data(clone.model(), 1).clone();
+    drop(clone);
+    assert_eq!(owners.dropped(), 1, "one tensor keeps the caller's bytes");
+    drop(tensor);
+    assert_eq!(owners.dropped(), 2);
+}
+
+#[test]
+fn external_tensors_are_loaded_with_and_without_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, data) = two_files(folder.path());
+    for (choice, mapped) in both_choices().into_iter().zip([1, 0]) {
+        let options = || LoadOptions::new().mmap(choice);
+        let copied = Container::load(&path, options().no_copy(false)).unwrap();
+        let expected = all_bytes(&copied);
+        let [a, b] = <[Buffer; 2]>::try_from(handles(&copied)).unwrap();
+        drop(copied);
+        assert!(!a.same_owner(&b));
+        assert_eq!([a.ownership(), b.ownership()], [Ownership::Owned; 2]);
+        #[cfg(target_os = "linux")]
+        assert_eq!(maps_of(&data), 0, "a copy needs no file");
+
+        for options in [options(), options().no_copy(true)] {
+            let borrowed = Container::load(&path, options).unwrap();
+            assert_eq!(all_bytes(&borrowed), expected);
+            let model = borrowed.embed().unwrap();
+            let [a, b] = <[Buffer; 2]>::try_from(handles(&borrowed)).unwrap();
+            assert!(a.same_owner(&b) && raw_data(&model, 0).same_owner(&a));
+            drop((borrowed, model, a));
+            assert!(!b.is_shared());
+            #[cfg(target_os = "linux")]
+            assert_eq!(maps_of(&data), mapped, "the last tensor keeps the map");
+            drop(b);
+            #[cfg(target_os = "linux")]
+            assert_eq!(maps_of(&data), 0);
+            let _ = (&data, mapped);
+        }
+    }
+}
+
+#[test]
+fn external_tensors_are_aligned_by_a_copy_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _) = two_files(folder.path());
+    for choice in both_choices() {
+        // A save aligns to 256 bytes.
+        let options = LoadOptions::new().mmap(choice).no_copy(true).alignment(Alignment::DEVICE);
+        assert_eq!(Container::load(&path, options).unwrap().len(), 2);
+        let large = Alignment::new(1 << 21).unwrap();
+        let options = LoadOptions::new().mmap(choice).alignment(large);
+        let aligned = Container::load(&path, options.clone()).unwrap();
+        assert!(
+            handles(&aligned).iter().all(|bytes| large.is_aligned(bytes.as_ptr().addr() as u64))
+        );
+        let error = Container::load(&path, options.no_copy(true)).unwrap_err();
+        assert!(error.has(ErrorKind::Unsupported), "{error}");
+        assert!(error.each().all(|error| error.tensor().is_some()));
+    }
+}
+
+#[test]
+fn a_save_with_externalize_moves_inline_tensors_at_the_threshold_out() {
+    let tensors = vec![floats("a", 0, 15), floats("b", 9, 16), floats("c", 5, 1000)];
+    let container = Container::new(model(graph(tensors, vec![])));
+    for (options, lens, align) in [
+        (SaveOptions::new(), vec![64, 4000], 256),
+        (SaveOptions::new().alignment(Alignment::CACHE_LINE), vec![64, 4000], 64),
+        (SaveOptions::new().raw_data_threshold(0), vec![60, 64, 4000], 256),
+        (SaveOptions::new().raw_data_threshold(4001), vec![], 256),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let options = options.externalize(true);
+        assert_eq!(
+            container.dry_run(&path, options.clone()).unwrap().files.len(),
+            1 + lens.len().min(1)
+        );
+        let parts = container.to_parts(options.clone()).unwrap();
+        container.save(&path, options).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len() > 4000, lens.is_empty());
+        let loaded = Container::load(&path, LoadOptions::new()).unwrap();
+        assert_eq!(all_bytes(&loaded), all_bytes(&container));
+        let bytes = handles(&loaded);
+        assert_eq!(bytes.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(), lens);
+        assert!(bytes.iter().all(|bytes| bytes.as_ptr().addr() % align == 0));
+        assert_eq!(parts.files.len(), lens.len().min(1));
+    }
+    assert!(container.is_empty(), "the container keeps its tensors");
+}
+
+#[test]
+fn the_options_of_every_operation_contain_the_same_base() {
+    fn base(options: impl Into<TensorBufferOptions>) -> (u64, Option<Alignment>) {
+        let TensorBufferOptions { raw_data_threshold, alignment, .. } = options.into();
+        (raw_data_threshold, alignment)
+    }
+    assert_eq!(base(TensorBufferOptions::new()), (0, None));
+    assert_eq!(base(ConsolidateOptions::new()), (0, None));
+    assert_eq!(base(DecodeOptions::new()), (1024, None));
+    assert_eq!(base(LoadOptions::new()), (1024, None));
+    assert_eq!(base(SaveOptions::new()), (64, None));
+    let buffers = TensorBufferOptions::new().raw_data_threshold(7).alignment(Alignment::PAGE);
+    let expected = (7, Some(Alignment::PAGE));
+    let (decode, load) = (DecodeOptions::from(buffers), LoadOptions::from(buffers));
+    let (save, consolidate) = (SaveOptions::from(buffers), ConsolidateOptions::from(buffers));
+    for options in [decode.as_ref(), load.as_ref(), save.as_ref(), consolidate.as_ref()] {
+        assert_eq!(base(*options), expected);
+    }
+    let mut empty = ModelProto::default();
+    for options in [ConsolidateOptions::from(decode), load.into(), save.into(), buffers.into()] {
+        assert_eq!(base(options), expected);
+        assert!(onnx_container::consolidate(&mut empty, options).unwrap().is_empty());
+    }
 }

@@ -5,7 +5,7 @@
 //! tensors between them; reading and writing files is left to `load` and `save`.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -94,6 +94,11 @@ impl HandleNames {
         self.0.take(location);
     }
 
+    /// `#name`, else numbered.
+    pub(crate) fn of(&mut self, name: &str) -> Handle {
+        Handle(self.0.name(&format!("#{name}"), ""))
+    }
+
     /// `#name`, else qualified by its scope, else numbered.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
         let name = format!("#{}", place.name_of(tensor));
@@ -160,29 +165,38 @@ impl Container {
         Ok(self.initializers.insert(handle, initializer))
     }
 
-    /// The large initializer behind `handle` (with its `#`).
+    /// The large initializer behind `handle`, with or without its `#`.
     pub fn get(&self, handle: &str) -> Option<&Initializer> {
-        self.initializers.get(handle)
+        if is_handle(handle) {
+            return self.initializers.get(handle);
+        }
+        self.initializers.get(format!("#{handle}").as_str())
     }
 
-    /// Takes out the large initializer behind `handle` (with its `#`).
+    /// Takes out the large initializer behind `handle`, with or without its `#`. What names the
+    /// handle in the model stays: [`delete`](Self::delete) takes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
-        self.initializers.remove(handle)
+        if is_handle(handle) {
+            return self.initializers.remove(handle);
+        }
+        self.initializers.remove(format!("#{handle}").as_str())
     }
 
-    /// The large initializers, sorted by handle.
+    /// The large initializers, sorted by handle. [`tensors`](Self::tensors) has every tensor of the
+    /// model, inline ones as well.
     pub fn iter(&self) -> impl Iterator<Item = (&Handle, &Initializer)> {
         let mut sorted: Vec<_> = self.initializers.iter().collect();
         sorted.sort_by_key(|(handle, _)| *handle);
         sorted.into_iter()
     }
 
-    /// The number of large initializers.
+    /// The number of large initializers, which is the number of handles. The model may have more
+    /// tensors (inline), and several on one handle: `tensors().len()` counts those.
     pub fn len(&self) -> usize {
         self.initializers.len()
     }
 
-    /// Whether there are no large initializers.
+    /// Whether there are no large initializers, that is, no handles.
     pub fn is_empty(&self) -> bool {
         self.initializers.is_empty()
     }
@@ -280,15 +294,47 @@ impl Container {
     /// As [`check`](Self::check).
     pub fn embed(&self) -> Result<ModelProto> {
         self.check()?;
-        let mut model = self.model.clone();
-        traversal::tensors_mut(&mut model, |place, proto| {
-            if is_external(proto) {
-                let bytes = self.initializer_of(proto)?.1.to_buffer();
-                let named = |error: Error| error.with_tensor(place.qualified_name(proto));
-                external_data::set_inline(proto, bytes.map_err(named)?);
-            }
-            Ok(())
-        })?;
+        self.embed_in(self.model.clone())
+    }
+
+    /// As [`embed`](Self::embed), without a copy of the message either.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn into_embedded(mut self) -> Result<ModelProto> {
+        self.check()?;
+        let model = std::mem::take(&mut self.model);
+        self.embed_in(model)
+    }
+
+    /// The message; its external tensors name handles. The large initializers are dropped.
+    pub fn into_model(self) -> ModelProto {
+        self.model
+    }
+
+    /// The message and the large initializers behind its handles.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    ///
+    /// let mut container = Container::default();
+    /// container.add("w", vec![1.0_f32])?;
+    /// let (model, initializers) = container.into_parts();
+    /// assert_eq!(model.graph.unwrap().initializer.len(), 1);
+    /// assert_eq!(initializers.first_key_value().unwrap().0.as_str(), "#w");
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    pub fn into_parts(self) -> (ModelProto, BTreeMap<Handle, Initializer>) {
+        (self.model, self.initializers.into_iter().collect())
+    }
+
+    /// `model`, whose external tensors are those of this container's, with every tensor inline.
+    fn embed_in(&self, mut model: ModelProto) -> Result<ModelProto> {
+        for (place, proto) in traversal::iter_mut(&mut model).filter(|(_, p)| is_external(p)) {
+            let bytes = self.initializer_of(proto).and_then(|(_, found)| found.to_buffer());
+            let bytes = bytes.map_err(|error| error.with_tensor(place.qualified_name(proto)))?;
+            external_data::set_inline(proto, bytes);
+        }
         Ok(model)
     }
 }

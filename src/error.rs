@@ -61,6 +61,8 @@ pub enum ErrorKind {
     MissingTensor,
     /// A tensor shares its bytes with others, and it was not said which of them are meant.
     Tied,
+    /// A tensor is still used where it was to be deleted.
+    InUse,
     /// A type is unknown, not the declared one, or not possible here.
     DataType,
     /// Dimensions are negative, overflow, or disagree with the data.

@@ -4,6 +4,7 @@
 //! reads is found by `operands`; this module weighs that against the caller's options and says why
 //! a large tensor stays.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::buffer::TensorBufferOptions;
@@ -11,10 +12,11 @@ use crate::container::{Container, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::external_data::{self, is_external};
+use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
-use crate::traversal::{self, Place};
+use crate::traversal::{self, Place, Position};
 
 impl Container {
     /// Moves inline tensors of at least `min_bytes` out of the model, behind handles.
@@ -40,51 +42,49 @@ impl Container {
     /// One error for all tensors that are not valid; the container is then unchanged.
     pub fn externalize(&mut self, options: impl Into<ExternalizeOptions>) -> Result<Externalized> {
         let options = options.into();
-        let (verdicts, kept) = self.judge(&options)?;
+        let (mut outgoing, kept) = self.judge(&options)?;
         let mut report = Externalized { kept, ..Externalized::default() };
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;
         let Self { model, initializers, .. } = self;
-        let mut verdicts = verdicts.into_iter();
-        traversal::tensors_mut(model, |place, proto| {
-            if let Some(tensor) = verdicts.next().flatten() {
-                let handle = names.name(place, proto);
+        for (place, proto) in traversal::iter_mut(model) {
+            if let Some(initializer) = outgoing.remove(&place.position) {
+                let handle = names.name(&place, proto);
                 external_data::set_handle(proto, handle.as_str());
                 report.moved += 1;
-                report.moved_bytes += byte_len(&tensor);
-                initializers.insert(handle, tensor.into());
+                report.moved_bytes += initializer.byte_len();
+                initializers.insert(handle, initializer);
             }
-            Ok(())
-        })?;
+        }
+        debug_assert!(outgoing.is_empty(), "both walks meet the same tensors");
         Ok(report)
     }
 
-    /// For every tensor in graph order, its data when it goes out; and what is kept, with reasons.
-    fn judge(&self, options: &ExternalizeOptions) -> Result<(Vec<Option<Tensor>>, Vec<Kept>)> {
+    /// The tensors that go out, by position, and what is kept, with reasons.
+    fn judge(
+        &self,
+        options: &ExternalizeOptions,
+    ) -> Result<(HashMap<Position, Initializer>, Vec<Kept>)> {
         let operands = ShapeOperands::of(&self.model);
-        let (mut verdicts, mut kept, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        traversal::tensors(&self.model, |place, proto| {
-            let verdict = match options.judge(place, proto, &operands) {
-                Ok(Verdict::Out) => Tensor::try_from(proto).map(Some),
+        let (mut outgoing, mut kept, mut errors) = (HashMap::new(), Vec::new(), Vec::new());
+        for (place, proto) in traversal::iter(&self.model) {
+            let named = |error: Error| error.with_tensor(place.qualified_name(proto));
+            match options.judge(&place, proto, &operands) {
+                Ok(Verdict::Out) => match Tensor::try_from(proto) {
+                    Ok(tensor) => {
+                        outgoing.insert(place.position, tensor.into());
+                    }
+                    Err(error) => errors.push(named(error)),
+                },
                 Ok(Verdict::Keep(reason, bytes)) => {
                     kept.push(Kept { tensor: place.qualified_name(proto), bytes, reason });
-                    Ok(None)
                 }
-                Ok(Verdict::Stay) => Ok(None),
-                Err(error) => Err(error),
-            };
-            verdicts.push(verdict.unwrap_or_else(|error| {
-                errors.push(error.with_tensor(place.qualified_name(proto)));
-                None
-            }));
-            Ok(())
-        })?;
-        Error::join(errors).map_or(Ok((verdicts, kept)), Err)
+                Ok(Verdict::Stay) => {}
+                Err(error) => errors.push(named(error)),
+            }
+        }
+        Error::join(errors).map_or(Ok((outgoing, kept)), Err)
     }
-}
-
-fn byte_len(tensor: &Tensor) -> u64 {
-    u64::try_from(tensor.byte_len()).unwrap_or(u64::MAX)
 }
 
 /// Which inline tensors [`Container::externalize`] moves out. A number converts: `min_bytes`.
@@ -164,13 +164,10 @@ impl ExternalizeOptions {
         }
         let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;
         if dtype == DataType::String {
-            let bytes = tensor.string_data.iter().map(|s| s.len());
-            let bytes = bytes.fold(0, |sum, len| sum + u64::try_from(len).unwrap_or(0));
-            let large = bytes >= self.min_bytes;
-            return Ok(if large {
-                Verdict::Keep(KeepReason::Strings, bytes)
-            } else {
-                Verdict::Stay
+            let bytes = tensor.string_data.iter().map(|string| string.len() as u64).sum();
+            return Ok(match bytes >= self.min_bytes {
+                true => Verdict::Keep(KeepReason::Strings, bytes),
+                false => Verdict::Stay,
             });
         }
         let bytes = dtype.byte_len(&tensor.dims)?;

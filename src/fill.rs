@@ -37,7 +37,7 @@ pub struct Filled {
 impl Container {
     /// Puts weights behind the external tensors of their names.
     ///
-    /// A weight's name is looked up among the tensors by scope and name (`then_branch/w`), by name
+    /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`), by name
     /// alone, then among the handles. Tensors of one handle, or of one range of a file that was not
     /// loaded, are filled together. Weights that were there are replaced: what is inline, the value of
     /// a `Constant` among it, is replaced inline.

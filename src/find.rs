@@ -2,18 +2,14 @@
 //!
 //! People name tensors as they know them: by the tensor's own name, by its scope and name as listed
 //! and reported, or by the handle behind it. [`Names`] answers for all of them, and says so when a
-//! name could mean several. [`Index`] is the names of a whole model, for those who ask for one tensor:
-//! it says which names there are when the one asked for is not among them.
+//! name could mean several. The names of a whole model are put together in `tensors`.
 
 use std::collections::HashMap;
 
-use crate::container::Handle;
-use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{ExternalData, is_external, is_handle};
-use crate::proto::{ModelProto, TensorProto};
-use crate::suggest::did_you_mean;
-use crate::traversal::{self, Place};
+use crate::external_data::is_handle;
+use crate::proto::TensorProto;
+use crate::traversal::Place;
 
 /// Names of things called `T`, which may be one thing for several tensors.
 #[derive(Debug)]
@@ -39,7 +35,18 @@ impl<T> Default for Names<T> {
 impl<T: Copy + Ord> Names<T> {
     /// Adds `tensor` at `place` as (one of the tensors of) `thing`.
     pub(crate) fn add(&mut self, place: &Place<'_>, tensor: &TensorProto, thing: T) {
-        note(&mut self.qualified, place.qualified_name(tensor), thing);
+        self.add_qualified(place, tensor, place.qualified_name(tensor), thing);
+    }
+
+    /// As [`add`](Self::add), for who has the name with its scope.
+    pub(crate) fn add_qualified(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        qualified: String,
+        thing: T,
+    ) {
+        note(&mut self.qualified, qualified, thing);
         if !place.scope.is_main() {
             note(&mut self.plain, place.name_of(tensor), thing);
         }
@@ -67,10 +74,40 @@ impl<T: Copy + Ord> Names<T> {
     }
 
     /// Everything that `name` may mean, sorted.
-    fn meanings(&self, name: &str) -> &[T] {
+    pub(crate) fn meanings(&self, name: &str) -> &[T] {
         let handle = if is_handle(name) { name.get(1..).unwrap_or_default() } else { name };
         let maps = [(&self.qualified, name), (&self.plain, name), (&self.handles, handle)];
         maps.into_iter().find_map(|(map, name)| map.get(name)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What `name[1]` means: the second one of the things called `name`; so does `name[[1]]`.
+    pub(crate) fn by_number(&self, name: &str) -> Option<&[T]> {
+        let inner = name.trim_end_matches(']');
+        let depth = name.len() - inner.len();
+        let (name, number) = inner.rsplit_once(&"[".repeat(depth)).filter(|_| depth > 0)?;
+        let number: usize = number.parse().ok()?;
+        self.meanings(name).get(number..)?.get(..1)
+    }
+
+    /// For every thing that shares its scope and name with others, a name that means it alone.
+    pub(crate) fn numbered(&self) -> Vec<(T, String)> {
+        let shared = self.qualified.iter().filter(|(_, things)| things.len() > 1);
+        let each =
+            shared.flat_map(|(name, things)| things.iter().enumerate().map(move |t| (name, t)));
+        each.map(|(name, (number, thing))| (*thing, self.with_number(name, number))).collect()
+    }
+
+    /// `name[number]`, with as many brackets as make it a name that nothing has.
+    fn with_number(&self, name: &str, number: usize) -> String {
+        let (mut open, mut close) = ("[".to_owned(), "]".to_owned());
+        loop {
+            let numbered = format!("{name}{open}{number}{close}");
+            if self.meanings(&numbered).is_empty() {
+                return numbered;
+            }
+            open.push('[');
+            close.push(']');
+        }
     }
 }
 
@@ -82,104 +119,8 @@ fn note<T: Ord>(map: &mut HashMap<String, Vec<T>>, name: String, thing: T) {
     }
 }
 
-/// Every tensor of a model by its number: its place in graph order.
-#[derive(Debug, Default)]
-pub(crate) struct Index {
-    names: Names<usize>,
-    tensors: Vec<Listed>,
-}
-
-/// A tensor as it is listed.
-#[derive(Debug)]
-pub(crate) struct Listed {
-    /// Scope and name.
-    pub(crate) name: String,
-    /// Type and dimensions, for people.
-    what: String,
-    pub(crate) handle: Option<Handle>,
-}
-
 /// How many names an error lists.
 const LISTED: usize = 8;
-
-impl Index {
-    pub(crate) fn of(model: &ModelProto) -> Result<Self> {
-        let mut index = Self::default();
-        traversal::tensors(model, |place, tensor| {
-            index.add(place, tensor);
-            Ok(())
-        })?;
-        Ok(index)
-    }
-
-    fn add(&mut self, place: &Place<'_>, tensor: &TensorProto) {
-        let number = self.tensors.len();
-        self.names.add(place, tensor, number);
-        let entry = is_external(tensor).then(|| ExternalData::parse(tensor).ok()).flatten();
-        let handle = entry.and_then(|entry| entry.location.parse::<Handle>().ok());
-        if let Some(handle) = &handle {
-            self.names.add_handle(handle.name(), number);
-        }
-        let dtype = DataType::try_from(tensor.data_type.unwrap_or_default());
-        let dtype = dtype.map_or("of an unknown type", DataType::name);
-        let what = format!("{dtype} {:?}", tensor.dims);
-        self.tensors.push(Listed { name: place.qualified_name(tensor), what, handle });
-    }
-
-    /// The tensors, by number.
-    pub(crate) fn tensors(&self) -> &[Listed] {
-        &self.tensors
-    }
-
-    /// The tensors that `name` means: one, or all that name one handle. `name[1]` is the second one
-    /// of those that are called `name`, where no tensor is called `name[1]`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is no such tensor, with names that are near;
-    /// [`ErrorKind::InvalidArgument`] when the name means several.
-    pub(crate) fn find(&self, name: &str) -> Result<&[usize]> {
-        match self.names.meanings(name) {
-            [] => self.numbered(name).ok_or_else(|| self.unknown(name)),
-            one @ [_] => Ok(one),
-            several if self.one_handle(several) => Ok(several),
-            several => Err(self.ambiguous(name, several)),
-        }
-    }
-
-    fn one_handle(&self, numbers: &[usize]) -> bool {
-        let mut handles =
-            numbers.iter().map(|n| self.tensors.get(*n).and_then(|t| t.handle.as_ref()));
-        let first = handles.next().flatten();
-        first.is_some() && handles.all(|handle| handle == first)
-    }
-
-    fn numbered(&self, name: &str) -> Option<&[usize]> {
-        let (name, number) = name.strip_suffix(']')?.rsplit_once('[')?;
-        let number: usize = number.parse().ok()?;
-        self.names.meanings(name).get(number..)?.get(..1)
-    }
-
-    /// Names every tensor that `name` may mean in a way that means it alone.
-    fn ambiguous(&self, name: &str, numbers: &[usize]) -> Error {
-        let tensors: Vec<_> = numbers.iter().filter_map(|n| self.tensors.get(*n)).collect();
-        let each = tensors.into_iter().enumerate().map(|(i, tensor)| {
-            let Listed { name: qualified, what, .. } = tensor;
-            let alone = self.names.meanings(qualified).len() == 1;
-            let alone = if alone { qualified.clone() } else { format!("{name}[{i}]") };
-            format!("`{alone}` ({what})")
-        });
-        let reason = format!("{} tensors are called so: {}", numbers.len(), list(each));
-        Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name)
-    }
-
-    fn unknown(&self, name: &str) -> Error {
-        let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
-        let hint = did_you_mean(name, names)
-            .unwrap_or_else(|| format!("the model has {} others", self.tensors.len()));
-        let reason = format!("no such tensor; {hint}");
-        Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
-    }
-}
 
 /// `items` with commas, up to [`LISTED`] of them.
 pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {

@@ -286,6 +286,13 @@ impl From<Tensor> for Initializer {
     }
 }
 
+impl<T: Element> From<Vec<T>> for Initializer {
+    /// A tensor of one dimension, which keeps the vector's memory.
+    fn from(elements: Vec<T>) -> Self {
+        Tensor::from(elements).into()
+    }
+}
+
 impl TryFrom<TensorProto> for Initializer {
     type Error = Error;
 

@@ -61,7 +61,9 @@
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
-//! | [`Tied`], [`Replaced`] | one tensor by its name: [`Container::tensor`], [`Container::replace`] |
+//! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
+//! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
+//! | [`Deleted`] | initializers and names: [`Container::add`], [`Container::delete`], [`Container::rename`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
@@ -133,7 +135,9 @@ mod byte_size;
 mod check;
 mod consolidate;
 mod container;
+mod declared;
 mod dtype;
+mod edit;
 mod error;
 pub mod external_data;
 mod externalize;
@@ -149,6 +153,7 @@ mod opset;
 mod parallel;
 mod placement;
 pub mod proto;
+mod rename;
 mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
@@ -158,7 +163,9 @@ mod save;
 mod source;
 mod suggest;
 mod tensor;
+mod tensors;
 pub mod traversal;
+mod values;
 mod wire;
 
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
@@ -167,6 +174,7 @@ pub use check::{Finding, MAX_PROTOBUF, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};
+pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use fill::{FillOptions, Filled};
@@ -184,6 +192,10 @@ pub use replace::{Replaced, Tied};
 pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, model_that_needs};
 pub use source::WeightSource;
 pub use tensor::Tensor;
+pub use tensors::{TensorIndex, TensorRef, TensorStorage};
+
+// The crates whose types stand in this crate's interface, in the versions that it takes.
+pub use {bytes, half, microfloat, ndarray, num_complex};
 
 /// Runs the examples of the page on PyTorch.
 #[cfg(all(doctest, feature = "tch"))]

@@ -223,7 +223,7 @@ impl Container {
         let model = decode_model(&bytes, &options.decode)?;
         let mut container = Self::new(model);
         if options.weights {
-            container.resolve(&options)?;
+            container.load_weights(&options)?;
         }
         Ok(container)
     }
@@ -249,11 +249,11 @@ impl Container {
         directory: impl Into<PathBuf>,
         options: impl Into<LoadOptions>,
     ) -> Result<()> {
-        self.resolve(&options.into().base_dir(directory))
+        self.load_weights(&options.into().base_dir(directory))
     }
 
     /// Turns every external entry into a handle and its initializer.
-    fn resolve(&mut self, options: &LoadOptions) -> Result<()> {
+    fn load_weights(&mut self, options: &LoadOptions) -> Result<()> {
         let mut resolver = Resolver::new(self, options)?;
         traversal::tensors(&self.model, |place, tensor| {
             resolver.tensor(place, tensor);

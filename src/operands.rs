@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::opset::normalized;
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::wire::Str;
 
@@ -236,10 +237,6 @@ fn rare(name: &Option<Box<Str>>) -> &[u8] {
     name.as_ref().map(|name| name.as_bytes()).unwrap_or_default()
 }
 
-fn is_default_domain(domain: &[u8]) -> bool {
-    domain.is_empty() || domain == b"ai.onnx"
-}
-
 impl<'m> Flow<'m> {
     fn new(model: &'m ModelProto) -> Self {
         let named = model.functions.iter().enumerate();
@@ -251,7 +248,9 @@ impl<'m> Flow<'m> {
             tensors: Vec::new(),
             frames: Vec::new(),
             functions: named
-                .map(|(i, f)| ([bytes(&f.domain), bytes(&f.name), rare(&f.overload)], i))
+                .map(|(i, f)| {
+                    ([normalized(bytes(&f.domain)), bytes(&f.name), rare(&f.overload)], i)
+                })
                 .collect(),
             signatures: model.functions.iter().map(|_| Signature::default()).collect(),
             calls: Vec::new(),
@@ -340,10 +339,10 @@ impl<'m> Flow<'m> {
             .map(|graph| self.graph(graph))
             .collect();
         let outputs: Vec<_> = node.output.iter().map(|name| self.define(name.as_bytes())).collect();
-        let (domain, op) = (bytes(&node.domain), bytes(&node.op_type));
+        let (domain, op) = (normalized(bytes(&node.domain)), bytes(&node.op_type));
         if let Some(function) = self.functions.get(&[domain, op, rare(&node.overload)]).copied() {
             self.calls.push(Call { function, inputs, outputs });
-        } else if is_default_domain(domain) {
+        } else if domain.is_empty() {
             self.operator(op, node, &inputs, &outputs, &subgraphs);
         } else {
             self.unknown.extend(inputs.into_iter().flatten());

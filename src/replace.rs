@@ -1,21 +1,24 @@
-//! One tensor by its name: [`Container::tensor`] takes it out, [`Container::replace`] puts another in
-//! its place.
+//! Other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`].
 //!
 //! Tied weights are the danger here: tensors that show the same bytes, under one handle or at one
 //! place in memory. Whether a change of one means them all is for the caller to say, and nothing is
-//! assumed. Which tensor a name means is left to `find`; many weights at once are left to `fill`.
+//! assumed. First it is decided what changes, then it is changed. Which tensor a name means is left to
+//! `tensors`, declared types to `declared`; many weights at once are left to `fill`.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::container::{Container, Handle, HandleNames};
+use crate::declared;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
-use crate::find::{Index, list};
+use crate::find::list;
 use crate::initializer::{Address, Initializer};
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
-use crate::traversal;
+use crate::tensors::{TensorIndex, TensorRef};
+use crate::traversal::{self, Position, Site};
 
 /// What [`Container::replace`] does with a tensor that shares its bytes with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -44,51 +47,6 @@ pub struct Replaced {
 }
 
 impl Container {
-    /// The tensor called `name`, wherever it lies, without a copy where there need not be one.
-    ///
-    /// A name is a tensor's scope and name as errors and reports have it (`then_branch/w`), else its
-    /// name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the first
-    /// of them in graph order.
-    ///
-    /// ```
-    /// use onnx_container::Container;
-    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    ///
-    /// let mut graph = GraphProto::new("g");
-    /// graph.initializer.push(TensorProto::new("w", TensorProto::UINT8, [2]).with_raw_data(&[1, 2][..]));
-    /// let container = Container::new(ModelProto::new(graph));
-    /// assert_eq!(container.tensor("w")?.as_slice::<u8>()?, [1, 2]);
-    /// # Ok::<(), onnx_container::Error>(())
-    /// ```
-    ///
-    /// Each call walks the model. All tensors in one walk, wherever they lie, come by way of
-    /// [`embed`](Self::embed), which shares the bytes:
-    ///
-    /// ```no_run
-    /// use onnx_container::{Container, MmapChoice, Tensor, traversal};
-    ///
-    /// let model = Container::load("model.onnx", MmapChoice::never())?.embed()?;
-    /// traversal::tensors(&model, |place, proto| {
-    ///     let tensor = Tensor::try_from(proto)?;
-    ///     println!("{} {} {:?}", place.qualified_name(proto), tensor.dtype(), tensor.dims());
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), onnx_container::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::MissingTensor`] when no tensor has the name, [`ErrorKind::InvalidArgument`] when
-    /// several have it, and what [`check`](Self::check) or [`Tensor::try_from`] says of this one.
-    pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        let index = Index::of(&self.model)?;
-        let number = first(index.find(name)?);
-        let mut found = None;
-        self.at(number, |proto| {
-            found = Some(self.tensor_of(proto).map_err(|e| e.with_tensor(name)));
-        })?;
-        found.unwrap_or_else(|| Err(gone(name)))
-    }
-
     /// Puts other elements into the tensor called `name`, of the same dtype and dims.
     ///
     /// `name` is as for [`tensor`](Self::tensor). What is inline stays inline and becomes raw; what
@@ -125,172 +83,229 @@ impl Container {
         I: TryInto<Initializer>,
         I::Error: Into<Error>,
     {
-        let with = with.try_into().map_err(|e| e.into().with_tensor(name))?;
-        let index = Index::of(&self.model)?;
-        let numbers = index.find(name)?;
-        let replaced = match numbers {
-            [_, _, ..] if tied == Tied::This => Err(several(name, numbers)),
-            numbers => self.replace_one(&index, first(numbers), &with, tied),
-        };
-        replaced.map_err(|e| e.with_tensor(name))
+        self.replace_by(name, with, tied, Form::Same)
     }
 
-    fn replace_one(
-        &mut self,
-        index: &Index,
-        number: usize,
-        with: &Initializer,
-        tied: Tied,
-    ) -> Result<Replaced> {
-        let mut external = Ok(false);
-        self.at(number, |proto| external = fits(proto, with).map(|()| is_external(proto)))?;
-        let tensor = index.tensors().get(number).map(|listed| listed.name.clone());
-        let mut replaced = Replaced {
-            tensor: tensor.unwrap_or_default(),
-            bytes: with.byte_len(),
-            inline: !external?,
-            tied: Vec::new(),
-        };
-        if replaced.inline {
-            self.put_inline(number, &with.to_tensor()?)?;
-        } else {
-            replaced.tied = self.replace_external(index, number, with, tied)?;
-        }
+    /// As [`replace`](Self::replace), where the new elements may have another dtype and other dims.
+    ///
+    /// The types that the graph declares for the value of this name follow, in `value_info` and in
+    /// the graph's inputs and outputs. What else depends on them, such as the declared types of
+    /// values that are computed from it, is for the caller to see to. With [`Tied::All`] the tensors
+    /// that share the bytes have to be of one dtype and shape, and all of them change.
+    ///
+    /// ```
+    /// use half::f16;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, DataType, Tied};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", vec![1.0_f32, 2.0])?;
+    ///
+    /// let halves: Vec<_> = container.tensor("w")?.to_f32()?.iter().copied().map(f16::from_f32).collect();
+    /// container.replace_retyped("w", halves, Tied::Refuse)?;
+    /// assert_eq!(container.tensor("w")?.dtype(), DataType::Float16);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace), but for dtype and dims; [`ErrorKind::Unsupported`] for parts of
+    /// a sparse tensor, for strings in place of what is external, and with [`Tied::All`] where the
+    /// tensors are of several dtypes or shapes.
+    pub fn replace_retyped<I>(&mut self, name: &str, with: I, tied: Tied) -> Result<Replaced>
+    where
+        I: TryInto<Initializer>,
+        I::Error: Into<Error>,
+    {
+        self.replace_by(name, with, tied, Form::Any)
+    }
+
+    fn replace_by<I>(&mut self, name: &str, with: I, tied: Tied, form: Form) -> Result<Replaced>
+    where
+        I: TryInto<Initializer>,
+        I::Error: Into<Error>,
+    {
+        let change = with.try_into().map_err(Into::into).and_then(|with| {
+            let index = self.index();
+            let found = index.find(name)?;
+            if found.len() > 1 && tied == Tied::This {
+                return Err(several(name, found));
+            }
+            let position = found.first().copied();
+            let tensor = position.and_then(|position| index.iter().nth(position));
+            let tensor = tensor.ok_or_else(|| Error::internal("a name without a tensor"))?;
+            Change::plan(&index, tensor, with, tied, form)
+        });
+        let (change, replaced) = change.map_err(|error| error.with_tensor(name))?;
+        change.apply(self)?;
         Ok(replaced)
     }
+}
 
-    /// Puts `with` behind the handle of the external tensor `number`, or a new one, and names the
-    /// tensors that shared its bytes.
-    fn replace_external(
-        &mut self,
-        index: &Index,
-        number: usize,
-        with: &Initializer,
+/// What the new elements may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Of the dtype and dims of the old ones.
+    Same,
+    Any,
+}
+
+/// What changes in the container.
+struct Change {
+    elements: Elements,
+    /// The tensors that get a new dtype and dims.
+    retyped: HashSet<Position>,
+    dtype: DataType,
+    dims: Vec<i64>,
+}
+
+/// Where the new elements go.
+enum Elements {
+    /// Into the message of this tensor.
+    Inline(Position, Tensor),
+    /// Behind a new handle for this tensor.
+    Apart(Position, Initializer),
+    /// Behind handles that are there.
+    Behind(Vec<(Handle, Initializer)>),
+}
+
+impl Change {
+    /// Decides what changes; nothing has changed when it is refused.
+    fn plan(
+        index: &TensorIndex<'_>,
+        tensor: &TensorRef<'_>,
+        with: Initializer,
         tied: Tied,
-    ) -> Result<Vec<String>> {
-        let mut handle = Err(gone("its place"));
-        self.at(number, |proto| {
-            handle = self.initializer_of(proto).map(|(handle, _)| handle.clone());
-        })?;
-        let handle = handle?;
-        let sharers = self.sharers(index, number, &handle);
-        match tied {
-            Tied::Refuse if !sharers.is_empty() => return Err(refusal(&sharers)),
-            Tied::All => whole(&sharers)?,
-            Tied::Refuse | Tied::This => {}
+        form: Form,
+    ) -> Result<(Self, Replaced)> {
+        match form {
+            Form::Same => fits(tensor.proto(), &with)?,
+            Form::Any => may_be_retyped(tensor, &with)?,
         }
-        if tied == Tied::This && sharers.iter().any(|sharer| sharer.handle == handle) {
-            self.put_apart(number, with.clone())?;
-        } else {
-            let others = sharers.iter().map(|sharer| &sharer.handle);
-            let others = others.filter(|_| tied == Tied::All);
-            self.put_behind(others.chain([&handle]), with)?;
-        }
-        Ok(sharers.into_iter().map(|sharer| sharer.name).collect())
-    }
-
-    /// The other tensors that show bytes of the tensor `number` behind `handle`.
-    fn sharers(&self, index: &Index, number: usize, handle: &Handle) -> Vec<Sharer> {
-        let own = self.initializers.get(handle).and_then(addresses);
-        let tensors = index.tensors().iter().enumerate().filter(|(other, _)| *other != number);
-        let sharer = |(_, listed): (usize, &crate::find::Listed)| {
-            let other = listed.handle.as_ref()?;
-            let range = || self.initializers.get(other).and_then(addresses);
-            let whole = other == handle || (own.is_some() && own == range());
-            let shared = whole || overlap(own.as_ref()?, &range()?);
-            shared.then(|| Sharer { name: listed.name.clone(), handle: other.clone(), whole })
+        let external = is_external(tensor.proto());
+        let mut replaced = Replaced {
+            tensor: tensor.qualified().to_owned(),
+            bytes: with.byte_len(),
+            inline: !external,
+            tied: Vec::new(),
         };
-        tensors.filter_map(sharer).collect()
-    }
-
-    /// Puts `with` behind `handles`, each in the type and dimensions of what is there: one handle may
-    /// stand for tensors of several shapes.
-    fn put_behind<'h>(
-        &mut self,
-        handles: impl Iterator<Item = &'h Handle>,
-        with: &Initializer,
-    ) -> Result<()> {
-        let new = handles.map(|handle| Ok((handle.clone(), self.in_the_form_of(handle, with)?)));
-        let new = new.collect::<Result<Vec<_>>>()?;
-        self.initializers.extend(new);
-        Ok(())
-    }
-
-    fn in_the_form_of(&self, handle: &Handle, with: &Initializer) -> Result<Initializer> {
-        match self.initializers.get(handle) {
-            Some(old) if (old.dtype(), old.dims()) != (with.dtype(), with.dims()) => {
-                with.retyped(old.dtype(), old.dims())
+        let (dtype, dims) = (with.dtype(), with.dims().to_vec());
+        let mut retyped = HashSet::new();
+        let elements = if external {
+            let sharers = sharers(index, tensor)?;
+            if form == Form::Any && tied == Tied::All {
+                one_type(tensor, &sharers)?;
+                retyped = sharers.iter().map(|sharer| sharer.position).collect();
             }
-            _ => Ok(with.clone()),
+            replaced.tied = sharers.iter().map(|sharer| sharer.name.clone()).collect();
+            behind(index, tensor, &sharers, with, (tied, form))?
+        } else {
+            Elements::Inline(tensor.position(), with.to_tensor()?)
+        };
+        if form == Form::Any {
+            retyped.insert(tensor.position());
         }
+        Ok((Self { elements, retyped, dtype, dims }, replaced))
     }
 
-    /// Gives the tensor `number` a handle of its own, and puts `with` behind it.
-    fn put_apart(&mut self, number: usize, with: Initializer) -> Result<()> {
-        let mut names = HandleNames::with(self.initializers.keys());
-        names.avoid(&self.model)?;
-        let Self { model, initializers, .. } = self;
-        let (mut at, mut with) = (0..number, Some(with));
-        traversal::tensors_mut(model, |place, proto| {
-            if at.next().is_none()
-                && let Some(with) = with.take()
-            {
-                let handle = names.name(place, proto);
-                external_data::set_handle(proto, handle.as_str());
-                initializers.insert(handle, with);
-            }
-            Ok(())
-        })
-    }
-
-    /// Puts the elements of `with` into the message of the tensor `number`.
-    fn put_inline(&mut self, number: usize, with: &Tensor) -> Result<()> {
-        let (mut at, mut with) = (0..number, Some(with));
-        traversal::tensors_mut(&mut self.model, |_, proto| {
-            if at.next().is_none()
-                && let Some(with) = with.take()
-            {
+    fn apply(self, container: &mut Container) -> Result<()> {
+        declared::retype(&mut container.model, &self.retyped, self.dtype, &self.dims)?;
+        match self.elements {
+            Elements::Inline(position, tensor) => {
+                let (_, proto) = at_mut(container, position)?;
                 external_data::clear_payload(proto);
-                proto.raw_data = with.buffer().cloned();
-                if let Some(strings) = with.strings() {
+                proto.raw_data = tensor.buffer().cloned();
+                if let Some(strings) = tensor.strings() {
                     *proto.string_data = strings.to_vec();
                 }
             }
-            Ok(())
-        })
-    }
-
-    /// Shows `visit` the tensor `number`.
-    fn at(&self, number: usize, visit: impl FnOnce(&TensorProto)) -> Result<()> {
-        let (mut at, mut visit) = (0..number, Some(visit));
-        traversal::tensors(&self.model, |_, proto| {
-            if at.next().is_none()
-                && let Some(visit) = visit.take()
-            {
-                visit(proto);
+            Elements::Apart(position, with) => {
+                let mut names = HandleNames::with(container.initializers.keys());
+                names.avoid(&container.model)?;
+                let (place, proto) = at_mut(container, position)?;
+                let handle = names.name(&place, proto);
+                external_data::set_handle(proto, handle.as_str());
+                container.initializers.insert(handle, with);
             }
-            Ok(())
-        })
+            Elements::Behind(new) => container.initializers.extend(new),
+        }
+        Ok(())
     }
+}
 
-    /// The elements of `proto`, in its dimensions.
-    fn tensor_of(&self, proto: &TensorProto) -> Result<Tensor> {
-        if !is_external(proto) {
-            return Tensor::try_from(proto);
+fn at_mut(
+    container: &mut Container,
+    position: Position,
+) -> Result<(traversal::Place<'_>, &mut TensorProto)> {
+    let found = traversal::iter_mut(&mut container.model).nth(position.index());
+    found.ok_or_else(|| Error::internal("a tensor is gone"))
+}
+
+/// Where `with` goes for the external `tensor`, which shares its bytes with `sharers`.
+fn behind(
+    index: &TensorIndex<'_>,
+    tensor: &TensorRef<'_>,
+    sharers: &[Sharer],
+    with: Initializer,
+    (tied, form): (Tied, Form),
+) -> Result<Elements> {
+    let (handle, _) = index.container().initializer_of(tensor.proto())?;
+    match tied {
+        Tied::Refuse if !sharers.is_empty() => return Err(refusal(sharers)),
+        Tied::This if sharers.iter().any(|sharer| sharer.handle == *handle) => {
+            return Ok(Elements::Apart(tensor.position(), with));
         }
-        let tensor = self.initializer_of(proto)?.1.to_tensor()?;
-        match tensor.buffer() {
-            Some(bytes) if tensor.dims() != proto.dims => {
-                Tensor::new(tensor.dtype(), proto.dims.as_slice(), bytes.clone())
-            }
-            _ => Ok(tensor),
-        }
+        Tied::All => whole(sharers)?,
+        Tied::Refuse | Tied::This => {}
     }
+    let others = sharers.iter().map(|sharer| &sharer.handle).filter(|_| tied == Tied::All);
+    let handles: HashSet<&Handle> = others.chain([handle]).collect();
+    let new = handles.into_iter().map(|handle| {
+        let old = index.container().get(handle.as_str()).filter(|_| form == Form::Same);
+        Ok((handle.clone(), in_the_form_of(old, &with)?))
+    });
+    new.collect::<Result<_>>().map(Elements::Behind)
+}
+
+/// `with` in the type and dimensions of `old`: one handle may stand for tensors of several shapes.
+fn in_the_form_of(old: Option<&Initializer>, with: &Initializer) -> Result<Initializer> {
+    match old {
+        Some(old) if (old.dtype(), old.dims()) != (with.dtype(), with.dims()) => {
+            with.retyped(old.dtype(), old.dims())
+        }
+        _ => Ok(with.clone()),
+    }
+}
+
+/// The other tensors that show bytes of the external `tensor`.
+fn sharers(index: &TensorIndex<'_>, tensor: &TensorRef<'_>) -> Result<Vec<Sharer>> {
+    let (handle, initializer) = index.container().initializer_of(tensor.proto())?;
+    let own = addresses(initializer);
+    let others = index.iter().filter(|other| other.position() != tensor.position());
+    let sharer = |listed: &TensorRef<'_>| {
+        let other = listed.handle()?;
+        let range = index.container().get(other.as_str()).and_then(addresses);
+        let whole = other == *handle || (own.is_some() && own == range);
+        let shared = whole || overlap(own.as_ref()?, &range?);
+        let proto = listed.proto();
+        shared.then(|| Sharer {
+            name: listed.qualified().to_owned(),
+            position: listed.position(),
+            form: (proto.data_type, proto.dims.clone()),
+            handle: other,
+            whole,
+        })
+    };
+    Ok(others.filter_map(sharer).collect())
 }
 
 /// A tensor that shows bytes of another.
 struct Sharer {
     name: String,
+    position: Position,
+    /// Dtype and dims as declared.
+    form: (Option<i32>, Vec<i64>),
     handle: Handle,
     /// Whether both show just the same bytes.
     whole: bool,
@@ -348,17 +363,36 @@ fn quoted(sharers: &[&Sharer]) -> String {
     list(sharers.iter().map(|sharer| format!("`{}`", sharer.name)))
 }
 
-fn several(name: &str, numbers: &[usize]) -> Error {
-    let reason = format!("{name} stands for {} tensors: name the one that is meant", numbers.len());
+fn several(name: &str, found: &[usize]) -> Error {
+    let reason = format!("{name} stands for {} tensors: name the one that is meant", found.len());
     Error::new(ErrorKind::InvalidArgument, reason)
 }
 
-/// `find` gives at least one number.
-fn first(numbers: &[usize]) -> usize {
-    numbers.first().copied().unwrap_or_default()
+/// Whether another dtype or shape is possible here.
+fn may_be_retyped(tensor: &TensorRef<'_>, with: &Initializer) -> Result<()> {
+    let unsupported = |reason: &str| Err(Error::new(ErrorKind::Unsupported, reason));
+    match tensor.place().site {
+        Site::Initializer | Site::Attribute | Site::AttributeDefault => {}
+        _ => return unsupported("the type of a sparse tensor is not that of a part"),
+    }
+    if with.dtype() == DataType::String && is_external(tensor.proto()) {
+        return unsupported("strings cannot be external");
+    }
+    Ok(())
 }
 
-/// For what cannot be: the numbers come from the same walk.
-fn gone(name: &str) -> Error {
-    Error::new(ErrorKind::MissingTensor, "it is not there").with_tensor(name)
+/// Refuses to change the type of all when they have several.
+fn one_type(tensor: &TensorRef<'_>, sharers: &[Sharer]) -> Result<()> {
+    let proto = tensor.proto();
+    let other =
+        |sharer: &&Sharer| (sharer.form.0, &sharer.form.1) != (proto.data_type, &proto.dims);
+    let others: Vec<_> = sharers.iter().filter(other).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "its bytes are also those of {}, of another dtype or shape: all cannot be given a new one",
+        quoted(&others)
+    );
+    Err(Error::new(ErrorKind::Unsupported, reason))
 }

@@ -7,6 +7,7 @@
 //!
 //! The packing of narrow elements is in `packed`, the fields of `TensorProto` are in `import`.
 
+mod floats;
 mod import;
 mod packed;
 mod storage;

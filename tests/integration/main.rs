@@ -13,6 +13,7 @@
 mod consolidate;
 mod descriptor;
 mod dump;
+mod edit;
 mod fill;
 mod flow;
 mod format_page;
@@ -32,6 +33,7 @@ mod properties;
 mod random_models;
 mod real_models;
 mod replace;
+mod resolved;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;

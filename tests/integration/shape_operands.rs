@@ -159,6 +159,27 @@ fn values_flow_into_subgraphs_and_functions() {
 }
 
 #[test]
+fn both_names_of_the_default_domain_are_one() {
+    for domain in ["", "ai.onnx"] {
+        let mut reshape = node("Reshape", &["w", "s"], &["y"], vec![]);
+        reshape.domain = Some(domain.into());
+        assert_eq!(kept(with_node(reshape)), ["s"]);
+        for of_call in ["", "ai.onnx"] {
+            let mut function = FunctionProto::new(domain, "F");
+            function.input = vec!["a".into(), "b".into()];
+            function.output = vec!["r".into()];
+            function.node = vec![node("Reshape", &["a", "b"], &["r"], vec![])];
+            let mut call = node("F", &["w", "big"], &["y"], vec![]);
+            call.domain = Some(of_call.into());
+            let tensors = vec![int64s("big", &[1; 300]), floats("w", 0, 300)];
+            let mut calling = model(graph(tensors, vec![call]));
+            calling.functions.push(function);
+            assert_eq!(kept(calling), ["big"], "function of `{domain}`, called in `{of_call}`");
+        }
+    }
+}
+
+#[test]
 fn other_reasons_to_keep() {
     let mut container = Container::new(crate::support::tensors_everywhere());
     let mut strings = TensorProto::new("strings", TensorProto::STRING, vec![2]);

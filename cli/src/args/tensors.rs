@@ -41,7 +41,7 @@ impl From<TiedArg> for Tied {
 
 /// What a NAME is, at the end of the help.
 const NAMES: &str = "A NAME is a tensor's name as inspect lists it, with its scope before it where it \
-                     is not in the main graph (then_branch/w), or the name alone where just one \
+                     is not in the main graph (if_node.then_branch/w), or the name alone where just one \
                      tensor has it. Of several tensors with one name, NAME[0] is the first.";
 
 #[derive(Debug, Args)]

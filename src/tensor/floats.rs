@@ -1,0 +1,100 @@
+//! Tensors from vectors, and every float type as `f32`.
+//!
+//! Who computes a mean or a norm wants numbers, whichever of the eleven float types the weights have.
+//! All of them but `DOUBLE` fit an `f32` exactly. Quantised integers are left out: what number they
+//! stand for is a matter of the graph.
+
+use std::borrow::Cow;
+
+use half::slice::HalfFloatSliceExt as _;
+use half::{bf16, f16};
+use microfloat::{
+    f4e2m1fn, f6e2m3fn, f6e3m2fn, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0fnu,
+};
+
+use super::Tensor;
+use super::storage::values_to_buffer;
+use crate::dtype::{DataType, Element};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Tensor {
+    /// A tensor of `elements` in row-major order, whose memory it keeps.
+    ///
+    /// ```
+    /// use onnx_container::Tensor;
+    ///
+    /// let tensor = Tensor::from_vec([2, 2], vec![1.0_f32, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(tensor.view::<f32>()?[[1, 0]], 3.0);
+    /// assert!(Tensor::from_vec([3], vec![1.0_f32]).is_err());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the elements are not
+    /// as many as the dimensions say.
+    pub fn from_vec<T: Element>(dims: impl Into<Vec<i64>>, elements: Vec<T>) -> Result<Self> {
+        Self::new(T::DTYPE, dims, values_to_buffer(elements))
+    }
+
+    /// The elements of a float tensor as `f32`: `FLOAT` is borrowed where
+    /// [`to_slice`](Self::to_slice) borrows, `DOUBLE` is rounded to the nearest (what is too large
+    /// becomes infinite), and every other float type fits exactly.
+    ///
+    /// ```
+    /// use half::f16;
+    /// use onnx_container::{DataType, Tensor};
+    ///
+    /// let halves = Tensor::from_vec([2], vec![f16::from_f32(0.5), f16::ONE])?;
+    /// assert_eq!(*halves.to_f32()?, [0.5, 1.0]);
+    /// let fours = Tensor::pack(DataType::Float4E2M1, [3], &[0b0010, 0b0101, 0b1111])?;
+    /// assert_eq!(*fours.to_f32()?, [1.0, 3.0, -6.0]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for types that are no floats: [`to_slice`](Self::to_slice) has the
+    /// integers as they are, [`unpack`](Self::unpack) the codes of narrow ones.
+    pub fn to_f32(&self) -> Result<Cow<'_, [f32]>> {
+        let values = match self.dtype() {
+            DataType::Float => return self.to_slice::<f32>(),
+            DataType::Double => self.each(narrowed)?,
+            DataType::Float16 => self.to_slice::<f16>()?.to_f32_vec(),
+            DataType::Bfloat16 => self.to_slice::<bf16>()?.to_f32_vec(),
+            DataType::Float8E4M3Fn => self.each(f8e4m3fn::to_f32)?,
+            DataType::Float8E4M3Fnuz => self.each(f8e4m3fnuz::to_f32)?,
+            DataType::Float8E5M2 => self.each(f8e5m2::to_f32)?,
+            DataType::Float8E5M2Fnuz => self.each(f8e5m2fnuz::to_f32)?,
+            DataType::Float8E8M0 => self.each(f8e8m0fnu::to_f32)?,
+            DataType::Float4E2M1 => self.each_code(|code| f4e2m1fn::from_bits(code).to_f32())?,
+            DataType::Float6E2M3 => self.each_code(|code| f6e2m3fn::from_bits(code).to_f32())?,
+            DataType::Float6E3M2 => self.each_code(|code| f6e3m2fn::from_bits(code).to_f32())?,
+            other => {
+                let reason = format!("{other} elements are no floats");
+                return Err(Error::new(ErrorKind::DataType, reason));
+            }
+        };
+        Ok(Cow::Owned(values))
+    }
+
+    fn each<T: Element>(&self, to_f32: impl Fn(T) -> f32) -> Result<Vec<f32>> {
+        Ok(self.to_slice::<T>()?.iter().map(|element| to_f32(*element)).collect())
+    }
+
+    fn each_code(&self, to_f32: impl Fn(u8) -> f32) -> Result<Vec<f32>> {
+        Ok(self.unpack()?.into_iter().map(to_f32).collect())
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // rounding is what is asked for
+fn narrowed(value: f64) -> f32 {
+    value as f32
+}
+
+impl<T: Element> From<Vec<T>> for Tensor {
+    /// A tensor of one dimension, which keeps the vector's memory.
+    fn from(elements: Vec<T>) -> Self {
+        // No vector is longer than `isize::MAX`.
+        let dims = elements.len().try_into().map_or(i64::MAX, |len: i64| len);
+        Self::of_array(T::DTYPE, vec![dims], values_to_buffer(elements))
+    }
+}

@@ -1,0 +1,418 @@
+//! Every tensor of a container, resolved: [`Container::tensors`], [`Container::index`].
+//!
+//! A tensor can be inline, behind a handle, or in a file that was not loaded; who works with tensors
+//! should not have to ask which. A [`TensorRef`] is one tensor with a name of its own, and finds its
+//! elements when asked. A [`TensorIndex`] has all of them by name. What a name may mean is decided in
+//! `find`; changes are left to `replace` and `edit`.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::{slice, vec};
+
+use crate::buffer::Buffer;
+use crate::container::{Container, Handle};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, ExternalData, is_external};
+use crate::find::{Names, list};
+use crate::initializer::Initializer;
+use crate::proto::TensorProto;
+use crate::suggest::did_you_mean;
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place, Position};
+
+/// A tensor of a container, wherever its elements are stored.
+///
+/// What is malformed is an error of the question that meets it, and of no other tensor.
+#[derive(Debug, Clone)]
+pub struct TensorRef<'c> {
+    container: &'c Container,
+    place: Place<'c>,
+    proto: &'c TensorProto,
+    /// Scope and name.
+    qualified: String,
+    /// The name that means this tensor alone, where the qualified name means several.
+    unique: Option<String>,
+}
+
+/// Where the elements of a tensor are.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum TensorStorage<'c> {
+    /// In the message.
+    Inline,
+    /// Behind a handle of the container.
+    Handle {
+        /// The handle.
+        handle: &'c Handle,
+        /// What is behind it.
+        initializer: &'c Initializer,
+    },
+    /// In a file that was not loaded.
+    File {
+        /// The file as the model names it, relative to the folder of the model.
+        location: String,
+        /// The bytes of the file.
+        range: Range<u64>,
+    },
+}
+
+impl<'c> TensorRef<'c> {
+    /// A name that no other tensor of the model has: [`Container::tensor`] and
+    /// [`Container::replace`] take it.
+    ///
+    /// It is the tensor's name with the path of its scope before it (`if_node.then_branch/w`; in the
+    /// main graph, `w`). Of several tensors that are called so in graph order, the first one is
+    /// `w[0]`, the second one `w[1]`; where a tensor is really called `w[1]`, `w[[1]]` instead.
+    pub fn name(&self) -> &str {
+        self.unique.as_deref().unwrap_or(&self.qualified)
+    }
+
+    /// Its place: position in graph order, scope, and what it is there.
+    pub fn place(&self) -> &Place<'c> {
+        &self.place
+    }
+
+    /// The message, whose elements may be elsewhere.
+    pub fn proto(&self) -> &'c TensorProto {
+        self.proto
+    }
+
+    /// The element type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] when the message has an unknown type or none.
+    pub fn dtype(&self) -> Result<DataType> {
+        let dtype = DataType::try_from(self.proto.data_type.unwrap_or_default());
+        let known = dtype.and_then(|dtype| match dtype {
+            DataType::Undefined => {
+                Err(Error::new(ErrorKind::DataType, "the tensor has no data type"))
+            }
+            known => Ok(known),
+        });
+        self.named(known)
+    }
+
+    /// The dimensions, as the message has them: nobody has looked whether they can be.
+    pub fn dims(&self) -> &'c [i64] {
+        &self.proto.dims
+    }
+
+    /// The length of the elements in bytes, as type and dimensions say; of strings, the sum of their
+    /// lengths.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] or [`ErrorKind::Shape`] when type or dimensions are not valid.
+    pub fn byte_len(&self) -> Result<u64> {
+        let dtype = self.dtype()?;
+        if dtype == DataType::String && !is_external(self.proto) {
+            return Ok(self.proto.string_data.iter().map(|string| string.len() as u64).sum());
+        }
+        self.named(dtype.byte_len(&self.proto.dims))
+    }
+
+    /// Where the elements are: in the message, behind a handle, or in a file that was not loaded.
+    ///
+    /// # Errors
+    /// What [`Container::check`] says of the tensor, and for one in a file, what
+    /// [`ExternalData::parse`] and [`ExternalData::range`] say.
+    pub fn storage(&self) -> Result<TensorStorage<'c>> {
+        self.named(self.container.storage_of(self.proto))
+    }
+
+    /// The file that has the bytes, and which bytes of it: of a loaded tensor, whether the file was
+    /// mapped or read; of one that was not loaded, with the path relative to the folder of the model.
+    /// `None` for what does not come from a file as it is.
+    ///
+    /// # Errors
+    /// As [`storage`](Self::storage).
+    pub fn file_range(&self) -> Result<Option<(PathBuf, Range<u64>)>> {
+        let of_buffer = |bytes: &Buffer| {
+            bytes.source().map(|(place, _)| (place.path.to_path_buf(), place.range))
+        };
+        Ok(match self.storage()? {
+            TensorStorage::Inline => self.proto.raw_data.as_ref().and_then(of_buffer),
+            TensorStorage::Handle { initializer, .. } => {
+                let told = initializer.file_range();
+                let told = told.map(|place| (place.path.to_path_buf(), place.range));
+                told.or_else(|| initializer.as_buffer().as_ref().and_then(of_buffer))
+            }
+            TensorStorage::File { location, range } => Some((location.into(), range)),
+        })
+    }
+
+    /// The elements, without a copy where there need not be one.
+    ///
+    /// # Errors
+    /// As [`Container::resolve`].
+    pub fn tensor(&self) -> Result<Tensor> {
+        self.named(self.container.resolve(self.proto))
+    }
+
+    /// The handle that the message names, whether or not something is behind it.
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        let entry = is_external(self.proto).then(|| ExternalData::parse(self.proto).ok()).flatten();
+        entry?.location.parse().ok()
+    }
+
+    /// Its scope and name, which other tensors may share.
+    pub(crate) fn qualified(&self) -> &str {
+        &self.qualified
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.place.position
+    }
+
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.with_tensor(self.name()))
+    }
+
+    /// Type and dimensions, for people.
+    fn what(&self) -> String {
+        let dtype = self.dtype().map_or("of an unknown type", DataType::name);
+        format!("{dtype} {:?}", self.dims())
+    }
+}
+
+/// Every tensor of a container by its names, see [`Container::index`].
+#[derive(Debug)]
+pub struct TensorIndex<'c> {
+    container: &'c Container,
+    names: Names<usize>,
+    tensors: Vec<TensorRef<'c>>,
+}
+
+impl<'c> TensorIndex<'c> {
+    fn of(container: &'c Container) -> Self {
+        let (names, tensors) = (Names::default(), Vec::new());
+        let mut index = Self { container, names, tensors };
+        for (place, proto) in traversal::iter(&container.model) {
+            let qualified = place.qualified_name(proto);
+            let number = place.position.index();
+            index.names.add_qualified(&place, proto, qualified.clone(), number);
+            let tensor = TensorRef { container, place, proto, qualified, unique: None };
+            if let Some(handle) = tensor.handle() {
+                index.names.add_handle(handle.name(), number);
+            }
+            index.tensors.push(tensor);
+        }
+        for (number, name) in index.names.numbered() {
+            if let Some(tensor) = index.tensors.get_mut(number) {
+                tensor.unique = Some(name);
+            }
+        }
+        index
+    }
+
+    /// The tensor called `name`: its name with its scope before it, else its name alone, else its
+    /// handle (`#w`). Where several tensors are called so, see [`TensorRef::name`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingTensor`] when there is no such tensor, with names that are near;
+    /// [`ErrorKind::InvalidArgument`] when the name means several that do not share one handle.
+    pub fn get(&self, name: &str) -> Result<&TensorRef<'c>> {
+        self.find(name)?.first().and_then(|number| self.tensors.get(*number)).ok_or_else(|| {
+            Error::internal(format!("the name `{name}` is in the index without a tensor"))
+        })
+    }
+
+    /// The tensor at `position` in graph order.
+    pub fn at(&self, position: Position) -> Option<&TensorRef<'c>> {
+        self.tensors.get(position.index())
+    }
+
+    /// The tensors in graph order.
+    pub fn iter(&self) -> slice::Iter<'_, TensorRef<'c>> {
+        self.tensors.iter()
+    }
+
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether the model has no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    pub(crate) fn container(&self) -> &'c Container {
+        self.container
+    }
+
+    /// The positions of the tensors that `name` means: one, or all that name one handle.
+    pub(crate) fn find(&self, name: &str) -> Result<&[usize]> {
+        match self.names.meanings(name) {
+            [] => self.names.by_number(name).ok_or_else(|| self.unknown(name)),
+            one @ [_] => Ok(one),
+            several if self.share_a_handle(several) => Ok(several),
+            several => Err(self.ambiguous(name, several)),
+        }
+    }
+
+    fn share_a_handle(&self, positions: &[usize]) -> bool {
+        let mut handles =
+            positions.iter().map(|n| self.tensors.get(*n).and_then(TensorRef::handle));
+        let first = handles.next().flatten();
+        first.is_some() && handles.all(|handle| handle == first)
+    }
+
+    /// Names every tensor that `name` may mean in a way that means it alone.
+    fn ambiguous(&self, name: &str, positions: &[usize]) -> Error {
+        let tensors: Vec<_> = positions.iter().filter_map(|n| self.tensors.get(*n)).collect();
+        let each =
+            tensors.into_iter().map(|tensor| format!("`{}` ({})", tensor.name(), tensor.what()));
+        let reason = format!("{} tensors are called so: {}", positions.len(), list(each));
+        Error::new(ErrorKind::InvalidArgument, reason).with_tensor(name)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let names = self.tensors.iter().map(|tensor| tensor.qualified.as_str());
+        let hint = did_you_mean(name, names)
+            .unwrap_or_else(|| format!("the model has {} others", self.tensors.len()));
+        let reason = format!("no such tensor; {hint}");
+        Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
+    }
+}
+
+impl<'c> IntoIterator for TensorIndex<'c> {
+    type Item = TensorRef<'c>;
+    type IntoIter = vec::IntoIter<TensorRef<'c>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.into_iter()
+    }
+}
+
+impl<'i, 'c> IntoIterator for &'i TensorIndex<'c> {
+    type Item = &'i TensorRef<'c>;
+    type IntoIter = slice::Iter<'i, TensorRef<'c>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl Container {
+    /// Every tensor of the model in graph order, wherever it is stored: in initializers, attributes,
+    /// subgraphs, functions, sparse tensors and training graphs; inline, behind a handle, or in a file
+    /// that was not loaded.
+    ///
+    /// The ten largest tensors with their means:
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// # use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// # let mut graph = GraphProto::new("g");
+    /// # graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// # let mut container = Container::new(ModelProto::new(graph));
+    /// # container.insert("#w", vec![1.0_f32, 2.0])?;
+    ///
+    /// let mut tensors: Vec<_> = container.tensors().collect();
+    /// tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.byte_len().unwrap_or(0)));
+    /// for tensor in tensors.iter().take(10) {
+    ///     let elements = tensor.tensor()?;
+    ///     let values = elements.to_f32()?;
+    ///     let mean = values.iter().sum::<f32>() / values.len() as f32;
+    ///     println!("{} {} {:?}: {mean}", tensor.name(), elements.dtype(), elements.dims());
+    ///     # assert_eq!(mean, 1.5);
+    /// }
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    pub fn tensors(&self) -> vec::IntoIter<TensorRef<'_>> {
+        self.index().into_iter()
+    }
+
+    /// The tensors of the model by name, to look up more than one: the model is walked once.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::new("w", TensorProto::UINT8, [2]).with_raw_data(&[1, 2][..]));
+    /// let container = Container::new(ModelProto::new(graph));
+    /// let index = container.index();
+    /// assert_eq!(index.get("w")?.tensor()?.as_slice::<u8>()?, [1, 2]);
+    /// assert!(index.get("v").is_err());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    pub fn index(&self) -> TensorIndex<'_> {
+        TensorIndex::of(self)
+    }
+
+    /// The tensor called `name`, wherever its elements are, without a copy where there need not be one.
+    ///
+    /// A name is a tensor's scope and name as errors and reports have it (`if_node.then_branch/w`),
+    /// else its name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the
+    /// first of them in graph order.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::new("w", TensorProto::UINT8, [2]).with_raw_data(&[1, 2][..]));
+    /// let container = Container::new(ModelProto::new(graph));
+    /// assert_eq!(container.tensor("w")?.as_slice::<u8>()?, [1, 2]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// Each call walks the model: [`index`](Self::index) walks it once for many names, and
+    /// [`tensors`](Self::tensors) gives all of them.
+    ///
+    /// # Errors
+    /// Those of [`TensorIndex::get`] for the name, and those of [`resolve`](Self::resolve).
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        self.index().get(name)?.tensor()
+    }
+
+    /// The elements of `proto`, a tensor of this container's model (or one that names a handle of
+    /// this container), in its dimensions: those that it holds, or those behind its handle. Nothing is
+    /// copied where there need not be a copy.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", vec![1.0_f32, 2.0])?;
+    /// for proto in &container.model().graph.as_ref().unwrap().initializer {
+    ///     assert_eq!(container.resolve(proto)?.as_slice::<f32>()?, [1.0, 2.0]);
+    /// }
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) or [`Tensor::try_from`] says of this one;
+    /// [`ErrorKind::MissingHandle`] also when its file was not loaded.
+    pub fn resolve(&self, proto: &TensorProto) -> Result<Tensor> {
+        if !is_external(proto) {
+            return Tensor::try_from(proto);
+        }
+        let tensor = self.initializer_of(proto)?.1.to_tensor()?;
+        match tensor.buffer() {
+            Some(bytes) if tensor.dims() != proto.dims => {
+                Tensor::new(tensor.dtype(), proto.dims.as_slice(), bytes.clone())
+            }
+            _ => Ok(tensor),
+        }
+    }
+
+    fn storage_of(&self, proto: &TensorProto) -> Result<TensorStorage<'_>> {
+        if !is_external(proto) {
+            return Ok(TensorStorage::Inline);
+        }
+        let entry = ExternalData::parse(proto)?;
+        if external_data::is_handle(&entry.location) {
+            let (handle, initializer) = self.initializer_of(proto)?;
+            return Ok(TensorStorage::Handle { handle, initializer });
+        }
+        let (_, len) = external_data::layout(proto)?;
+        let range = entry.range(len)?;
+        Ok(TensorStorage::File { location: entry.location, range })
+    }
+}

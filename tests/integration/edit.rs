@@ -1,0 +1,356 @@
+//! Initializers added, deleted, renamed and retyped: every place that names them follows.
+
+use onnx_container::half::f16;
+use onnx_container::proto::type_proto::Value;
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, ShardingSpecProto, StringStringEntryProto,
+    TensorAnnotation, TensorProto, TrainingInfoProto, ValueInfoProto,
+};
+use onnx_container::{Container, DataType, ErrorKind, Tensor, Tied};
+
+use crate::support::{
+    branches, call, floats, function, graph, graph_of, model_of, node, tensors_everywhere,
+};
+
+fn annotation(tensor: &str, parameter: &str) -> TensorAnnotation {
+    let mut annotation = TensorAnnotation::default();
+    annotation.tensor_name = Some(tensor.into());
+    let entry = StringStringEntryProto::new("SCALE_TENSOR", parameter);
+    annotation.quant_parameter_tensor_names.push(entry);
+    annotation
+}
+
+/// A model that says the name `w` in every place that there is: as the value of the main graph, and as
+/// others of the same name, which are spelled `W` in what [`expected`] makes of it.
+fn everywhere(ours: &str, other: &str) -> ModelProto {
+    let uses = |name: &str, out: &str| node("Add", &["x", name], &[out], vec![]);
+    // It is captured at two depths; a branch that defines the name means another value.
+    let deep = branches(&["deep"], graph_of(&[], &["d"], vec![uses(ours, "d")]), shadowing(other));
+    let then_branch =
+        graph_of(&[], &["t"], vec![deep, node("Add", &[ours, "deep"], &["t"], vec![])]);
+    let conditional = branches(&["c_out"], then_branch, shadowing(other));
+    let mut sharded = uses(ours, "y1");
+    let mut device = onnx_container::proto::NodeDeviceConfigurationProto::default();
+    let mut spec = ShardingSpecProto::default();
+    spec.tensor_name = Some(ours.into());
+    device.sharding_spec.push(spec);
+    sharded.device_configurations.push(device);
+    let nodes = vec![sharded, conditional, call("F", &["x", ours], &["f"], vec![])];
+    let mut main = graph_of(&["x", "c"], &["y1", "c_out", "f", ours], nodes);
+    main.initializer.push(TensorProto::external(
+        ours,
+        TensorProto::FLOAT,
+        [2],
+        format!("#{ours}").as_str(),
+    ));
+    main.initializer.push(floats("scale", 0, 1));
+    main.input.push(ValueInfoProto::tensor(ours, TensorProto::FLOAT, [2]));
+    main.value_info.push(ValueInfoProto::tensor(ours, TensorProto::FLOAT, [2]));
+    main.quantization_annotation.push(annotation(ours, "scale"));
+    main.quantization_annotation.push(annotation("y1", ours));
+    // The body of a function has names of its own.
+    let body =
+        function("F", &["a", other], &["b"], vec![node("Add", &["a", other], &["b"], vec![])]);
+    let mut model = model_of(main, vec![body]);
+    let mut training = TrainingInfoProto::default();
+    training.algorithm = Some(Box::new(graph_of(&[], &["new"], vec![uses(ours, "new")])));
+    training.initialization = Some(Box::new(shadowing(other)));
+    training.update_binding.push(StringStringEntryProto::new(ours, "new"));
+    training.initialization_binding.push(StringStringEntryProto::new(ours, "s"));
+    model.training_info.push(training);
+    model
+}
+
+/// A graph with a value `name` of its own.
+fn shadowing(name: &str) -> GraphProto {
+    let mut graph = graph_of(&[], &["s"], vec![node("Neg", &[name], &["s"], vec![])]);
+    graph.initializer.push(floats(name, 7, 2));
+    graph
+}
+
+#[test]
+fn a_value_is_renamed_wherever_it_is_meant_and_nowhere_else() {
+    let mut container = Container::new(everywhere("w", "w"));
+    container.insert("#w", vec![1.0_f32, 2.0]).unwrap();
+    let before = container.clone();
+    let count = container.rename("w", "weight").unwrap();
+    assert_eq!(*container.model(), everywhere("weight", "w"));
+    assert_eq!(count, 14);
+    assert!(container.get("#weight").is_some() && container.get("#w").is_none());
+    container.check().unwrap();
+    assert_eq!(container.rename("weight", "w").unwrap_err().kind(), ErrorKind::AlreadyExists);
+
+    let mut container = Container::new(everywhere("weight", "w"));
+    container.insert("#weight", vec![1.0_f32, 2.0]).unwrap();
+    container.rename("weight", "q").unwrap();
+    assert_eq!(*container.model(), everywhere("q", "w"));
+    assert_eq!(before.get("#w").unwrap().byte_len(), 8);
+}
+
+#[test]
+fn names_that_would_mean_another_value_are_refused() {
+    let inner = |uses: &str| {
+        let then_branch = graph_of(&[], &["t"], vec![node("Neg", &[uses], &["t"], vec![])]);
+        branches(&["y"], then_branch, shadowing("own"))
+    };
+    let mut main =
+        graph_of(&["x", "c"], &["y"], vec![node("Neg", &["x"], &["n"], vec![]), inner("n")]);
+    main.initializer.push(floats("w", 0, 2));
+    let body = function("F", &["a"], &["b"], vec![node("Neg", &["a"], &["b"], vec![])]);
+    let mut model = model_of(main, vec![body]);
+    let mut training = TrainingInfoProto::default();
+    training.algorithm = Some(Box::new(graph_of(&[], &["trained"], vec![])));
+    training.algorithm.as_mut().unwrap().initializer.push(floats("rate", 0, 1));
+    model.training_info.push(training);
+
+    let refused: &[(&str, &str, ErrorKind)] = &[
+        ("w", "x", ErrorKind::AlreadyExists),
+        ("w", "n", ErrorKind::AlreadyExists),
+        ("w", "own", ErrorKind::AlreadyExists),
+        ("w", "t", ErrorKind::AlreadyExists),
+        ("w", "rate", ErrorKind::AlreadyExists),
+        ("y.else_branch/own", "w", ErrorKind::AlreadyExists),
+        ("y.else_branch/own", "s", ErrorKind::AlreadyExists),
+        ("own", "c", ErrorKind::AlreadyExists),
+        ("local::F/a", "b", ErrorKind::AlreadyExists),
+        ("w", "", ErrorKind::InvalidArgument),
+        ("", "v", ErrorKind::InvalidArgument),
+        ("nothing", "v", ErrorKind::MissingTensor),
+        ("y.then_branch/own", "v", ErrorKind::MissingTensor),
+        ("rate", "v", ErrorKind::Unsupported),
+    ];
+    for (from, to, kind) in refused {
+        let mut container = Container::new(model.clone());
+        let error = container.rename(from, to).unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (*kind, Some(*from)), "{from} to {to}: {error}");
+        assert_eq!(*container.model(), model, "{from} to {to}");
+    }
+    let renamed: &[(&str, &str, usize)] = &[
+        ("w", "a", 1), // a function's names are its own
+        ("n", "v", 2),
+        ("y.else_branch/own", "t", 2), // a name of the other branch
+        ("own", "v", 2),
+        ("local::F/a", "x", 2),
+        ("x", "v", 2),
+    ];
+    for (from, to, count) in renamed {
+        let mut container = Container::new(model.clone());
+        assert_eq!(container.rename(from, to).unwrap(), *count, "{from} to {to}");
+        let plain = from.rsplit('/').next().unwrap();
+        let back = match from.rsplit_once('/') {
+            Some((scope, _)) => format!("{scope}/{to}"),
+            None => (*to).to_owned(),
+        };
+        assert_eq!(container.rename(&back, plain).unwrap(), *count);
+        assert_eq!(*container.model(), model, "{from} to {to} and back");
+    }
+}
+
+#[test]
+fn a_handle_is_renamed_with_the_only_tensor_that_has_its_name() {
+    let external =
+        |name: &str, handle: &str| TensorProto::external(name, TensorProto::FLOAT, [1], handle);
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (&[("w", "#w")], "#v"),
+        (&[("w", "#w"), ("u", "#w")], "#w"),
+        (&[("w", "#other"), ("u", "#w")], "#other"),
+        (&[("w", "#w"), ("u", "#v")], "#v_2"),
+    ];
+    for (tensors, expected) in cases {
+        let tensors =
+            tensors.iter().map(|(name, handle)| external(name, handle)).collect::<Vec<_>>();
+        let mut container = Container::new(ModelProto::new(graph(tensors, vec![])));
+        for (at, handle) in ["#w", "#v", "#other"].into_iter().enumerate() {
+            let used = container
+                .tensors()
+                .any(|t| t.proto().external_data[0].value.as_ref().unwrap() == handle);
+            if used {
+                container.insert(handle, vec![at as f32]).unwrap();
+            }
+        }
+        let before: Vec<_> = container.tensors().map(|t| t.tensor().unwrap()).collect();
+        container.rename("w", "v").unwrap();
+        let after: Vec<_> = container.tensors().map(|t| t.tensor().unwrap()).collect();
+        assert_eq!(before, after);
+        let tensor = &container.model().graph.as_ref().unwrap().initializer[0];
+        assert_eq!(tensor.external_data[0].value.as_ref().unwrap(), expected);
+    }
+}
+
+#[test]
+fn an_initializer_is_added_behind_a_handle_of_its_own() {
+    let mut container = Container::new(model_of(graph_of(&["x"], &["y"], vec![]), vec![]));
+    container.insert("#w", vec![0.0_f32]).unwrap();
+    assert_eq!(container.add("w", vec![1.0_f32, 2.0]).unwrap().as_str(), "#w_2");
+    container.check().unwrap();
+    assert_eq!(container.tensor("w").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+    assert_eq!(container.model().graph.as_ref().unwrap().input.len(), 1);
+
+    container.model_mut().ir_version = Some(3);
+    container.add("v", vec![1_i64]).unwrap();
+    let input = &container.model().graph.as_ref().unwrap().input[1];
+    assert_eq!(*input, ValueInfoProto::tensor("v", TensorProto::INT64, [1]));
+
+    let strings = Tensor::from_strings([1], vec![b"s"[..].into()]).unwrap();
+    let refused: Vec<(&str, Tensor, ErrorKind)> = vec![
+        ("w", vec![1.0_f32].into(), ErrorKind::AlreadyExists),
+        ("x", vec![1.0_f32].into(), ErrorKind::AlreadyExists),
+        ("", vec![1.0_f32].into(), ErrorKind::InvalidArgument),
+        ("s", strings, ErrorKind::Unsupported),
+    ];
+    let before = container.model().clone();
+    for (name, tensor, kind) in refused {
+        assert_eq!(container.add(name, tensor).unwrap_err().kind(), kind, "{name}");
+        assert_eq!((container.model(), container.len()), (&before, 3));
+    }
+}
+
+#[test]
+fn an_initializer_goes_with_all_that_was_said_of_it() {
+    let mut main = graph_of(&["x", "c"], &["y"], vec![]);
+    main.node.push(branches(
+        &["y"],
+        graph_of(&[], &["t"], vec![node("Neg", &["captured"], &["t"], vec![])]),
+        shadowing("spare"),
+    ));
+    for name in ["spare", "captured", "output", "scale", "tied"] {
+        let handle = if name == "tied" { "#spare".to_owned() } else { format!("#{name}") };
+        main.initializer.push(TensorProto::external(
+            name,
+            TensorProto::FLOAT,
+            [2],
+            handle.as_str(),
+        ));
+        main.value_info.push(ValueInfoProto::tensor(name, TensorProto::FLOAT, [2]));
+        main.quantization_annotation.push(annotation(name, "scale"));
+    }
+    main.output.push(ValueInfoProto::tensor("output", TensorProto::FLOAT, [2]));
+    let mut container = Container::new(model_of(main, vec![]));
+    for handle in ["#spare", "#captured", "#output", "#scale"] {
+        container.insert(handle, vec![1.0_f32, 2.0]).unwrap();
+    }
+    let before = container.clone();
+    for (name, uses) in [("captured", 1), ("output", 1), ("scale", 5)] {
+        let error = container.delete(name).unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (ErrorKind::InUse, Some(name)));
+        assert!(error.to_string().contains(&format!("{uses} places")), "{error}");
+        assert_eq!(container.model(), before.model());
+    }
+    // The branch has a `spare` of its own; the handle is also that of `tied`.
+    let deleted = container.delete("spare").unwrap();
+    assert_eq!((deleted.tensor.as_str(), deleted.handle, deleted.uses), ("spare", None, 0));
+    let deleted = container.delete("tied").unwrap();
+    assert_eq!(deleted.handle.unwrap().as_str(), "#spare");
+    let deleted = container.delete("y.else_branch/spare").unwrap_err();
+    assert_eq!(deleted.kind(), ErrorKind::InUse);
+    assert_eq!(container.delete_used("captured").unwrap().uses, 1);
+    container.check().unwrap();
+    let main = container.model().graph.as_ref().unwrap();
+    let names = |all: &[TensorProto]| -> Vec<String> {
+        all.iter().map(|tensor| tensor.name.as_ref().unwrap().to_string()).collect()
+    };
+    assert_eq!(names(&main.initializer), ["output", "scale"]);
+    let infos: Vec<_> =
+        main.value_info.iter().map(|info| info.name.as_ref().unwrap().to_string()).collect();
+    assert_eq!(infos, ["captured", "output", "scale"], "what is used keeps its declared type");
+    assert_eq!(main.quantization_annotation.len(), 2);
+
+    let mut container = Container::new(tensors_everywhere());
+    for (name, kind) in
+        [("value_out", ErrorKind::Unsupported), ("nothing", ErrorKind::MissingTensor)]
+    {
+        assert_eq!(container.delete(name).unwrap_err().kind(), kind);
+    }
+    container.delete("sparse[1]").unwrap();
+    assert!(container.model().graph.as_ref().unwrap().sparse_initializer.is_empty());
+    container.delete("if_node.then_branch/deep.body/w").unwrap();
+    assert_eq!(container.tensors().count(), tensors_count() - 3);
+}
+
+fn tensors_count() -> usize {
+    Container::new(tensors_everywhere()).tensors().count()
+}
+
+fn declared(info: &ValueInfoProto) -> (i32, Vec<i64>) {
+    let Some(Value::TensorType(tensor)) = &info.r#type.as_ref().unwrap().value else { panic!() };
+    let dims = tensor.shape.as_ref().unwrap().dim.iter().map(|dim| match &dim.value {
+        Some(onnx_container::proto::tensor_shape_proto::DimensionValue::DimValue(n)) => *n,
+        _ => -1,
+    });
+    (tensor.elem_type.unwrap(), dims.collect())
+}
+
+#[test]
+fn a_tensor_of_another_type_is_declared_so() {
+    let halves = || vec![f16::ONE; 3];
+    for inline in [true, false] {
+        let mut main = graph_of(&["x", "c", "w"], &["w"], vec![]);
+        let inner = {
+            let mut inner = shadowing("w");
+            inner.value_info.push(ValueInfoProto::tensor("w", TensorProto::FLOAT, [2]));
+            inner
+        };
+        main.node.push(branches(&["y"], inner, graph(vec![], vec![])));
+        main.value_info.push(ValueInfoProto::tensor("w", TensorProto::FLOAT, [2]));
+        main.initializer.push(floats("w", 0, 2));
+        let mut container = Container::new(model_of(main, vec![]));
+        if !inline {
+            container.externalize(8).unwrap();
+        }
+        let error = container.replace("w", halves(), Tied::Refuse).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataType);
+        let replaced = container.replace_retyped("w", halves(), Tied::Refuse).unwrap();
+        assert_eq!((replaced.inline, replaced.bytes), (inline, 6));
+        assert_eq!(container.tensor("w").unwrap().as_slice::<f16>().unwrap(), halves());
+        container.check().unwrap();
+        let main = container.model().graph.as_ref().unwrap();
+        for info in [&main.input[2], &main.output[0], &main.value_info[0]] {
+            assert_eq!(declared(info), (TensorProto::FLOAT16, vec![3]));
+        }
+        let NodeProto { attribute, .. } = &main.node[0];
+        let inner: &AttributeProto = &attribute[0];
+        let other = &inner.g.as_ref().unwrap().value_info[0];
+        assert_eq!(declared(other), (TensorProto::FLOAT, vec![2]), "another `w`");
+    }
+}
+
+#[test]
+fn tied_tensors_get_another_type_together_or_apart() {
+    let tied = |dims: [i64; 2]| {
+        let mut graph = graph(vec![], vec![]);
+        for (name, dim) in [("a", dims[0]), ("b", dims[1])] {
+            let dims = if dim == 4 { vec![4] } else { vec![2, 2] };
+            graph.initializer.push(TensorProto::external(name, TensorProto::FLOAT, dims, "#t"));
+        }
+        let mut container = Container::new(ModelProto::new(graph));
+        container.insert("#t", vec![0.0_f32; 4]).unwrap();
+        container
+    };
+    let halves = || Tensor::from_vec([2], vec![f16::ONE; 2]).unwrap();
+    let cases = [
+        ([4, 4], Tied::Refuse, Err(ErrorKind::Tied)),
+        ([4, 4], Tied::All, Ok([DataType::Float16, DataType::Float16])),
+        ([4, 4], Tied::This, Ok([DataType::Float16, DataType::Float])),
+        ([4, 2], Tied::All, Err(ErrorKind::Unsupported)),
+        ([4, 2], Tied::This, Ok([DataType::Float16, DataType::Float])),
+    ];
+    for (dims, how, expected) in cases {
+        let mut container = tied(dims);
+        let result = container.replace_retyped("a", halves(), how);
+        let types = || ["a", "b"].map(|name| container.tensor(name).unwrap().dtype());
+        match expected {
+            Ok(expected) => {
+                result.unwrap();
+                assert_eq!(types(), expected);
+                container.check().unwrap();
+            }
+            Err(kind) => {
+                assert_eq!(result.unwrap_err().kind(), kind);
+                assert_eq!(types(), [DataType::Float; 2]);
+            }
+        }
+    }
+    let mut sparse = Container::new(tensors_everywhere());
+    let error = sparse.replace_retyped("sparse[1]", vec![1_i32], Tied::Refuse).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}

@@ -361,6 +361,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        // Out of range only where a lent owner let go of bytes: `from_owner` says what is shown then.
         self.root.0.bytes().get(self.start..self.end).unwrap_or_default()
     }
 }
@@ -531,13 +532,17 @@ impl Deref for BufferMut {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.memory.get(self.range.clone()).unwrap_or_default()
+        let bytes = self.memory.get(self.range.clone());
+        debug_assert!(bytes.is_some(), "the range was held to the memory when it was taken");
+        bytes.unwrap_or_default()
     }
 }
 
 impl DerefMut for BufferMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.memory.get_mut(self.range.clone()).unwrap_or_default()
+        let bytes = self.memory.get_mut(self.range.clone());
+        debug_assert!(bytes.is_some(), "the range was held to the memory when it was taken");
+        bytes.unwrap_or_default()
     }
 }
 

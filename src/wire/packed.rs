@@ -148,7 +148,10 @@ impl<T: Varint> CountedNumbers<'_, T> {
 }
 
 fn misread<T: Number>(bytes: &[u8]) -> Error {
-    malformed(validate::<T>(bytes, false).err().unwrap_or_default() as u64)
+    match validate::<T>(bytes, false) {
+        Err(at) => malformed(at as u64),
+        Ok(()) => Error::new(ErrorKind::Decode, "packed numbers changed while they were read"),
+    }
 }
 
 fn malformed(at: u64) -> Error {

@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.record = self.at;
         let (bits, len) = match self.rest() {
             [byte, ..] if *byte < 0x80 => (usize::from(*byte), 1),
-            [low, high, ..] if *high < 0x80 => (two(*low, *high).unwrap_or_default(), 2),
+            [low, high, ..] if *high < 0x80 => (two(*low, *high), 2),
             _ => return self.long_tag(),
         };
         self.at += len;
@@ -145,9 +145,11 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 Ok(usize::from(*byte))
             }
-            [low, high, rest @ ..] if two(*low, *high).is_some_and(|len| len <= rest.len()) => {
+            [low, high, rest @ ..]
+                if *low >= 0x80 && *high < 0x80 && two(*low, *high) <= rest.len() =>
+            {
                 self.at += 2;
-                Ok(two(*low, *high).unwrap_or_default())
+                Ok(two(*low, *high))
             }
             _ => self.long_length(),
         }
@@ -220,7 +222,9 @@ impl<'a> Reader<'a> {
     pub(super) fn enter(&mut self) -> Result<&'a [u8]> {
         let len = self.length()?;
         let outer = self.bytes;
-        self.bytes = outer.get(..self.at + len).unwrap_or_default();
+        let end = self.at + len;
+        let inner = outer.get(..end);
+        self.bytes = inner.ok_or_else(|| Error::internal("a message ends beyond its parent"))?;
         Ok(outer)
     }
 
@@ -370,6 +374,8 @@ impl<'a> Reader<'a> {
         usize::try_from(self.levels).unwrap_or(usize::MAX).saturating_mul(16 << 10).max(2 << 20)
     }
 
+    /// What is left of the message. A place beyond its end, where no reading leads, has nothing left:
+    /// the next read says that it is cut off.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
@@ -390,11 +396,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A varint of two bytes.
+/// The value of a varint of two bytes.
 #[inline]
-fn two(low: u8, high: u8) -> Option<usize> {
-    let value = usize::from(low & 0x7f) | usize::from(high) << 7;
-    Some(value).filter(|_| low >= 0x80 && high < 0x80)
+fn two(low: u8, high: u8) -> usize {
+    usize::from(low & 0x7f) | usize::from(high) << 7
 }
 
 #[cold]

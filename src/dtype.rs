@@ -140,6 +140,28 @@ impl DataType {
             || matches!(self, Float8E4M3Fn | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz)
     }
 
+    /// Whether an array of bytes with the dimensions `bytes` can hold the elements of a tensor of this
+    /// type with the dimensions `dims` in their order: it has one dimension, or `dims` with the last
+    /// one counted in bytes. The length of both is not compared.
+    ///
+    /// ```
+    /// use onnx_container::DataType;
+    ///
+    /// assert!(DataType::Int4.fits_bytes(&[4, 6], &[12]));
+    /// assert!(DataType::Int4.fits_bytes(&[4, 6], &[4, 3]));
+    /// assert!(!DataType::Int4.fits_bytes(&[4, 6], &[3, 4])); // as many, and transposed
+    /// ```
+    pub fn fits_bytes(self, dims: &[i64], bytes: &[i64]) -> bool {
+        let (Some((last, outer)), Some((last_bytes, outer_bytes))) =
+            (dims.split_last(), bytes.split_last())
+        else {
+            return bytes.len() < 2;
+        };
+        let bits = self.bit_width().and_then(|bits| last.checked_mul(i64::from(bits)));
+        let fits = bits.is_some_and(|bits| Some(bits) == last_bytes.checked_mul(8));
+        bytes.len() == 1 || (outer == outer_bytes && fits)
+    }
+
     /// Whether elements are integers (bool not included).
     pub const fn is_integer(self) -> bool {
         use DataType::{

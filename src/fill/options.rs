@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// How [`Container::fill`](crate::Container::fill) matches the names of weights with those of tensors.
 ///
 /// ```
@@ -37,8 +39,9 @@ impl FillOptions {
     }
 
     /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
-    /// several rules the one with the longest `from` counts, and only that one. Every name begins
-    /// with an empty `from`: `replace_prefix("", "m.")` puts `m.` before it.
+    /// several rules the one with the longest `from` counts, and only that one; two rules for one
+    /// `from` are refused. Every name begins with an empty `from`: `replace_prefix("", "m.")` puts
+    /// `m.` before it.
     #[must_use]
     pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.prefixes.push((from.into(), to.into()));
@@ -65,12 +68,25 @@ impl FillOptions {
         self
     }
 
-    /// Whether weights that no tensor asks for are an error. Default false: they are listed in
-    /// [`Filled::unused`](crate::Filled::unused).
+    /// Whether weights that no tensor asks for are an error, and inline tensors of several elements
+    /// that no weights are given for, unless tensors may stay without weights
+    /// ([`partial`](Self::partial)). Default false: they are listed in
+    /// [`Filled::unused`](crate::Filled::unused) and [`Filled::kept`](crate::Filled::kept).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
+    }
+
+    /// Refuses two rules for one prefix.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut rules = BTreeMap::new();
+        let wrong = self.prefixes.iter().filter_map(|(from, to)| {
+            let first = *rules.entry(from).or_insert(to);
+            let reason = format!("two rules for the prefix `{from}`: `{first}` and `{to}`");
+            (first != to).then(|| Error::new(ErrorKind::InvalidArgument, reason))
+        });
+        Error::join(wrong.collect()).map_or(Ok(()), Err)
     }
 
     /// The tensors' names for weights called `name`, and whether the caller said just these names.

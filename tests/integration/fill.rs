@@ -4,9 +4,7 @@ use ndarray::{Array2, ArrayD, array};
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
 };
-use onnx_container::{
-    Buffer, Container, DataType, ErrorKind, FillOptions, Filled, Initializer, Tensor,
-};
+use onnx_container::{Buffer, Container, DataType, ErrorKind, FillOptions, Initializer, Tensor};
 
 /// An external FLOAT tensor.
 fn place(name: &str, dims: &[i64], location: &str) -> TensorProto {
@@ -139,13 +137,169 @@ fn tied_tensors_are_filled_together() {
     assert_eq!(firsts(&apart), [1.0, 2.0]);
 }
 
+/// As [`place`], with the entries of its range that are given.
+fn at(name: &str, dims: &[i64], location: &str, entries: &[(&str, u64)]) -> TensorProto {
+    let mut tensor = place(name, dims, location);
+    for (key, value) in entries {
+        tensor.external_data.push(StringStringEntryProto::new(*key, value.to_string()));
+    }
+    tensor
+}
+
+#[test]
+fn tensors_that_a_load_would_put_over_one_range_are_filled_together() {
+    let whole = &[("offset", 64), ("length", 16)];
+    let no_length = &[("offset", 64)];
+    let cases: Vec<(&str, [TensorProto; 2])> = vec![
+        ("shapes", [at("a", &[2, 2], "d", whole), at("b", &[4], "d", whole)]),
+        ("shapes, no length", [at("a", &[2, 2], "d", no_length), at("b", &[4], "d", no_length)]),
+        ("no length", [at("a", &[2, 2], "d", no_length), at("b", &[2, 2], "d", no_length)]),
+        ("one length", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "d", no_length)]),
+        ("no entries", [place("a", &[2, 2], "d"), place("b", &[2, 2], "d")]),
+        ("dots", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "./d", whole)]),
+    ];
+    for (what, tensors) in cases {
+        for given in ["a", "b"] {
+            let mut container = container(tensors.clone());
+            let dims = &tensors[usize::from(given == "b")].dims;
+            let weight =
+                ArrayD::from_elem(dims.iter().map(|d| *d as usize).collect::<Vec<_>>(), 5_f32);
+            let filled = container.fill(weights([(given, weight.into())]), FillOptions::new());
+            assert_eq!(filled.unwrap().filled, 1, "{what}");
+            container.check().unwrap();
+            assert_eq!(firsts(&container), [5.0, 5.0], "{what}, {given}");
+            let one_handle = tensors[0].dims == tensors[1].dims;
+            assert_eq!(container.len(), if one_handle { 1 } else { 2 }, "{what}");
+            let addresses: Vec<_> =
+                container.iter().map(|(_, i)| i.as_buffer().unwrap().as_ptr().addr()).collect();
+            assert!(addresses.iter().all(|a| *a == addresses[0]), "{what}: one copy of the bytes");
+        }
+    }
+}
+
+#[test]
+fn tensors_on_one_range_do_not_get_two_values() {
+    let whole = &[("offset", 64), ("length", 16)];
+    let mut tied = container([at("a", &[2, 2], "d", whole), at("b", &[4], "d", whole)]);
+    let flat = |value: f32| Initializer::from(array![value, value, value, value]);
+    let square = |value: f32| Initializer::from(array![[value, value], [value, value]]);
+    let two = weights([("a", square(1.0)), ("b", flat(2.0))]);
+    let error = tied.fill(two, FillOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("`a` on the same bytes"), "{error}");
+    tied.fill(weights([("a", square(1.0)), ("b", flat(1.0))]), FillOptions::new()).unwrap();
+    assert_eq!(firsts(&tied), [1.0, 1.0]);
+
+    // Tensors of several lengths at one byte: the location says that they are elsewhere, no more.
+    let mut apart =
+        container([place("a", &[4], "d"), place("b", &[4], "d"), place("c", &[1], "d")]);
+    let error = apart.fill(weights([("a", flat(1.0))]), FillOptions::new()).unwrap_err();
+    assert_eq!(error.related().len(), 2, "{error}");
+}
+
+#[test]
+fn one_handle_is_not_filled_for_two_types_or_lengths() {
+    let of = |name: &str, dtype, dims: &[i64]| TensorProto::external(name, dtype, dims, "#w");
+    let cases = [
+        (of("b", TensorProto::INT32, &[1, 2]), ErrorKind::DataType),
+        (of("b", TensorProto::FLOAT, &[3]), ErrorKind::Shape),
+    ];
+    for (other, kind) in cases {
+        let mut container = container([of("a", TensorProto::FLOAT, &[1, 2]), other]);
+        let error =
+            container.fill(weights([("a", constant(1.0))]), FillOptions::new()).unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (kind, Some("b")), "{error}");
+        assert!(container.is_empty());
+    }
+}
+
+#[test]
+fn rules_that_contradict_each_other_are_refused() {
+    let mut container = container([place("w", &[1, 2], "#w")]);
+    let rules = FillOptions::new().strip_prefix("m.").replace_prefix("m.", "n.");
+    let error = container.fill(weights([("m.w", constant(1.0))]), rules).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("two rules for the prefix `m.`"), "{error}");
+    let twice = FillOptions::new().strip_prefix("m.").strip_prefix("m.");
+    container.fill(weights([("m.w", constant(1.0))]), twice).unwrap();
+}
+
+/// `name` as an inline tensor of zeros.
+fn inline(name: &str, dtype: DataType, dims: &[i64]) -> TensorProto {
+    let len = usize::try_from(dtype.byte_len(dims).unwrap()).unwrap();
+    TensorProto::new(name, dtype.number(), dims).with_raw_data(vec![0; len])
+}
+
+#[test]
+fn inline_tensors_that_keep_their_elements_are_listed() {
+    let constant_node = |output: &str, value| {
+        let mut node = NodeProto::new("Constant", [""; 0], [output]);
+        node.attribute.push(AttributeProto::tensor("value", value));
+        node
+    };
+    let model = || {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = vec![
+            inline("bias", DataType::Float, &[2]),
+            inline("scale", DataType::Float, &[]),
+            inline("table", DataType::Int8, &[2, 2]),
+            inline("shape", DataType::Int64, &[2]),
+            inline("none", DataType::Float, &[0]),
+        ];
+        graph.node = vec![
+            NodeProto::new("Reshape", ["bias", "shape"], ["y"]),
+            constant_node("matrix", inline("", DataType::Float, &[2, 2])),
+            constant_node("epsilon", inline("", DataType::Float, &[])),
+            constant_node("axes", inline("", DataType::Int64, &[3])),
+        ];
+        Container::new(ModelProto::new(graph))
+    };
+    let bias = || weights([("bias", array![1_f32, 2.0].into())]);
+    let filled = model().fill([], FillOptions::new()).unwrap();
+    assert_eq!(filled.kept, strings(&["bias", "scale", "table", "matrix"]));
+    let filled = model().fill(bias(), FillOptions::new().strict(true).partial(true)).unwrap();
+    assert_eq!(filled.kept, strings(&["scale", "table", "matrix"]));
+    // One element is a number of the graph's own as a rule: it is listed, and no error.
+    let error = model().fill(bias(), FillOptions::new().strict(true)).unwrap_err();
+    let wrong: Vec<_> = error.each().filter_map(onnx_container::Error::tensor).collect();
+    assert_eq!(wrong, ["table", "matrix"]);
+    assert!(error.each().all(|error| error.kind() == ErrorKind::MissingTensor), "{error}");
+}
+
+#[test]
+fn bytes_stand_for_elements_in_one_dimension_or_in_dimensions_that_fit() {
+    let cases: &[(DataType, &[i64], &[usize], bool)] = &[
+        (DataType::Float8E4M3Fn, &[4, 2], &[8], true),
+        (DataType::Float8E4M3Fn, &[4, 2], &[4, 2], true),
+        (DataType::Float8E4M3Fn, &[4, 2], &[2, 4], false),
+        (DataType::Float8E4M3Fn, &[4, 2], &[8, 1], false),
+        (DataType::Float8E4M3Fn, &[4, 2], &[4, 2, 1], false),
+        (DataType::Float8E4M3Fn, &[], &[], true),
+        (DataType::Int4, &[4, 4], &[8], true),
+        (DataType::Int4, &[4, 4], &[4, 2], true),
+        (DataType::Int4, &[4, 4], &[2, 4], false),
+        (DataType::Int4, &[2, 3], &[1, 3], false),
+        (DataType::Complex64, &[2, 1], &[2, 8], true),
+        (DataType::Complex64, &[2, 1], &[8, 2], false),
+    ];
+    for (dtype, dims, bytes, fits) in cases {
+        let mut container = container([TensorProto::external("w", dtype.number(), *dims, "#w")]);
+        let given = Initializer::from(ArrayD::<u8>::zeros(bytes.to_vec()));
+        let result = container.fill(weights([("w", given)]), FillOptions::new());
+        assert_eq!(result.is_ok(), *fits, "{dtype} {dims:?} from {bytes:?}: {result:?}");
+        if let Err(error) = result {
+            assert_eq!(error.kind(), ErrorKind::DataType, "{error}");
+        }
+    }
+}
+
 #[test]
 fn inline_initializers_stay_inline() {
     let raw: Vec<u8> = [7.0_f32, 7.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     let inline = TensorProto::new("w", TensorProto::FLOAT, [1, 2]).with_raw_data(raw);
     let mut container = container([inline]);
     let nothing = container.fill([], FillOptions::new()).unwrap();
-    assert_eq!(nothing, Filled::default(), "what is inline is not missing");
+    assert_eq!(nothing.missing, strings(&[]), "what is inline is not missing");
+    assert_eq!(nothing.kept, strings(&["w"]), "and is told");
     container.fill(weights([("w", constant(8.0))]), FillOptions::new()).unwrap();
     assert!(container.is_empty());
     assert_eq!(firsts(&container), [8.0]);

@@ -59,6 +59,7 @@ fn as_declared(tensor: &Tensor, like: &Tensor) -> Result<Tensor> {
         Some(bytes)
             if tensor.dtype() == DataType::Uint8
                 && like.dtype().may_be_bytes()
+                && like.dtype().fits_bytes(like.dims(), tensor.dims())
                 && bytes.len() == like.byte_len() =>
         {
             Tensor::new(like.dtype(), like.dims(), bytes.clone())

@@ -37,6 +37,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return imported.refuse(&error.into(), args, out);
     }
     imported.own = std::mem::take(&mut imported.missing);
+    imported.own.append(&mut imported.kept);
     let ImportArgs { model, output, write, moving, layout, .. } = args;
     let job = Job::packed("import-safetensors", model, output, write, moving, layout);
     job.write(container, Some(imported), out)
@@ -49,25 +50,39 @@ fn nothing_fits(container: &Container, filled: &Filled) -> Result<String, Error>
         tensors.push(place.qualified_name(tensor));
         Ok(())
     })?;
-    let rule = filled.unused.iter().find_map(|weights| {
-        let rules = tensors.iter().filter_map(|tensor| prefix_rule(weights, tensor));
-        rules.min_by_key(String::len)
-    });
+    let rule = prefix_rule(&filled.unused, &tensors);
     let rule = rule.unwrap_or("--strip-prefix, --replace-prefix and --rename map names".to_owned());
     Ok(format!("no tensor of the model is called as any of the weights: {rule}"))
 }
 
-/// The rule that makes `tensor` of `weights`, when one of the names ends in the other.
-fn prefix_rule(weights: &str, tensor: &str) -> Option<String> {
-    let prefix = |long: &str, short: &str| {
-        let prefix = long.strip_suffix(short)?;
-        (!short.is_empty() && prefix.ends_with(['.', '/'])).then(|| prefix.to_owned())
-    };
-    if let Some(prefix) = prefix(weights, tensor) {
-        return Some(format!("--strip-prefix {prefix} makes `{tensor}` of `{weights}`"));
+/// The rule that makes one of `tensors` of one of `weights`, when the name of one ends in the other's.
+fn prefix_rule(weights: &[String], tensors: &[String]) -> Option<String> {
+    let names: HashSet<&str> = tensors.iter().map(String::as_str).collect();
+    let mut ends: HashMap<&str, &str> = HashMap::new();
+    for tensor in tensors {
+        for (prefix, end) in splits(tensor) {
+            let shortest = ends.entry(end).or_insert(prefix);
+            *shortest = if prefix.len() < shortest.len() { prefix } else { shortest };
+        }
     }
-    let prefix = prefix(tensor, weights)?;
-    Some(format!("--replace-prefix ={prefix} makes `{tensor}` of `{weights}`"))
+    weights.iter().find_map(|name| {
+        let stripped = splits(name).find(|(_, end)| names.contains(end));
+        let strip = stripped
+            .map(|(prefix, end)| format!("--strip-prefix {prefix} makes `{end}` of `{name}`"));
+        strip.or_else(|| {
+            let prefix = ends.get(name.as_str())?;
+            Some(format!("--replace-prefix ={prefix} makes `{prefix}{name}` of `{name}`"))
+        })
+    })
+}
+
+/// The longest name that is looked at for a rule, in bytes: its ends are looked up one by one.
+const LONGEST: usize = 1000;
+
+/// `name` cut behind each of its dots and slashes.
+fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    let cuts = name.match_indices(['.', '/']).filter(|_| name.len() <= LONGEST);
+    cuts.filter_map(|(at, _)| name.split_at_checked(at + 1)).filter(|(_, end)| !end.is_empty())
 }
 
 fn fill_options(args: &ImportArgs) -> FillOptions {
@@ -119,8 +134,11 @@ pub struct Imported {
     filled_bytes: u64,
     /// Tensors without weights, in WEIGHTS or in a file of the model's own that is there.
     missing: Vec<String>,
-    /// External tensors that are not in WEIGHTS and have what the model's own files say.
+    /// Tensors that are not in WEIGHTS and have what the model itself, or its own files, say.
     own: Vec<String>,
+    /// Inline tensors that are not in WEIGHTS, until they are among `own`.
+    #[serde(skip)]
+    kept: Vec<String>,
     /// Weights that no tensor asks for.
     left_over: Vec<String>,
 }
@@ -133,6 +151,7 @@ impl Imported {
             filled_bytes: filled.bytes,
             missing: filled.missing,
             own: Vec::new(),
+            kept: filled.kept,
             left_over: filled.unused,
         }
     }
@@ -160,7 +179,9 @@ impl Imported {
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
-            out.line(format_args!("own       {tensors} not in there, from the model's own files"))?;
+            out.line(format_args!(
+                "own       {tensors} not in there, as in the model and its own files"
+            ))?;
             save::short(self.own.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.left_over.is_empty() {
@@ -185,4 +206,35 @@ struct Refused<'a> {
     #[serde(flatten)]
     failed: Failed,
     imported: &'a Imported,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(weights: &[&str], tensors: &[&str]) -> Option<String> {
+        let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        prefix_rule(&owned(weights), &owned(tensors))
+    }
+
+    #[test]
+    fn a_prefix_that_makes_names_fit_is_found() {
+        let strip = "--strip-prefix model. makes `a.w` of `model.a.w`";
+        let put = "--replace-prefix =m/ makes `m/a.w` of `a.w`";
+        assert_eq!(rule(&["x", "model.a.w"], &["a.w", "b"]).as_deref(), Some(strip));
+        assert_eq!(rule(&["x", "a.w"], &["n.m/a.w", "m/a.w"]).as_deref(), Some(put));
+        for (weights, tensors) in [("ba.w", "a.w"), ("w.", "w"), ("", "w.")] {
+            assert_eq!(rule(&[weights], &[tensors]), None, "{weights} {tensors}");
+        }
+    }
+
+    /// Were each compared with each, this would take minutes.
+    #[test]
+    fn names_without_a_rule_are_looked_at_once() {
+        let names = |prefix: &str| {
+            let name = |i| format!("{prefix}.{}.layers.{i}.weight", "block.".repeat(8));
+            (0..30_000).map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(prefix_rule(&names("a"), &names("b")), None);
+    }
 }

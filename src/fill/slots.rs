@@ -1,0 +1,401 @@
+//! The places of a model that weights go to, and which of them are tied.
+//!
+//! Tensors of one handle share its initializer, and tensors that a load would put over one byte range
+//! share these bytes, whatever types and dimensions they have. Which weights belong to which name is
+//! left to `fill`.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crate::container::{Container, Handle};
+use crate::dtype::{DataType, element_count};
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, ExternalData, is_external, is_handle, without_dots};
+use crate::find::Names;
+use crate::initializer::Initializer;
+use crate::proto::TensorProto;
+use crate::traversal::{self, Place, Position};
+
+/// A place for one weight: a handle, one type and shape of a range of a file, or one tensor.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The first tensor that asks for it, for messages.
+    pub(super) tensor: String,
+    dtype: DataType,
+    dims: Vec<i64>,
+    /// The dimensions of other tensors on the same handle.
+    other_dims: BTreeSet<Vec<i64>>,
+    pub(super) inline: bool,
+    /// Whether there is an initializer already, or the tensor is inline.
+    full: bool,
+    /// Whether weights were given that do not fit.
+    pub(super) refused: bool,
+    pub(super) handle: Option<Handle>,
+    pub(super) given: Option<Initializer>,
+    /// The weight's name.
+    pub(super) given_as: String,
+}
+
+/// A byte range of a file that was not loaded: what ties tensors in a load.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Range {
+    /// Without `.` components.
+    location: String,
+    offset: u64,
+    len: u64,
+}
+
+/// What makes tensors share a slot.
+#[derive(PartialEq, Eq, Hash)]
+enum Shared {
+    Handle(String),
+    /// A range whose length is written down, as one type and shape.
+    Range(Range, DataType, Vec<i64>),
+}
+
+/// The slots of a model.
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    pub(super) names: Names<usize>,
+    shared: HashMap<Shared, usize>,
+    ties: Ties,
+    /// For every tensor in graph order.
+    by_position: Vec<Option<usize>>,
+    /// For a slot that another one stands for, that one: it has the same type, shape and bytes.
+    stands_for: HashMap<usize, usize>,
+}
+
+impl Slots {
+    pub(super) fn of(container: &Container) -> Result<Self> {
+        let mut slots = Self::default();
+        let mut errors = Vec::new();
+        traversal::tensors(&container.model, |place, tensor| {
+            let slot = slots.slot(container, place, tensor).unwrap_or_else(|error| {
+                errors.push(error.with_tensor(place.qualified_name(tensor)));
+                None
+            });
+            if let Some(slot) = slot {
+                slots.names.add(place, tensor, slot);
+            }
+            slots.by_position.push(slot);
+            Ok(())
+        })?;
+        Error::join(errors).map_or(Ok(slots), Err)
+    }
+
+    /// The slot of `tensor`; `None` for inline tensors whose elements have no fixed width.
+    fn slot(
+        &mut self,
+        container: &Container,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<Option<usize>> {
+        if !is_external(tensor) {
+            let replaced = external_data::layout(tensor).is_ok();
+            return replaced.then(|| self.add(place, tensor)).transpose();
+        }
+        // What its entries say matters only as far as it ties tensors.
+        match ExternalData::parse(tensor) {
+            Ok(entry) if is_handle(&entry.location) => {
+                self.of_handle(container, entry.location, place, tensor).map(Some)
+            }
+            Ok(entry) => self.of_range(entry, place, tensor).map(Some),
+            Err(_) => self.add(place, tensor).map(Some),
+        }
+    }
+
+    fn of_handle(
+        &mut self,
+        container: &Container,
+        location: String,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<usize> {
+        let handle = location.parse::<Handle>().ok();
+        let shared = Shared::Handle(location);
+        if let Some(number) = self.shared.get(&shared) {
+            self.slots.get_mut(*number).map_or(Ok(()), |slot| slot.share(tensor))?;
+            return Ok(*number);
+        }
+        let number = self.add(place, tensor)?;
+        if let Some(handle) = &handle {
+            self.names.add_handle(handle.name(), number);
+        }
+        if let Some(slot) = self.slots.get_mut(number) {
+            slot.full = handle.as_ref().is_some_and(|h| container.initializers.contains_key(h));
+            slot.handle = handle;
+        }
+        self.shared.insert(shared, number);
+        Ok(number)
+    }
+
+    fn of_range(
+        &mut self,
+        entry: ExternalData,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<usize> {
+        let (dtype, len) = external_data::layout(tensor)?;
+        let (location, offset) = (without_dots(&entry.location), entry.offset);
+        let range = Range { location, offset, len };
+        if entry.length.is_none() {
+            let number = self.add(place, tensor)?;
+            self.ties.add(range, number, false);
+            return Ok(number);
+        }
+        let shared = Shared::Range(range.clone(), dtype, tensor.dims.clone());
+        if let Some(number) = self.shared.get(&shared) {
+            return Ok(*number);
+        }
+        let number = self.add(place, tensor)?;
+        self.ties.add(range, number, true);
+        self.shared.insert(shared, number);
+        Ok(number)
+    }
+
+    fn add(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Result<usize> {
+        let (dtype, _) = external_data::layout(tensor)?;
+        let inline = !is_external(tensor);
+        self.slots.push(Slot {
+            tensor: place.qualified_name(tensor),
+            dtype,
+            dims: tensor.dims.clone(),
+            other_dims: BTreeSet::new(),
+            inline,
+            full: inline,
+            refused: false,
+            handle: None,
+            given: None,
+            given_as: String::new(),
+        });
+        Ok(self.slots.len() - 1)
+    }
+
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(number)
+    }
+
+    /// The slot of the tensor at `position`.
+    pub(super) fn at(&self, position: Position) -> Option<&Slot> {
+        self.slots.get((*self.by_position.get(position.index())?)?)
+    }
+
+    /// The slot whose weights the tensor at `position` gets.
+    pub(super) fn at_mut(&mut self, position: Position) -> Option<&mut Slot> {
+        let number = (*self.by_position.get(position.index())?)?;
+        self.slots.get_mut(*self.stands_for.get(&number).unwrap_or(&number))
+    }
+
+    /// The names of the tensors that have no weights and got none.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
+        let missing = self.slots.iter().filter(|slot| !slot.full && !slot.answered());
+        missing.map(|slot| slot.tensor.as_str())
+    }
+
+    /// Gives what a slot got to the others on the same range of a file; returns where two of them got
+    /// different weights.
+    pub(super) fn tie(&mut self) -> Vec<Error> {
+        let ties = std::mem::take(&mut self.ties).all();
+        ties.iter().flat_map(|tie| self.tie_together(tie)).collect()
+    }
+
+    fn tie_together(&mut self, tie: &[Tied]) -> Vec<Error> {
+        let given = |tied: &&Tied| self.slots.get(tied.slot).is_some_and(|s| s.given.is_some());
+        let given: Vec<_> = tie.iter().filter(given).copied().collect();
+        let Some(first) = given.first() else { return Vec::new() };
+        let wrong: Vec<_> = given.iter().filter(|other| !self.agree(first, other)).collect();
+        if wrong.is_empty() {
+            let done: HashSet<_> = given.iter().map(|tied| tied.slot).collect();
+            let others = tie.iter().filter(|tied| !done.contains(&tied.slot));
+            return others.filter_map(|tied| self.copy(first.slot, tied.slot).err()).collect();
+        }
+        // Where no length is written, the range may only stand for one that is not known yet.
+        if !tie.iter().all(|tied| tied.has_length) {
+            return Vec::new();
+        }
+        wrong.into_iter().filter_map(|other| self.differ(first.slot, other.slot)).collect()
+    }
+
+    fn agree(&self, one: &Tied, other: &Tied) -> bool {
+        let given = |tied: &Tied| self.slots.get(tied.slot)?.given.as_ref();
+        one.slot == other.slot
+            || given(one).zip(given(other)).is_some_and(|(a, b)| same_bytes(a, b))
+    }
+
+    /// Gives what the slot `from` got to the slot `to`, which got nothing.
+    fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+        let source = self.slots.get(from).and_then(|slot| Some((slot, slot.given.as_ref()?)));
+        let Some((source, given)) = source else { return Ok(()) };
+        let Some(target) = self.slots.get(to) else { return Ok(()) };
+        let is_equal = (source.dtype, &source.dims) == (target.dtype, &target.dims);
+        let copy =
+            if is_equal { given.clone() } else { given.retyped(target.dtype, &target.dims)? };
+        let name = source.given_as.clone();
+        if is_equal {
+            self.stands_for.insert(to, from);
+        }
+        if let Some(target) = self.slots.get_mut(to) {
+            (target.given, target.given_as) = (Some(copy), name);
+        }
+        Ok(())
+    }
+
+    fn differ(&self, one: usize, other: usize) -> Option<Error> {
+        let (one, other) = (self.slots.get(one)?, self.slots.get(other)?);
+        let reason = format!(
+            "weights `{}`: the model has `{}` on the same bytes, which has the weights `{}`",
+            other.given_as, one.tensor, one.given_as
+        );
+        let error = Error::new(ErrorKind::InvalidArgument, reason);
+        Some(error.with_tensor(other.tensor.as_str()))
+    }
+}
+
+impl Slot {
+    /// Whether weights were given for it, right or wrong.
+    pub(super) fn answered(&self) -> bool {
+        self.given.is_some() || self.refused
+    }
+
+    /// Takes in another `tensor` on the same handle, whose initializer has one type and length.
+    fn share(&mut self, tensor: &TensorProto) -> Result<()> {
+        let (dtype, len) = external_data::layout(tensor)?;
+        let this = self.dtype.byte_len(&self.dims)?;
+        if dtype != self.dtype {
+            let reason = format!(
+                "declared {dtype}, and `{}` on the same handle {}",
+                self.tensor, self.dtype
+            );
+            return Err(Error::new(ErrorKind::DataType, reason));
+        }
+        if len != this {
+            let reason =
+                format!("needs {len} bytes, and `{}` on the same handle {this}", self.tensor);
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        if self.dims != tensor.dims {
+            self.other_dims.insert(tensor.dims.clone());
+        }
+        Ok(())
+    }
+
+    /// `initializer` as this slot declares it.
+    pub(super) fn fit(&self, initializer: Initializer) -> Result<Initializer> {
+        let declared = self.as_declared(initializer)?;
+        // A vector stands for every shape.
+        let fitting = if self.other_dims.is_empty() {
+            declared
+        } else {
+            let count = i64::try_from(element_count(&self.dims)?);
+            let count = count.map_err(|_| Error::internal("more elements than bytes"))?;
+            declared.retyped(self.dtype, &[count])?
+        };
+        // What stays inline needs its bytes in one piece.
+        if self.inline { Ok(fitting.to_tensor()?.into()) } else { Ok(fitting) }
+    }
+
+    fn as_declared(&self, initializer: Initializer) -> Result<Initializer> {
+        let (dtype, dims) = (initializer.dtype(), initializer.dims());
+        if dtype == DataType::Uint8 && self.dtype.may_be_bytes() {
+            let has_length = initializer.byte_len() == self.dtype.byte_len(&self.dims)?;
+            if has_length && self.all_dims().any(|declared| self.dtype.fits_bytes(declared, dims)) {
+                return initializer.retyped(self.dtype, &self.dims);
+            }
+        }
+        if dtype != self.dtype {
+            let mut reason = format!("the weights are {dtype}, the model declares {}", self.dtype);
+            if dtype == DataType::Uint8 && self.dtype.may_be_bytes() {
+                reason = format!(
+                    "the weights are {dtype} {dims:?}, the model declares {} {:?}, whose bytes have \
+                     one dimension, or these with the last one in bytes",
+                    self.dtype, self.dims
+                );
+            }
+            return Err(Error::new(ErrorKind::DataType, reason));
+        }
+        if self.all_dims().all(|declared| dims != declared) {
+            let mut reason =
+                format!("the weights are {dims:?}, the model declares {:?}", self.dims);
+            if dims.len() > 1 && dims.iter().rev().eq(&self.dims) {
+                reason += ": the exporter stored them transposed; transpose the weights first";
+            }
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        Ok(initializer)
+    }
+
+    /// The dimensions of every tensor that asks for this slot.
+    fn all_dims(&self) -> impl Iterator<Item = &[i64]> {
+        std::iter::once(&self.dims).chain(&self.other_dims).map(Vec::as_slice)
+    }
+}
+
+/// A slot on a range of a file.
+#[derive(Debug, Clone, Copy)]
+struct Tied {
+    slot: usize,
+    /// Whether the length of the range is written down.
+    has_length: bool,
+}
+
+/// The slots by their ranges.
+#[derive(Default)]
+struct Ties {
+    by_range: HashMap<Range, usize>,
+    ties: Vec<(Range, Vec<Tied>)>,
+    /// The lengths that tensors have which begin at one byte of a file, and have no length written down.
+    lengths: HashMap<(String, u64), HashSet<u64>>,
+}
+
+impl Ties {
+    fn add(&mut self, range: Range, slot: usize, has_length: bool) {
+        if !has_length {
+            let start = (range.location.clone(), range.offset);
+            self.lengths.entry(start).or_default().insert(range.len);
+        }
+        let number = *self.by_range.entry(range.clone()).or_insert(self.ties.len());
+        if number == self.ties.len() {
+            self.ties.push((range, Vec::new()));
+        }
+        if let Some((_, tie)) = self.ties.get_mut(number) {
+            tie.push(Tied { slot, has_length });
+        }
+    }
+
+    /// The slots that are tied. Tensors of several lengths that all begin at one byte, with no length
+    /// written down, lie in no file: the location only says that they are elsewhere.
+    fn all(self) -> Vec<Vec<Tied>> {
+        let Self { ties, lengths, .. } = self;
+        let all = ties.into_iter().map(|(Range { location, offset, .. }, tie)| {
+            let start = lengths.get(&(location, offset));
+            let is_known = start.is_none_or(|lengths| lengths.len() == 1);
+            tie.into_iter().filter(|tied| tied.has_length || is_known).collect::<Vec<_>>()
+        });
+        all.filter(|tie| tie.len() > 1).collect()
+    }
+}
+
+/// Whether both have the same bytes; an initializer that cannot be read equals none.
+pub(super) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
+    const CHUNK: u64 = 1 << 20;
+    let len = one.byte_len();
+    if len != other.byte_len() {
+        return false;
+    }
+    if one.address().is_some_and(|address| Some(address) == other.address()) {
+        return true;
+    }
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < len {
+        let Ok(n) = usize::try_from(CHUNK.min(len - at)) else { return false };
+        left.resize(n, 0);
+        right.resize(n, 0);
+        let read = one.read_at(at, &mut left).and_then(|()| other.read_at(at, &mut right)).is_ok();
+        if !read || left != right {
+            return false;
+        }
+        at += CHUNK;
+    }
+    true
+}

@@ -13,7 +13,7 @@
 
 mod export;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -43,6 +43,8 @@ pub struct Weights {
     tied: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
     files: Vec<PathBuf>,
+    /// Entries that only fill gaps.
+    padding: HashSet<String>,
 }
 
 /// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
@@ -101,7 +103,9 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
     let mut weights = Weights::default();
     for entry in entries {
-        if !padding.is_some_and(|prefix| is_padding(&entry, prefix)) {
+        if padding.is_some_and(|prefix| is_padding(&entry, prefix)) {
+            weights.padding.insert(entry.name);
+        } else {
             let range =
                 usize::try_from(entry.range.start).ok().zip(usize::try_from(entry.range.end).ok());
             let data = range.and_then(|(from, to)| {
@@ -255,7 +259,8 @@ fn misplaced(
 ) -> Vec<Error> {
     let wrong =
         |name: &str, reason: String| Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
-    let lacking = names.iter().filter(|name| weights.get(name).is_none());
+    let there = |name: &&String| weights.get(name).is_some() || weights.padding.contains(*name);
+    let lacking = names.iter().copied().filter(|name| !there(name));
     let lacking = lacking.map(|name| {
         wrong(name, "the index says that it is in this shard, where it is not".to_owned())
     });

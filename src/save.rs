@@ -20,7 +20,7 @@ pub use neighbours::model_that_needs;
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]
-pub(crate) use plan::Exports;
+pub(crate) use plan::{ExportStyle, Exports};
 pub(crate) use plan::{Source, default_data_name, weight_prefix};
 pub(crate) use publish::staging_prefix;
 pub use target::SavedFile;

@@ -167,6 +167,9 @@ pub struct ExportArgs {
     /// Export also what readers need inline: shape operands, sparse indices, function bodies
     #[arg(long)]
     pub all_tensors: bool,
+    /// Align every tensor to 256 bytes, by entries that hold zeros; some readers refuse such entries
+    #[arg(long)]
+    pub padding: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }

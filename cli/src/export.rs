@@ -3,9 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::external_data::is_external;
 use onnx_container::safetensors::{ExportOptions, Exported};
-use onnx_container::{ByteSize, Container, Error, ExternalizeOptions, SaveOptions, traversal};
+use onnx_container::{ByteSize, Container, ExternalizeOptions, SaveOptions};
 use serde::Serialize;
 
 use crate::args::ExportArgs;
@@ -18,32 +17,20 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, mapping::choice(&args.out.map))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     container.externalize(moving.all_tensors(args.all_tensors))?;
-    let left_out = inline(&container)?;
     let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
     let exported = progress::shown(save, |save| {
         let shards = args.max_shard_size.into_iter();
         let options = shards.fold(ExportOptions::from(save), ExportOptions::max_shard_bytes);
+        let options = options.padding(args.padding);
         container.export_safetensors(&args.output, options)
     });
-    let report = Report::new(args, exported?, left_out);
+    let report = Report::new(args, exported?);
     if args.out.json {
         out.json(&report)?;
     } else {
         report.print(out)?;
     }
     Ok(Outcome::Done)
-}
-
-/// The tensors that are not external, which an export passes over.
-fn inline(container: &Container) -> Result<Vec<String>, Error> {
-    let mut names = Vec::new();
-    traversal::tensors(container.model(), |place, tensor| {
-        if !is_external(tensor) {
-            names.push(place.qualified_name(tensor));
-        }
-        Ok(())
-    })?;
-    Ok(names)
 }
 
 /// What was written.
@@ -60,8 +47,13 @@ struct Report<'a> {
     as_bytes: Vec<String>,
     /// Tensors that share the entry of another.
     tied: Vec<Tied>,
+    /// Entries that are called otherwise than their tensor, whose name another one has.
+    renamed: Vec<Renamed>,
     /// Tensors that are inline in the model, and in no file.
     left_out: Vec<String>,
+    /// What would take these along.
+    #[serde(skip)]
+    hint: &'static str,
     left_behind: Vec<String>,
 }
 
@@ -78,8 +70,30 @@ struct Tied {
     entry: String,
 }
 
+#[derive(Debug, Serialize)]
+struct Renamed {
+    entry: String,
+    tensor: String,
+}
+
+impl Renamed {
+    fn new((entry, tensor): (String, String)) -> Self {
+        Self { entry, tensor }
+    }
+}
+
+/// The options that would take inline tensors along and were not given.
+fn hint(args: &ExportArgs) -> &'static str {
+    match (args.min_bytes > 0, args.all_tensors) {
+        (true, false) => "; see --min-bytes and --all-tensors",
+        (true, true) => "; see --min-bytes",
+        (false, false) => "; see --all-tensors",
+        (false, true) => ": strings, and attributes without elements",
+    }
+}
+
 impl<'a> Report<'a> {
-    fn new(args: &'a ExportArgs, exported: Exported, left_out: Vec<String>) -> Self {
+    fn new(args: &'a ExportArgs, exported: Exported) -> Self {
         let folder = args.output.parent().unwrap_or(Path::new(""));
         let files = exported.files.into_iter();
         let tied = exported.tied.into_iter();
@@ -94,7 +108,9 @@ impl<'a> Report<'a> {
             tensors: exported.tensors,
             as_bytes: exported.as_bytes,
             tied: tied.map(|(tensor, entry)| Tied { tensor, entry }).collect(),
-            left_out,
+            renamed: exported.renamed.into_iter().map(Renamed::new).collect(),
+            left_out: exported.left_out,
+            hint: hint(args),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
         }
     }
@@ -115,6 +131,12 @@ impl<'a> Report<'a> {
             let tied = count(self.tied.len(), "tensor");
             out.line(format_args!("tied      {tied} to entries of other names"))?;
         }
+        if !self.renamed.is_empty() {
+            let names = count(self.renamed.len(), "name");
+            out.line(format_args!("renamed   {names}, because another tensor has it"))?;
+            let line = |named: &Renamed| format!("{:>14}{}: {}", "", named.entry, named.tensor);
+            save::short(self.renamed.iter().map(line), out)?;
+        }
         if !self.as_bytes.is_empty() {
             let entries = count(self.as_bytes.len(), "tensor");
             out.line(format_args!("as bytes  {entries} of types that readers do not know"))?;
@@ -127,9 +149,7 @@ impl<'a> Report<'a> {
         let line = |name: &String| format!("{:>14}{name}", "");
         if !self.left_out.is_empty() {
             let tensors = count(self.left_out.len(), "tensor");
-            out.line(format_args!(
-                "left out  {tensors} inline in the model; see --min-bytes and --all-tensors"
-            ))?;
+            out.line(format_args!("left out  {tensors} inline in the model{}", self.hint))?;
             save::short(self.left_out.iter().map(line), out)?;
         }
         if !self.left_behind.is_empty() {

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::save::{Exports, Meter, SaveOptions, SavedFile, Source, Target};
+use crate::save::{ExportStyle, Exports, Meter, SaveOptions, SavedFile, Source, Target};
 
-/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment, `sync`,
-/// `overwrite` and `progress` count.
+/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment (which asks for
+/// [`padding`](Self::padding)), `sync`, `overwrite` and `progress` count.
 ///
 /// ```
 /// use onnx_container::SaveOptions;
@@ -26,6 +26,7 @@ pub struct ExportOptions {
     save: SaveOptions,
     max_shard_bytes: Option<u64>,
     metadata: BTreeMap<String, String>,
+    padding: Option<bool>,
 }
 
 impl From<SaveOptions> for ExportOptions {
@@ -35,7 +36,7 @@ impl From<SaveOptions> for ExportOptions {
 }
 
 impl ExportOptions {
-    /// The defaults: one file, aligned, durable, replacing what is there.
+    /// The defaults: one file, tensors only, durable, replacing what is there.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,12 +50,32 @@ impl ExportOptions {
         self
     }
 
+    /// Whether entries that are no tensors fill what the alignment of the others leaves, so that every
+    /// tensor begins at a multiple of 256 bytes, or what [`SaveOptions::alignment`] says. Default false,
+    /// unless an alignment was set: readers that hold the names in a file against those of a model, such
+    /// as `safetensors.torch.load_model`, refuse entries that they do not know.
+    ///
+    /// Without padding the data begin at an aligned offset, and every tensor at a multiple of the greatest
+    /// power of two in its length, up to 4096: where all lengths are multiples of 256, as of most large
+    /// matrices, that is the same.
+    #[must_use]
+    pub fn padding(mut self, padding: bool) -> Self {
+        self.padding = Some(padding);
+        self
+    }
+
     /// Puts an entry into `__metadata__`. Default: `format` is `pt`, by which transformers knows that
     /// tensors are row-major.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
+    }
+
+    fn style(&self) -> ExportStyle<'_> {
+        let Self { save, max_shard_bytes, metadata, padding } = self;
+        let padding = padding.unwrap_or(save.has_alignment());
+        ExportStyle { max_shard: *max_shard_bytes, metadata, padding, save }
     }
 }
 
@@ -74,6 +95,11 @@ pub struct Exported {
     /// Tensors without an entry of their own, and the entry that has their bytes. It stands in the
     /// metadata too.
     pub tied: BTreeMap<String, String>,
+    /// Names in the files that are not their tensor's, because another tensor has that name, and the
+    /// tensor's name.
+    pub renamed: BTreeMap<String, String>,
+    /// Inline tensors, which are in no file; those without elements are in the files.
+    pub left_out: Vec<String>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
     /// Files of an earlier export to this name that this one did not replace. They are left.
@@ -83,10 +109,11 @@ pub struct Exported {
 impl Container {
     /// Writes the large initializers to `path`, a `.safetensors` file, or to shards beside it.
     ///
-    /// Inline tensors are not written: [`externalize`](Self::externalize) moves them out first. An
-    /// entry has the name of its tensor, with the scope before it in a subgraph; a name that is taken
-    /// is numbered. Tied tensors are written once. Every tensor begins at an aligned offset in its
-    /// file. The files are staged and renamed: a failure leaves what was there.
+    /// Inline tensors are not written, but for initializers without elements:
+    /// [`externalize`](Self::externalize) moves them out first. An entry has the name of its tensor,
+    /// with the scope before it in a subgraph; a name that is taken gets a number that makes no tensor's
+    /// name. Tied tensors are written once. The files are staged and renamed: a failure leaves what was
+    /// there.
     ///
     /// ```
     /// use ndarray::array;
@@ -114,8 +141,9 @@ impl Container {
     ///
     /// # Errors
     /// Before anything is written: what [`check`](Self::check) finds, a name that does not end in
-    /// `.safetensors` or a container without large initializers ([`ErrorKind::InvalidArgument`]), and
-    /// the target's faults as for [`save`](Self::save). Later [`ErrorKind::Io`].
+    /// `.safetensors`, names of shards over 255 bytes, or a container without large initializers
+    /// ([`ErrorKind::InvalidArgument`]), and the target's faults as for [`save`](Self::save). Later
+    /// [`ErrorKind::Io`].
     pub fn export_safetensors(
         &self,
         path: impl AsRef<Path>,
@@ -129,9 +157,8 @@ impl Container {
             let reason = "there are no large initializers: move tensors out of the model first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
-        let max = options.max_shard_bytes;
         let source = Source { container: self, model: &self.model };
-        let plan = Exports::new(source, &stem, max, &options.metadata, &options.save)?;
+        let plan = Exports::new(source, &stem, &options.style())?;
         let files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
         if let Some(last) = files.last() {
             target.name.clone_from(&last.name);
@@ -141,8 +168,18 @@ impl Container {
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
         target.stage(&plan.files, &options.save, &Meter::new(&options.save, bytes))?.publish()?;
-        let Exports { tensors, as_bytes, tied, unused, .. } = plan;
-        Ok(Exported { files, bytes, tensors, as_bytes, tied, unused, left_behind })
+        let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
+        Ok(Exported {
+            files,
+            bytes,
+            tensors,
+            as_bytes,
+            tied,
+            renamed,
+            left_out,
+            unused,
+            left_behind,
+        })
     }
 }
 

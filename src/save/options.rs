@@ -364,6 +364,12 @@ impl SaveOptions {
         if len > Self::LARGE { small.max(large) } else { small }
     }
 
+    /// Whether an alignment was asked for.
+    #[cfg(feature = "safetensors")]
+    pub(crate) fn has_alignment(&self) -> bool {
+        self.buffers.alignment.is_some() || self.alignment_large.is_some()
+    }
+
     /// The alignment that was asked for a tensor of `len` bytes, wherever it lies already.
     pub(crate) fn alignment_asked(&self, len: u64) -> Alignment {
         let large = self.alignment_large.filter(|_| len > Self::LARGE);

@@ -8,7 +8,7 @@
 mod safetensors;
 
 #[cfg(feature = "safetensors")]
-pub(crate) use safetensors::Exports;
+pub(crate) use safetensors::{ExportStyle, Exports};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};

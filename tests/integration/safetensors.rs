@@ -334,7 +334,7 @@ fn a_tensor_may_be_called_as_padding_is() {
     let original = container(tensors.collect());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
-    original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    original.export_safetensors(&path, ExportOptions::new().padding(true)).unwrap();
     let weights = load(&path, MmapChoice::never()).unwrap();
     let found: Vec<_> = weights.iter().map(|(name, _)| name).collect();
     assert_eq!(found, ["___padding__.2", "__metadata___2", "__padding__.1", "format", "x"]);
@@ -352,7 +352,7 @@ fn padding_is_called_as_no_tensor_is() {
     original.insert("#d", bytes(1, 4)).unwrap();
     for max in [u64::MAX, 33] {
         let folder = tempfile::tempdir().unwrap();
-        let options = ExportOptions::new().max_shard_bytes(max);
+        let options = ExportOptions::new().padding(true).max_shard_bytes(max);
         original.export_safetensors(folder.path().join("m.safetensors"), options).unwrap();
         let mut padding = 0;
         for (name, bytes) in contents(folder.path()) {
@@ -364,6 +364,184 @@ fn padding_is_called_as_no_tensor_is() {
         }
         assert!(padding > 0);
     }
+}
+
+/// The names of the entries of every file but the index, and the names in the index.
+fn names_in(folder: &Path) -> (Vec<String>, Vec<String>) {
+    let (mut entries, mut indexed) = (Vec::new(), Vec::new());
+    for (name, bytes) in contents(folder) {
+        if name.ends_with(".json") {
+            let index: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            indexed.extend(index["weight_map"].as_object().unwrap().keys().cloned());
+        } else {
+            entries.extend(reference(&bytes).into_iter().map(|(_, _, name)| name));
+        }
+    }
+    entries.sort();
+    (entries, indexed)
+}
+
+/// `safetensors.torch.load_model` takes no entry that the model has not, and `huggingface_hub` none that
+/// the index has not.
+#[test]
+fn an_export_has_the_tensors_and_nothing_else_unless_padding_is_asked_for() {
+    let lens = [100, 12, 101, 4096, 7, 256, 3 << 20, 0];
+    let names: Vec<_> = (0..lens.len()).map(|i| format!("t{i}")).collect();
+    let tensors = names.iter().zip(lens).zip(1..);
+    let tensors = tensors.map(|((name, len), value)| (name.as_str(), bytes(len, value)));
+    let original = container(tensors.collect());
+    let aligned = SaveOptions::new().alignment(Alignment::DEVICE);
+    let options = [
+        (ExportOptions::new(), false),
+        (ExportOptions::new().padding(true), true),
+        (ExportOptions::from(aligned.clone()), true),
+        (ExportOptions::from(aligned).padding(false), false),
+    ];
+    for (options, padded) in options {
+        for max in [u64::MAX, 1 << 20, 200] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("m.safetensors");
+            let options = options.clone().max_shard_bytes(max);
+            let exported = original.export_safetensors(&path, options).unwrap();
+            let (entries, indexed) = names_in(folder.path());
+            let sharded = max < u64::MAX;
+            assert_eq!(indexed, if sharded { entries.clone() } else { Vec::new() }, "{max}");
+            let padding = entries.iter().filter(|name| name.starts_with("__padding__.")).count();
+            assert_eq!(padding > 0, padded, "{entries:?}");
+            assert_eq!(entries.len(), lens.len() + padding, "names occur once: {entries:?}");
+            let first = folder.path().join(&exported.files.last().unwrap().name);
+            let mut filled = structure(&original);
+            let fill = FillOptions::new().strict(true);
+            filled.attach_safetensors(&first, MmapChoice::never(), fill).unwrap();
+            assert_eq!(all_bytes(&filled), all_bytes(&original));
+        }
+    }
+}
+
+#[test]
+fn without_padding_tensors_are_aligned_as_far_as_their_lengths_go() {
+    let lens = [6, 512, 100, 4096, (1 << 20) + 4, 8192, 3, 256, 16];
+    let names: Vec<_> = (0..lens.len()).map(|i| format!("t{i}")).collect();
+    let tensors = names.iter().zip(lens).map(|(name, len)| (name.as_str(), bytes(len, 1)));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.safetensors");
+    container(tensors.collect()).export_safetensors(&path, ExportOptions::new()).unwrap();
+    for (offset, len, name) in reference(&fs::read(&path).unwrap()) {
+        let own = 1 << len.trailing_zeros().min(12);
+        assert_eq!(offset % own, 0, "{name}: {len} bytes at {offset}");
+    }
+}
+
+/// One name of a megabyte that begins as padding does was repeated for each of 1,200 gaps.
+#[test]
+fn names_of_padding_are_short_whatever_tensors_are_called() {
+    let long = format!("{}padding__.", "_".repeat(1 << 20));
+    let few: Vec<_> = (2..=16).map(|n| format!("{}padding__.x", "_".repeat(n))).collect();
+    let numbered = ["__padding_2__.1".to_owned(), "__padding_3__.".to_owned()];
+    let cases =
+        [(vec![long], "__padding__."), ([few.as_slice(), &numbered].concat(), "__padding_4__.")];
+    for (names, prefix) in cases {
+        let odd: Vec<_> = (0..1200).map(|i| format!("t{i}")).collect();
+        let all = names.iter().chain(&odd).map(|name| (name.as_str(), bytes(3, 1)));
+        let original = container(all.collect());
+        let parts = original.to_parts(WeightFiles::Safetensors).unwrap();
+        let (_, file) = &parts.files[0];
+        let named: usize = names.iter().map(String::len).sum();
+        assert!(file.len() < named + 1200 * 600, "{} bytes", file.len());
+        let padding = reference(file).into_iter().filter(|(_, _, name)| name.starts_with(prefix));
+        assert!(padding.count() > 1000);
+        assert_eq!(load_bytes(file.clone()).unwrap().len(), all_bytes(&original).len());
+    }
+}
+
+/// A tensor inside another's bytes has no entry, and an inline one is in no file.
+#[test]
+fn padding_is_not_called_as_a_tensor_without_an_entry() {
+    let whole = Buffer::from(vec![7; 300]);
+    let slice = |range| Tensor::new(DataType::Uint8, [44], whole.slice(range).unwrap()).unwrap();
+    let mut original = container(vec![("a", bytes(11, 1)), ("b", bytes(11, 2))]);
+    original.insert("#w", Tensor::new(DataType::Uint8, [300], whole.clone()).unwrap()).unwrap();
+    original.insert("#part", slice(256..300)).unwrap();
+    let graph = original.model_mut().graph.as_mut().unwrap();
+    let inline = TensorProto::new("___padding__.1", TensorProto::UINT8, [1]).with_raw_data(vec![9]);
+    graph.initializer.extend([
+        TensorProto::external("w", TensorProto::UINT8, [300], "#w"),
+        TensorProto::external("__padding__.1", TensorProto::UINT8, [44], "#part"),
+        inline,
+    ]);
+    let parts = original.to_parts(WeightFiles::Safetensors).unwrap();
+    let names: Vec<_> = reference(&parts.files[0].1).into_iter().map(|(_, _, name)| name).collect();
+    assert!(names.iter().any(|name| name == "____padding__.1"), "{names:?}");
+    assert!(names.iter().all(|n| !["__padding__.1", "___padding__.1"].contains(&n.as_str())));
+}
+
+#[test]
+fn a_numbered_name_is_no_other_tensors_and_is_told() {
+    let mut tensors = Vec::new();
+    let mut original = Container::new(ModelProto::default());
+    for (i, name) in ["k", "k", "k_2", "k"].into_iter().enumerate() {
+        let handle = format!("#{i}");
+        tensors.push(TensorProto::external(name, TensorProto::UINT8, [2], handle.as_str()));
+        original.insert(&handle, bytes(2, u8::try_from(i % 3).unwrap())).unwrap();
+    }
+    *original.model_mut() = model(graph(tensors, vec![]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    for (name, value) in [("k", 0), ("k_3", 1), ("k_2", 2), ("k_4", 0)] {
+        assert_eq!(weights.get(name), Some(&bytes(2, value)), "{name}");
+    }
+    let renamed: Vec<_> = exported.renamed.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    assert_eq!(renamed, [("k_3", "k"), ("k_4", "k")]);
+}
+
+#[test]
+fn names_of_files_are_never_cut() {
+    let original = container(vec![("a", bytes(3, 1)), ("b", bytes(3, 2))]);
+    let folder = tempfile::tempdir().unwrap();
+    // The stem's length, the shard's, and what comes of it.
+    let cases = [(243, u64::MAX, true), (244, u64::MAX, false), (228, 3, true), (229, 3, false)];
+    for (len, max, fits) in cases {
+        let path = folder.path().join("n".repeat(len) + ".safetensors");
+        let options = ExportOptions::new().max_shard_bytes(max);
+        match original.export_safetensors(&path, options) {
+            Ok(exported) => {
+                assert!(fits, "{len}");
+                assert!(exported.files.iter().all(|f| f.name.starts_with(&"n".repeat(len))));
+            }
+            Err(error) => {
+                assert!(!fits, "{len}: {error}");
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                assert!(error.to_string().contains("the name is too long"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inline_tensors_are_told_and_those_without_elements_written() {
+    let mut original = container(vec![("a", bytes(3, 1))]);
+    let graph = original.model_mut().graph.as_mut().unwrap();
+    graph.initializer.push(TensorProto::new("empty", TensorProto::FLOAT, [0, 4]));
+    graph.initializer.push(floats("inline", 0, 2));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let exported = original.export_safetensors(&path, ExportOptions::new()).unwrap();
+    assert_eq!((exported.tensors, exported.left_out), (2, vec!["inline".to_owned()]));
+    let weights = load(&path, MmapChoice::never()).unwrap();
+    assert_eq!(weights.get("empty").unwrap().dims(), [0, 4]);
+}
+
+/// The name of an entry stands once for each tensor that is tied to it.
+#[test]
+fn ties_that_no_header_holds_are_refused_before_they_are_made() {
+    let names = std::iter::once("n".repeat(1 << 20)).chain((0..20_000).map(|i| i.to_string()));
+    let tied = names.map(|name| TensorProto::external(name, TensorProto::UINT8, [3], "#w"));
+    let mut original = Container::new(model(graph(tied.collect(), vec![])));
+    original.insert("#w", bytes(3, 1)).unwrap();
+    let error = original.to_parts(WeightFiles::Safetensors).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
 }
 
 /// Two tied tensors, one of another shape on the same bytes, one inside them, and a subgraph.
@@ -844,7 +1022,8 @@ fn attaching_checks_names_types_and_shapes() {
         (declared(TensorProto::UINT8, &[3, 2]), strip(), Some((ErrorKind::Shape, "transpose"))),
         (declared(TensorProto::UINT8, &[6]), strip(), Some((ErrorKind::Shape, "[2, 3]"))),
         (declared(TensorProto::INT8, &[2, 3]), strip(), Some((ErrorKind::DataType, "INT8"))),
-        (declared(TensorProto::UINT4, &[3, 4]), strip(), None),
+        (declared(TensorProto::UINT4, &[2, 6]), strip(), None),
+        (declared(TensorProto::UINT4, &[3, 4]), strip(), Some((ErrorKind::DataType, "UINT4"))),
     ];
     for (mut container, options, wrong) in cases {
         let before = container.model().clone();

@@ -112,6 +112,24 @@ def assert_layout(path: pathlib.Path) -> tuple[int, int]:
     return len(found), padding
 
 
+def assert_only_tensors(path: pathlib.Path) -> None:
+    """No entry is padding, as `safetensors.torch.load_model` asks: it holds the names against a model's."""
+    found, _ = header(path)
+    assert "onnx_container.padding" not in (found.pop("__metadata__") or {}), "padding in an export"
+    assert not [name for name in found if "padding" in name], "padding in an export"
+
+
+def assert_indexed(index: pathlib.Path) -> None:
+    """The names in the shards are those in the index: what `huggingface_hub.load_torch_model` asks of both."""
+    named = json.loads(index.read_text())["weight_map"]
+    held = {}
+    for shard in sorted(set(named.values())):
+        names = [name for name in header(index.parent / shard)[0] if name != "__metadata__"]
+        assert not held.keys() & set(names), "a name in two shards"
+        held |= dict.fromkeys(names, shard)
+    assert held == named, "the shards do not hold what the index says"
+
+
 def external(path: pathlib.Path) -> dict[str, tuple]:
     """The external tensors of a model by name: type, shape and bytes."""
     found = [tensor for tensor in common.tensors(common.load(path)).values() if common.is_external(tensor)]
@@ -141,8 +159,9 @@ def real_model(model: corpus.Model) -> None:
         if not tensors:
             return
         common.must_run("export-safetensors", model.path, exported)
+        assert_layout(folder / "packed.safetensors")
+        assert_only_tensors(exported)
         for path in (folder / "packed.safetensors", exported):
-            assert_layout(path)
             found = {name: entry[2] for name, entry in entries(path).items()}
             lost = [name for name, (_, _, data) in tensors.items() if found.get(name, data) != data]
             assert not lost, f"{path.name}: other bytes for {lost}"
@@ -248,6 +267,23 @@ def tied() -> None:
         assert list(safetensors.numpy.load_file(again)) == ["embed"]
 
 
+def odd_lengths() -> None:
+    """Tensors of odd lengths, whole and in shards: strict readers find the model's names and no others."""
+    lengths = {f"layer{i}.bias": 3 + 7 * i for i in range(9)} | {"none": 0}
+    graph = helper.make_graph([], "odd", [], [])
+    for name, length in lengths.items():
+        graph.initializer.add(name=name, data_type=TensorProto.UINT8, dims=[length], raw_data=bytes(length))
+    everything = ["--min-bytes", "0", "--all-tensors"]
+    with common.scratch() as folder:
+        source, one, many = folder / "m.onnx", folder / "one.safetensors", folder / "many.safetensors"
+        source.write_bytes(helper.make_model(graph).SerializeToString())
+        common.must_run("export-safetensors", source, one, *everything)
+        assert set(safetensors.numpy.load_file(one)) == set(lengths)
+        for padding in ([], ["--padding"]):
+            common.must_run("export-safetensors", source, many, "--max-shard-size", "60", *everything, *padding)
+            assert_indexed(folder / "many.safetensors.index.json")
+
+
 def checkpoint() -> None:
     """A real checkpoint of 87 MB, into a model that declares its tensors and out again."""
     assert CHECKPOINT.stat().st_size == CHECKPOINT_BYTES
@@ -285,7 +321,12 @@ def checkpoint() -> None:
         again = folder / "again.onnx"
         common.must_run("import-safetensors", bare, folder / "many.safetensors.index.json", again, "--strict")
         common.assert_same_model(common.load(filled), folder, common.load(again), folder)
-        counts = [assert_layout(path) for path in (one, folder / "packed.safetensors", *sorted(shards))]
+        assert_only_tensors(one)
+        assert_indexed(folder / "many.safetensors.index.json")
+        padded = folder / "padded.safetensors"
+        common.must_run("export-safetensors", packed, padded, "--max-shard-size", "30MB", "--padding", *everything)
+        assert_indexed(folder / "padded.safetensors.index.json")
+        counts = [assert_layout(path) for path in (folder / "packed.safetensors", *folder.glob("padded-*"))]
         print(f"checkpoint: entries and padding among them: {counts}")
 
 
@@ -335,6 +376,7 @@ def main() -> None:
     common.run_all("files of safetensors.numpy", written_by_numpy, [()])
     common.run_all("files of safetensors.serialize", written_by_the_library, [()])
     common.run_all("tied names", tied, [()])
+    common.run_all("odd lengths", odd_lengths, [()])
     common.run_all("headers", headers, HEADERS)
     if CHECKPOINT.exists():
         common.run_all("a checkpoint of 87 MB", checkpoint, [()])

@@ -1,15 +1,15 @@
 //! Which entries a safetensors file has, in which order. Pure: nothing is read or written.
 //!
-//! The format allows no gap between tensors, and readers want them aligned. So tensors whose length
-//! is a multiple of the alignment come first, each at an aligned offset by itself; what is left over
-//! is filled by entries that hold nothing. An entry is called after the first tensor that shows its
-//! bytes; the names of tied tensors stand in the metadata, as `safetensors.torch.save_model` does it.
+//! An entry is called after the first tensor that shows its bytes; the names of tied tensors stand in the
+//! metadata, as `safetensors.torch.save_model` does it. Where the entries lie in a file is left to
+//! `section`.
+
+mod section;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
 
-use super::{Piece, Placed, Plan, PlannedFile, Source, Used, hosts, location_name, with_suffix};
+use super::{MAX_NAME, Piece, Placed, Plan, PlannedFile, Source, Used, hosts, location_name};
 use crate::buffer::Buffer;
 use crate::container::Handle;
 use crate::dtype::DataType;
@@ -17,11 +17,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
 use crate::initializer::{Address, Initializer};
 use crate::names::UniqueNames;
-use crate::placement::{Alignment, Cursor};
-use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, METADATA, PADDING};
+use crate::safetensors_header::{FORMAT, METADATA, PADDING};
 use crate::save::options::SaveOptions;
 use crate::tensor::Tensor;
-use crate::traversal;
+use crate::traversal::{self, Site};
+use section::{Style, lay_out};
 
 impl<'c> Plan<'c> {
     /// Plans one safetensors file that the model refers into.
@@ -38,14 +38,16 @@ impl<'c> Plan<'c> {
         let hosts = hosts(used, options);
         let guests = used.iter().enumerate().filter(|(i, _)| hosts.contains_key(i));
         let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
-        let mut entries = entries(source, used, None)?;
-        entries.retain(|entry| !guests.contains(entry.handle));
-        let style = Style::new(&entries, &BTreeMap::new(), options);
-        let (file, ranges) = lay_out(name, &entries, &style)?;
-        for (entry, range) in entries.iter().zip(ranges) {
-            self.places.insert(entry.handle, Placed { file: 0, range });
+        let mut all = Entries::of(source, used, None)?;
+        all.entries.retain(|entry| entry.handle().is_none_or(|handle| !guests.contains(handle)));
+        let style = Style::new(&all.padding, &BTreeMap::new(), options, true);
+        let laid = lay_out(name, &all.entries, &style, 1)?;
+        for (entry, range) in all.entries.iter().zip(laid.ranges) {
+            if let Some(handle) = entry.handle() {
+                self.places.insert(handle, Placed { file: 0, range });
+            }
         }
-        self.files.push(file);
+        self.files.push(laid.file);
         self.guests(used, &hosts);
         Ok(())
     }
@@ -54,6 +56,16 @@ impl<'c> Plan<'c> {
 /// `<model stem>.safetensors`, cleaned where that makes no location.
 pub(super) fn default_name(model_name: &str) -> String {
     location_name(model_name.strip_suffix(".onnx").unwrap_or(model_name), ".safetensors")
+}
+
+/// How an export is written.
+pub(crate) struct ExportStyle<'o> {
+    /// The most bytes of tensors in one file.
+    pub(crate) max_shard: Option<u64>,
+    pub(crate) metadata: &'o BTreeMap<String, String>,
+    /// Whether entries without a tensor may fill what alignment leaves.
+    pub(crate) padding: bool,
+    pub(crate) save: &'o SaveOptions,
 }
 
 /// The files of an export, and what is to be said of it.
@@ -66,65 +78,85 @@ pub(crate) struct Exports<'c> {
     pub(crate) as_bytes: Vec<String>,
     /// Tensors without an entry of their own, and the entry that has their bytes.
     pub(crate) tied: BTreeMap<String, String>,
+    /// Names in the files that are not their tensor's, and the tensor's.
+    pub(crate) renamed: BTreeMap<String, String>,
+    /// Inline tensors that are in no file.
+    pub(crate) left_out: Vec<String>,
     /// Large initializers that no tensor refers to.
     pub(crate) unused: Vec<Handle>,
 }
 
 impl<'c> Exports<'c> {
-    /// Plans the large initializers of `source` as the file `<stem>.safetensors`, or as shards
-    /// of at most `max_shard` bytes of tensors and their index.
+    /// Plans the large initializers of `source`, and inline ones without elements, as the file
+    /// `<stem>.safetensors`, or as shards and their index.
     pub(crate) fn new(
         source: Source<'c, '_>,
         stem: &str,
-        max_shard: Option<u64>,
-        metadata: &BTreeMap<String, String>,
-        options: &SaveOptions,
+        export: &ExportStyle<'_>,
     ) -> Result<Self> {
+        let metadata = export.metadata;
         if metadata.contains_key(PADDING) {
             let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let used = source.used()?;
-        let entries = entries(source, &used, Some(metadata))?;
-        let tied = entries
+        let Entries { entries, padding, renamed, left_out, .. } =
+            Entries::of(source, &used, Some(metadata))?;
+        let tensors = entries.len();
+        let as_bytes = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
+        let as_bytes = as_bytes.map(|entry| entry.name.clone()).collect();
+        let style = Style::new(&padding, metadata, export.save, export.padding);
+        // Planned first: it refuses metadata that are too long to be listed.
+        let shards = shards(entries, export.max_shard.unwrap_or(u64::MAX));
+        let files = files(&shards, stem, &style)?;
+        let tied = shards
             .iter()
+            .flatten()
             .flat_map(|entry| entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone())));
-        let as_bytes = entries.iter().filter(|entry| entry.stored().0 != entry.dtype);
-        Ok(Self {
-            tensors: entries.len(),
-            as_bytes: as_bytes.map(|entry| entry.name.clone()).collect(),
-            tied: tied.collect(),
-            unused: source.unused(&used),
-            files: files(entries, stem, max_shard, metadata, options)?,
-        })
+        let (tied, unused) = (tied.collect(), source.unused(&used));
+        Ok(Self { files, tensors, as_bytes, tied, renamed, left_out, unused })
     }
 }
 
-/// The shards of `entries` and their index, or the one file that they fit.
+/// The files of `shards` and their index, or the one file.
 fn files<'c>(
-    entries: Vec<Entry<'c>>,
+    shards: &[Vec<Entry<'c>>],
     stem: &str,
-    max_shard: Option<u64>,
-    metadata: &BTreeMap<String, String>,
-    options: &SaveOptions,
+    style: &Style<'_>,
 ) -> Result<Vec<PlannedFile<'c>>> {
-    let style = Style::new(&entries, metadata, options);
-    let shards = shards(entries, max_shard.unwrap_or(u64::MAX));
-    if let [shard] = shards.as_slice() {
-        let name = with_suffix(stem, ".safetensors");
-        return Ok(vec![lay_out(name, shard, &style)?.0]);
+    if let [shard] = shards {
+        let name = file_name(stem, ".safetensors")?;
+        return Ok(vec![lay_out(name, shard, style, 1)?.file]);
     }
     let (mut files, mut weight_map, mut total) = (Vec::new(), BTreeMap::new(), 0_u64);
+    let mut padding = 1;
     for (i, shard) in shards.iter().enumerate() {
-        let name = with_suffix(stem, &format!("-{:05}-of-{:05}.safetensors", i + 1, shards.len()));
-        for entry in shard {
-            weight_map.insert(entry.name.clone(), name.clone());
-            total = total.saturating_add(entry.len());
-        }
-        files.push(lay_out(name, shard, &style)?.0);
+        let name = file_name(stem, &format!("-{:05}-of-{:05}.safetensors", i + 1, shards.len()))?;
+        let laid = lay_out(name.clone(), shard, style, padding)?;
+        padding += laid.padding.len();
+        // Padding too: there are readers that refuse entries which the index does not have.
+        let names = shard.iter().map(|entry| entry.name.clone()).chain(laid.padding);
+        weight_map.extend(names.map(|entry| (entry, name.clone())));
+        total = shard.iter().fold(total, |total, entry| total.saturating_add(entry.len()));
+        files.push(laid.file);
     }
-    files.push(index(with_suffix(stem, ".safetensors.index.json"), &weight_map, total)?);
+    files.push(index(file_name(stem, ".safetensors.index.json")?, &weight_map, total)?);
     Ok(files)
+}
+
+/// `stem` and `suffix`. A name that is too long for file systems is refused: cut, it could be that of
+/// another export's file.
+fn file_name(stem: &str, suffix: &str) -> Result<String> {
+    let name = format!("{stem}{suffix}");
+    if name.len() <= MAX_NAME {
+        return Ok(name);
+    }
+    let reason = format!(
+        "the name is too long: that of a file of this export would have {} bytes, and {MAX_NAME} is \
+         the most",
+        name.len()
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
 }
 
 /// Cuts `entries` where the next one would make a shard longer than `max` bytes. A longer entry has
@@ -174,8 +206,8 @@ struct Entry<'c> {
     name: String,
     dtype: DataType,
     dims: Vec<i64>,
-    handle: &'c Handle,
-    initializer: &'c Initializer,
+    /// Where the bytes are; `None` for an inline tensor, which has no elements.
+    bytes: Option<(&'c Handle, &'c Initializer)>,
     /// Other tensors of the same bytes, type and shape.
     tied: Vec<String>,
 }
@@ -183,21 +215,26 @@ struct Entry<'c> {
 impl<'c> Entry<'c> {
     /// In bytes.
     fn len(&self) -> u64 {
-        self.initializer.byte_len()
+        self.bytes.map_or(0, |(_, initializer)| initializer.byte_len())
     }
 
-    /// Its bytes at `offset` of a file.
-    fn piece(&self, offset: u64) -> Piece<'c> {
-        Piece::new(offset, self.handle, self.initializer)
+    fn handle(&self) -> Option<&'c Handle> {
+        self.bytes.map(|(handle, _)| handle)
+    }
+
+    /// Its bytes at `offset` of a file, where it has some.
+    fn piece(&self, offset: u64) -> Option<Piece<'c>> {
+        self.bytes.map(|(handle, initializer)| Piece::new(offset, handle, initializer))
     }
 
     /// The type and shape that stand in the header: plain bytes where readers have no such type.
-    fn stored(&self) -> (DataType, Vec<i64>) {
+    fn stored(&self) -> Result<(DataType, Vec<i64>)> {
         if is_readable(self.dtype, &self.dims) {
-            return (self.dtype, self.dims.clone());
+            return Ok((self.dtype, self.dims.clone()));
         }
-        // A length in bytes was seen to fit 63 bits when the tensor was.
-        (DataType::Uint8, vec![i64::try_from(self.len()).unwrap_or(i64::MAX)])
+        let len = i64::try_from(self.len());
+        let len = len.map_err(|_| Error::internal("a tensor of 2^63 bytes is to be written"))?;
+        Ok((DataType::Uint8, vec![len]))
     }
 }
 
@@ -213,56 +250,17 @@ fn is_readable(dtype: DataType, dims: &[i64]) -> bool {
     }
 }
 
-/// What a tensor of the model is called and declared as.
-struct Declared {
-    name: String,
-    dtype: DataType,
-    dims: Vec<i64>,
-}
-
-/// What the tensors behind every handle are called and declared as, in graph order.
-fn declared<'c>(source: Source<'c, '_>) -> Result<HashMap<&'c Handle, Vec<Declared>>> {
-    let mut declared: HashMap<_, Vec<_>> = HashMap::new();
-    traversal::tensors(source.model, |place, tensor| {
-        if is_external(tensor) {
-            let (handle, _) = source.container.initializer_of(tensor)?;
-            let (dtype, _) = external_data::layout(tensor)?;
-            let (name, dims) = (place.qualified_name(tensor), tensor.dims.clone());
-            declared.entry(handle).or_default().push(Declared { name, dtype, dims });
-        }
-        Ok(())
-    })?;
-    Ok(declared)
-}
-
-/// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one. For an
-/// export, which has `metadata`, they are entries of their own where their type or shape is another,
-/// or where the metadata cannot say that they are tied.
-fn entries<'c>(
-    source: Source<'c, '_>,
-    used: &[Used<'c>],
-    metadata: Option<&BTreeMap<String, String>>,
-) -> Result<Vec<Entry<'c>>> {
-    let mut declared = declared(source)?;
-    let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
-    let keys = keys.chain([FORMAT, PADDING]).collect();
-    let mut names = UniqueNames::default();
-    names.take(METADATA);
-    declared.values().flatten().for_each(|declared| names.reserve(&declared.name));
-    let mut all = Entries { keys, names, every: metadata.is_some(), ..Entries::default() };
-    for tensor in used {
-        for declared in declared.remove(tensor.handle).unwrap_or_default() {
-            all.add(tensor, declared);
-        }
-    }
-    Ok(all.entries)
-}
-
-/// The entries so far.
+/// What a safetensors file of a model has to hold.
 #[derive(Default)]
 struct Entries<'c, 'm> {
+    /// In graph order, those without elements that are inline in the model last.
     entries: Vec<Entry<'c>>,
     names: UniqueNames,
+    /// How padding may not be called.
+    padding: TensorsLikePadding,
+    renamed: BTreeMap<String, String>,
+    /// Inline tensors that have no entry.
+    left_out: Vec<String>,
     /// The keys of metadata that say something else than which entry has a tensor's bytes.
     keys: HashSet<&'m str>,
     /// Whether every tensor has to be found by its name.
@@ -282,153 +280,129 @@ enum Shown<'c> {
     Of(&'c Handle),
 }
 
-impl<'c> Entries<'c, '_> {
-    fn add(&mut self, tensor: &Used<'c>, declared: Declared) {
-        let shown = match tensor.address {
-            Some(address) => Shown::Memory { address, len: tensor.len },
-            None => Shown::Of(tensor.handle),
+impl<'c, 'm> Entries<'c, 'm> {
+    /// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one. For
+    /// an export, which has `metadata`, they are entries of their own where their type or shape is
+    /// another, or where the metadata cannot say that they are tied; and inline initializers without
+    /// elements are entries too, since readers ask for every name.
+    fn of(
+        source: Source<'c, '_>,
+        used: &[Used<'c>],
+        metadata: Option<&'m BTreeMap<String, String>>,
+    ) -> Result<Self> {
+        let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+        let keys = keys.chain([FORMAT, PADDING]).collect();
+        let mut all = Self { keys, every: metadata.is_some(), ..Self::default() };
+        all.names.take(METADATA);
+        let (mut external, mut empty) = (HashMap::<_, Vec<_>>::new(), Vec::new());
+        traversal::tensors(source.model, |place, tensor| {
+            all.padding.add(&place.name_of(tensor));
+            let name = place.qualified_name(tensor);
+            if is_external(tensor) {
+                let (handle, _) = source.container.initializer_of(tensor)?;
+                let (dtype, _) = external_data::layout(tensor)?;
+                let declared = Declared { name, dtype, dims: tensor.dims.clone() };
+                external.entry(handle).or_default().push(declared);
+            } else if let (Site::Initializer, Ok((dtype, 0))) =
+                (place.site, external_data::layout(tensor))
+            {
+                empty.push(Declared { name, dtype, dims: tensor.dims.clone() });
+            } else if all.every {
+                all.left_out.push(name);
+            }
+            Ok(())
+        })?;
+        let real = external.values().flatten().chain(empty.iter().filter(|_| all.every));
+        real.for_each(|declared| all.names.reserve(&declared.name));
+        for tensor in used {
+            for declared in external.remove(tensor.handle).unwrap_or_default() {
+                all.add(tensor, declared);
+            }
+        }
+        if all.every {
+            empty.into_iter().for_each(|declared| all.push(declared, None));
+        }
+        Ok(all)
+    }
+
+    /// Adds a tensor that shows the bytes of `used`.
+    fn add(&mut self, used: &Used<'c>, declared: Declared) {
+        let shown = match used.address {
+            Some(address) => Shown::Memory { address, len: used.len },
+            None => Shown::Of(used.handle),
         };
         let same = self.same.entry(shown).or_default();
-        let Declared { name, dtype, dims } = declared;
         let entries = &mut self.entries;
-        let is_equal = |entry: &Entry<'_>| entry.dtype == dtype && entry.dims == dims;
+        let is_equal =
+            |entry: &Entry<'_>| entry.dtype == declared.dtype && entry.dims == declared.dims;
         let equal = same.iter().find(|i| entries.get(**i).is_some_and(is_equal));
-        let equal = equal.filter(|_| !self.keys.contains(name.as_str()));
+        let equal = equal.filter(|_| !self.keys.contains(declared.name.as_str()));
         if let Some(entry) = equal.and_then(|i| entries.get_mut(*i)) {
-            if self.names.take(&name) {
-                entry.tied.push(name);
-            }
+            let name = unique(&mut self.names, &mut self.renamed, declared.name);
+            entry.tied.push(name);
         } else if self.every || same.is_empty() {
             same.push(entries.len());
-            let (name, handle) = (self.names.name(&name, ""), tensor.handle);
-            let (initializer, tied) = (tensor.initializer, Vec::new());
-            entries.push(Entry { name, dtype, dims, handle, initializer, tied });
+            self.push(declared, Some((used.handle, used.initializer)));
         }
     }
-}
 
-/// What the files of one export have in common.
-struct Style<'o> {
-    options: &'o SaveOptions,
-    metadata: BTreeMap<String, String>,
-    /// How the names of padding begin, and no tensor's in any of the files.
-    prefix: String,
-}
-
-impl<'o> Style<'o> {
-    fn new(
-        entries: &[Entry<'_>],
-        metadata: &BTreeMap<String, String>,
-        options: &'o SaveOptions,
-    ) -> Self {
-        let names =
-            entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.tied));
-        let alike = names.filter_map(|name| {
-            let rest = name.trim_start_matches('_');
-            rest.starts_with("padding__.").then_some(name.len() - rest.len())
-        });
-        let underscores = alike.max().map_or(2, |most| (most + 1).max(2));
-        let prefix = format!("{}padding__.", "_".repeat(underscores));
-        let mut metadata = metadata.clone();
-        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
-        Self { options, metadata, prefix }
+    fn push(&mut self, declared: Declared, bytes: Option<(&'c Handle, &'c Initializer)>) {
+        let Declared { name, dtype, dims } = declared;
+        let name = unique(&mut self.names, &mut self.renamed, name);
+        self.entries.push(Entry { name, dtype, dims, bytes, tied: Vec::new() });
     }
 }
 
-/// The file `name` with `entries`, and their ranges in it.
-fn lay_out<'c>(
+/// A name for the tensor called `name`; one that is another is noted.
+fn unique(names: &mut UniqueNames, renamed: &mut BTreeMap<String, String>, name: String) -> String {
+    let given = names.name(&name, "");
+    if given != name {
+        renamed.insert(given.clone(), name);
+    }
+    given
+}
+
+/// What a tensor of the model is called and declared as.
+struct Declared {
     name: String,
-    entries: &[Entry<'c>],
-    style: &Style<'_>,
-) -> Result<(PlannedFile<'c>, Vec<Range<u64>>)> {
-    let mut section = Section::new(entries, style);
-    let mut order: Vec<_> = entries.iter().enumerate().collect();
-    order.sort_by_key(|(_, entry)| section.rank(entry.len()));
-    let mut placed = Vec::new();
-    for (i, entry) in order {
-        placed.push((i, section.push(entry)?, entry));
-    }
-    let (alignment, end) = (section.alignment(), section.cursor.end());
-    let header = plain_bytes(section.into_header(entries).to_bytes(alignment)?)?;
-    let start = header.initializer.byte_len();
-    let len = start.checked_add(end).filter(|len| i64::try_from(*len).is_ok());
-    let len =
-        len.ok_or_else(|| Error::new(ErrorKind::TooLarge, "more than 2^63 bytes of weights"))?;
-    let data = placed.iter().map(|(_, offset, entry)| entry.piece(start + offset));
-    let pieces = std::iter::once(header).chain(data).collect();
-    placed.sort_unstable_by_key(|(i, ..)| *i);
-    let ranges = placed.iter().map(|(_, offset, entry)| {
-        let first = start + offset;
-        first..first + entry.len()
-    });
-    Ok((PlannedFile { name, len, pieces }, ranges.collect()))
+    dtype: DataType,
+    dims: Vec<i64>,
 }
 
-/// The data of one file, being laid out; offsets count from the first byte of data.
-struct Section<'s> {
-    style: &'s Style<'s>,
-    /// Whether an entry is long enough for the greater alignment.
-    large: bool,
-    cursor: Cursor,
-    entries: Vec<header::Entry>,
-    paddings: usize,
+/// The tensors of a model that are called as padding could be.
+#[derive(Default)]
+struct TensorsLikePadding {
+    /// How many underscores are before `padding__.`.
+    underscores: HashSet<usize>,
+    /// The numbers in `__padding_N__.`.
+    numbers: HashSet<u64>,
 }
 
-impl<'s> Section<'s> {
-    fn new(entries: &[Entry<'_>], style: &'s Style<'s>) -> Self {
-        let large = entries.iter().any(|entry| entry.len() > SaveOptions::LARGE);
-        Self { style, large, cursor: Cursor::default(), entries: Vec::new(), paddings: 0 }
-    }
+impl TensorsLikePadding {
+    /// The most underscores in front: the names of padding stay short, whatever tensors are called.
+    const MOST: usize = 16;
 
-    /// The alignment that the first byte of data needs.
-    fn alignment(&self) -> Alignment {
-        self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
-    }
-
-    /// The place of entries of `len` bytes in the order that needs the least padding.
-    fn rank(&self, len: u64) -> u8 {
-        if len == 0 {
-            4 // at the end, where nothing has to be aligned after it
-        } else if self.large && self.alignment().is_aligned(len) {
-            0
-        } else if len > SaveOptions::LARGE {
-            1
-        } else if self.style.options.alignment_of(0).is_aligned(len) {
-            2
-        } else {
-            3
+    fn add(&mut self, name: &str) {
+        let rest = name.trim_start_matches('_');
+        if rest.starts_with("padding__.") {
+            self.underscores.insert(name.len() - rest.len());
+        }
+        let numbered = name.strip_prefix("__padding_").and_then(|rest| rest.split_once("__."));
+        if let Some(number) = numbered.and_then(|(number, _)| number.parse().ok()) {
+            self.numbers.insert(number);
         }
     }
 
-    /// Places `entry`, after padding where its alignment needs some.
-    fn push(&mut self, entry: &Entry<'_>) -> Result<u64> {
-        let (end, len) = (self.cursor.end(), entry.len());
-        let offset = match len {
-            0 => end,
-            _ => self.cursor.place(len, self.style.options.alignment_of(len))?,
-        };
-        if offset > end {
-            self.paddings += 1;
-            let name = format!("{}{}", self.style.prefix, self.paddings);
-            let dims = vec![i64::try_from(offset - end).unwrap_or(i64::MAX)];
-            let dtype = DataType::Uint8;
-            self.entries.push(header::Entry { name, dtype, dims, range: end..offset });
+    /// How the names of padding begin: as no tensor's does.
+    fn prefix(&self) -> String {
+        let underscores = (2..=Self::MOST).find(|count| !self.underscores.contains(count));
+        if let Some(count) = underscores {
+            return format!("{}padding__.", "_".repeat(count));
         }
-        let (dtype, dims) = entry.stored();
-        let (name, range) = (entry.name.clone(), offset..self.cursor.end());
-        self.entries.push(header::Entry { name, dtype, dims, range });
-        Ok(offset)
-    }
-
-    fn into_header(self, entries: &[Entry<'_>]) -> Header {
-        let mut metadata = self.style.metadata.clone();
-        if self.paddings > 0 {
-            metadata.insert(PADDING.to_owned(), self.style.prefix.clone());
+        let mut number = 2_u64;
+        while self.numbers.contains(&number) {
+            number += 1;
         }
-        for entry in entries {
-            let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));
-            metadata.extend(tied);
-        }
-        Header { metadata, entries: self.entries }
+        format!("__padding_{number}__.")
     }
 }

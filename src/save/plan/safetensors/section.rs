@@ -1,0 +1,185 @@
+//! Where the entries of a safetensors file lie in it.
+//!
+//! The format allows no gap between tensors, and readers want them aligned. So tensors whose length
+//! is a multiple of the alignment come first, each at an aligned offset by itself. What is left over is
+//! filled by entries that hold nothing, or not at all: readers that hold the names in a file against
+//! those of a model take no entry that is no tensor. Without them every tensor still begins at a
+//! multiple of its element's width.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{Entry, PlannedFile, TensorsLikePadding, plain_bytes};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::placement::{Alignment, Cursor};
+use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, MAX_HEADER, PADDING};
+use crate::save::options::SaveOptions;
+
+/// What the files of one export have in common.
+pub(super) struct Style<'o> {
+    options: &'o SaveOptions,
+    metadata: BTreeMap<String, String>,
+    /// How the names of padding begin, and no tensor's in any of the files; `None` without padding.
+    prefix: Option<String>,
+}
+
+impl<'o> Style<'o> {
+    pub(super) fn new(
+        taken: &TensorsLikePadding,
+        metadata: &BTreeMap<String, String>,
+        options: &'o SaveOptions,
+        padding: bool,
+    ) -> Self {
+        let mut metadata = metadata.clone();
+        metadata.entry(FORMAT.to_owned()).or_insert_with(|| FORMAT_PT.to_owned());
+        Self { options, metadata, prefix: padding.then(|| taken.prefix()) }
+    }
+
+    /// The alignment of an entry of `len` bytes.
+    fn alignment_of(&self, len: u64) -> Alignment {
+        match self.prefix {
+            Some(_) => self.options.alignment_of(len),
+            None => Alignment::DENSE,
+        }
+    }
+}
+
+/// A file with its entries placed.
+pub(super) struct LaidOut<'c> {
+    pub(super) file: PlannedFile<'c>,
+    /// Where each entry lies in the file.
+    pub(super) ranges: Vec<Range<u64>>,
+    /// The names of the entries that hold nothing.
+    pub(super) padding: Vec<String>,
+}
+
+/// The file `name` with `entries`. What pads it is numbered from `first_padding` on.
+pub(super) fn lay_out<'c>(
+    name: String,
+    entries: &[Entry<'c>],
+    style: &Style<'_>,
+    first_padding: usize,
+) -> Result<LaidOut<'c>> {
+    let mut section = Section::new(entries, style, first_padding);
+    let mut order: Vec<_> = entries.iter().enumerate().collect();
+    order.sort_by_key(|(_, entry)| section.rank(entry.len()));
+    let mut placed = Vec::new();
+    for (i, entry) in order {
+        placed.push((i, section.push(entry)?, entry));
+    }
+    let (alignment, end) = (section.alignment(), section.cursor.end());
+    let padding = std::mem::take(&mut section.padding);
+    let header = plain_bytes(section.into_header(entries, &padding)?.to_bytes(alignment)?)?;
+    let start = header.initializer.byte_len();
+    let len = start.checked_add(end).filter(|len| i64::try_from(*len).is_ok());
+    let len =
+        len.ok_or_else(|| Error::new(ErrorKind::TooLarge, "more than 2^63 bytes of weights"))?;
+    let data = placed.iter().filter_map(|(_, offset, entry)| entry.piece(start + offset));
+    let pieces = std::iter::once(header).chain(data).collect();
+    placed.sort_unstable_by_key(|(i, ..)| *i);
+    let ranges = placed.iter().map(|(_, offset, entry)| {
+        let first = start + offset;
+        first..first + entry.len()
+    });
+    let ranges = ranges.collect();
+    Ok(LaidOut { file: PlannedFile { name, len, pieces }, ranges, padding })
+}
+
+/// The data of one file, being laid out; offsets count from the first byte of data.
+struct Section<'s> {
+    style: &'s Style<'s>,
+    /// Whether an entry is long enough for the greater alignment.
+    large: bool,
+    cursor: Cursor,
+    entries: Vec<header::Entry>,
+    first_padding: usize,
+    padding: Vec<String>,
+}
+
+impl<'s> Section<'s> {
+    fn new(entries: &[Entry<'_>], style: &'s Style<'s>, first_padding: usize) -> Self {
+        let large = entries.iter().any(|entry| entry.len() > SaveOptions::LARGE);
+        let (cursor, entries, padding) = (Cursor::default(), Vec::new(), Vec::new());
+        Self { style, large, cursor, entries, first_padding, padding }
+    }
+
+    /// The alignment that the first byte of data needs.
+    fn alignment(&self) -> Alignment {
+        self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
+    }
+
+    /// The place of entries of `len` bytes in the order that needs the least padding, or without
+    /// padding leaves most of them aligned: the greatest power of two in a length goes first.
+    fn rank(&self, len: u64) -> u32 {
+        const PAGE_BITS: u32 = 12;
+        if len == 0 {
+            u32::MAX // at the end, where nothing has to be aligned after it
+        } else if self.style.prefix.is_none() {
+            PAGE_BITS - len.trailing_zeros().min(PAGE_BITS)
+        } else if self.large && self.alignment().is_aligned(len) {
+            0
+        } else if len > SaveOptions::LARGE {
+            1
+        } else if self.style.options.alignment_of(0).is_aligned(len) {
+            2
+        } else {
+            3
+        }
+    }
+
+    /// Places `entry`, after padding where its alignment needs some.
+    fn push(&mut self, entry: &Entry<'_>) -> Result<u64> {
+        let (end, len) = (self.cursor.end(), entry.len());
+        let offset = match len {
+            0 => end,
+            _ => self.cursor.place(len, self.style.alignment_of(len))?,
+        };
+        if offset > end {
+            self.pad(end..offset)?;
+        }
+        let (dtype, dims) = entry.stored()?;
+        let (name, range) = (entry.name.clone(), offset..self.cursor.end());
+        self.entries.push(header::Entry { name, dtype, dims, range });
+        Ok(offset)
+    }
+
+    fn pad(&mut self, range: Range<u64>) -> Result<()> {
+        let prefix = self.style.prefix.as_ref();
+        let prefix = prefix.ok_or_else(|| Error::internal("a gap in a file without padding"))?;
+        let name = format!("{prefix}{}", self.first_padding + self.padding.len());
+        let len = i64::try_from(range.end - range.start);
+        let len = len.map_err(|_| Error::internal("2^63 bytes of padding"))?;
+        let (dtype, dims) = (DataType::Uint8, vec![len]);
+        self.padding.push(name.clone());
+        self.entries.push(header::Entry { name, dtype, dims, range });
+        Ok(())
+    }
+
+    fn into_header(self, entries: &[Entry<'_>], padding: &[String]) -> Result<Header> {
+        check_ties(entries)?;
+        let mut metadata = self.style.metadata.clone();
+        if let Some(prefix) = self.style.prefix.as_ref().filter(|_| !padding.is_empty()) {
+            metadata.insert(PADDING.to_owned(), prefix.clone());
+        }
+        for entry in entries {
+            let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));
+            metadata.extend(tied);
+        }
+        Ok(Header { metadata, entries: self.entries })
+    }
+}
+
+/// Refuses tied names that no header holds, before the name of their entry is repeated for each.
+fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
+    let lens = entries.iter().map(|entry| {
+        let tied = entry.tied.iter().map(|tied| tied.len().saturating_add(entry.name.len()));
+        tied.fold(0, usize::saturating_add)
+    });
+    if lens.fold(0, usize::saturating_add) <= MAX_HEADER {
+        return Ok(());
+    }
+    let reason =
+        format!("the names of tied tensors are longer than a header of {MAX_HEADER} bytes");
+    Err(Error::new(ErrorKind::TooLarge, reason))
+}

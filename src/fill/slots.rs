@@ -4,7 +4,7 @@
 //! share these bytes, whatever types and dimensions they have. Which weights belong to which name is
 //! left to `fill`.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::container::{Container, Handle};
 use crate::dtype::{DataType, element_count};
@@ -14,6 +14,7 @@ use crate::find::Names;
 use crate::initializer::Initializer;
 use crate::proto::TensorProto;
 use crate::traversal::{self, Place, Position};
+use crate::wire::Str;
 
 /// A place for one weight: a handle, one type and shape of a range of a file, or one tensor.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Slot {
 }
 
 /// A byte range of a file that was not loaded: what ties tensors in a load.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Range {
     /// Without `.` components.
     location: String,
@@ -48,7 +49,7 @@ struct Range {
 #[derive(PartialEq, Eq, Hash)]
 enum Shared {
     Handle(String),
-    /// A range whose length is written down, as one type and shape.
+    /// A range as one type and shape.
     Range(Range, DataType, Vec<i64>),
 }
 
@@ -58,7 +59,8 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     pub(super) names: Names<usize>,
     shared: HashMap<Shared, usize>,
-    ties: Ties,
+    /// The slots on each range, in graph order.
+    ties: BTreeMap<Range, Vec<usize>>,
     /// For every tensor in graph order.
     by_position: Vec<Option<usize>>,
     /// For a slot that another one stands for, that one: it has the same type, shape and bytes.
@@ -136,19 +138,18 @@ impl Slots {
         tensor: &TensorProto,
     ) -> Result<usize> {
         let (dtype, len) = external_data::layout(tensor)?;
+        // A location alone says nothing: a structure-only model may have the same one everywhere.
+        if entry.length.is_none() && !has_offset(tensor) {
+            return self.add(place, tensor);
+        }
         let (location, offset) = (without_dots(&entry.location), entry.offset);
         let range = Range { location, offset, len };
-        if entry.length.is_none() {
-            let number = self.add(place, tensor)?;
-            self.ties.add(range, number, false);
-            return Ok(number);
-        }
         let shared = Shared::Range(range.clone(), dtype, tensor.dims.clone());
         if let Some(number) = self.shared.get(&shared) {
             return Ok(*number);
         }
         let number = self.add(place, tensor)?;
-        self.ties.add(range, number, true);
+        self.ties.entry(range).or_default().push(number);
         self.shared.insert(shared, number);
         Ok(number)
     }
@@ -195,31 +196,18 @@ impl Slots {
     /// Gives what a slot got to the others on the same range of a file; returns where two of them got
     /// different weights.
     pub(super) fn tie(&mut self) -> Vec<Error> {
-        let ties = std::mem::take(&mut self.ties).all();
-        ties.iter().flat_map(|tie| self.tie_together(tie)).collect()
+        let ties = std::mem::take(&mut self.ties);
+        ties.values().flat_map(|tie| self.tie_together(tie)).collect()
     }
 
-    fn tie_together(&mut self, tie: &[Tied]) -> Vec<Error> {
-        let given = |tied: &&Tied| self.slots.get(tied.slot).is_some_and(|s| s.given.is_some());
-        let given: Vec<_> = tie.iter().filter(given).copied().collect();
-        let Some(first) = given.first() else { return Vec::new() };
-        let wrong: Vec<_> = given.iter().filter(|other| !self.agree(first, other)).collect();
-        if wrong.is_empty() {
-            let done: HashSet<_> = given.iter().map(|tied| tied.slot).collect();
-            let others = tie.iter().filter(|tied| !done.contains(&tied.slot));
-            return others.filter_map(|tied| self.copy(first.slot, tied.slot).err()).collect();
-        }
-        // Where no length is written, the range may only stand for one that is not known yet.
-        if !tie.iter().all(|tied| tied.has_length) {
-            return Vec::new();
-        }
-        wrong.into_iter().filter_map(|other| self.differ(first.slot, other.slot)).collect()
-    }
-
-    fn agree(&self, one: &Tied, other: &Tied) -> bool {
-        let given = |tied: &Tied| self.slots.get(tied.slot)?.given.as_ref();
-        one.slot == other.slot
-            || given(one).zip(given(other)).is_some_and(|(a, b)| same_bytes(a, b))
+    fn tie_together(&mut self, tie: &[usize]) -> Vec<Error> {
+        let is_given = |slot: &usize| self.slots.get(*slot).is_some_and(|s| s.given.is_some());
+        let (given, others): (Vec<usize>, Vec<usize>) = tie.iter().copied().partition(is_given);
+        let Some(first) = given.first().copied() else { return Vec::new() };
+        let differing = given.into_iter().filter_map(|other| self.differ(first, other));
+        let mut errors: Vec<_> = differing.collect();
+        errors.extend(others.into_iter().filter_map(|other| self.copy(first, other).err()));
+        errors
     }
 
     /// Gives what the slot `from` got to the slot `to`, which got nothing.
@@ -240,8 +228,12 @@ impl Slots {
         Ok(())
     }
 
+    /// The error when both slots were given weights that differ.
     fn differ(&self, one: usize, other: usize) -> Option<Error> {
         let (one, other) = (self.slots.get(one)?, self.slots.get(other)?);
+        if same_bytes(one.given.as_ref()?, other.given.as_ref()?) {
+            return None;
+        }
         let reason = format!(
             "weights `{}`: the model has `{}` on the same bytes, which has the weights `{}`",
             other.given_as, one.tensor, one.given_as
@@ -249,6 +241,12 @@ impl Slots {
         let error = Error::new(ErrorKind::InvalidArgument, reason);
         Some(error.with_tensor(other.tensor.as_str()))
     }
+}
+
+/// Whether the offset of the external `tensor` is written down.
+fn has_offset(tensor: &TensorProto) -> bool {
+    let is_offset = |key: &Str| *key == "offset";
+    tensor.external_data.iter().any(|entry| entry.key.as_ref().is_some_and(is_offset))
 }
 
 impl Slot {
@@ -327,51 +325,6 @@ impl Slot {
     /// The dimensions of every tensor that asks for this slot.
     fn all_dims(&self) -> impl Iterator<Item = &[i64]> {
         std::iter::once(&self.dims).chain(&self.other_dims).map(Vec::as_slice)
-    }
-}
-
-/// A slot on a range of a file.
-#[derive(Debug, Clone, Copy)]
-struct Tied {
-    slot: usize,
-    /// Whether the length of the range is written down.
-    has_length: bool,
-}
-
-/// The slots by their ranges.
-#[derive(Default)]
-struct Ties {
-    by_range: HashMap<Range, usize>,
-    ties: Vec<(Range, Vec<Tied>)>,
-    /// The lengths that tensors have which begin at one byte of a file, and have no length written down.
-    lengths: HashMap<(String, u64), HashSet<u64>>,
-}
-
-impl Ties {
-    fn add(&mut self, range: Range, slot: usize, has_length: bool) {
-        if !has_length {
-            let start = (range.location.clone(), range.offset);
-            self.lengths.entry(start).or_default().insert(range.len);
-        }
-        let number = *self.by_range.entry(range.clone()).or_insert(self.ties.len());
-        if number == self.ties.len() {
-            self.ties.push((range, Vec::new()));
-        }
-        if let Some((_, tie)) = self.ties.get_mut(number) {
-            tie.push(Tied { slot, has_length });
-        }
-    }
-
-    /// The slots that are tied. Tensors of several lengths that all begin at one byte, with no length
-    /// written down, lie in no file: the location only says that they are elsewhere.
-    fn all(self) -> Vec<Vec<Tied>> {
-        let Self { ties, lengths, .. } = self;
-        let all = ties.into_iter().map(|(Range { location, offset, .. }, tie)| {
-            let start = lengths.get(&(location, offset));
-            let is_known = start.is_none_or(|lengths| lengths.len() == 1);
-            tie.into_iter().filter(|tied| tied.has_length || is_known).collect::<Vec<_>>()
-        });
-        all.filter(|tie| tie.len() > 1).collect()
     }
 }
 

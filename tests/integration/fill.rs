@@ -155,7 +155,6 @@ fn tensors_that_a_load_would_put_over_one_range_are_filled_together() {
         ("shapes, no length", [at("a", &[2, 2], "d", no_length), at("b", &[4], "d", no_length)]),
         ("no length", [at("a", &[2, 2], "d", no_length), at("b", &[2, 2], "d", no_length)]),
         ("one length", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "d", no_length)]),
-        ("no entries", [place("a", &[2, 2], "d"), place("b", &[2, 2], "d")]),
         ("dots", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "./d", whole)]),
     ];
     for (what, tensors) in cases {
@@ -189,11 +188,10 @@ fn tensors_on_one_range_do_not_get_two_values() {
     tied.fill(weights([("a", square(1.0)), ("b", flat(1.0))]), FillOptions::new()).unwrap();
     assert_eq!(firsts(&tied), [1.0, 1.0]);
 
-    // Tensors of several lengths at one byte: the location says that they are elsewhere, no more.
-    let mut apart =
-        container([place("a", &[4], "d"), place("b", &[4], "d"), place("c", &[1], "d")]);
+    // A location alone says that they are elsewhere, no more.
+    let mut apart = container([place("a", &[4], "d"), place("b", &[4], "d")]);
     let error = apart.fill(weights([("a", flat(1.0))]), FillOptions::new()).unwrap_err();
-    assert_eq!(error.related().len(), 2, "{error}");
+    assert_eq!((error.kind(), error.tensor()), (ErrorKind::MissingHandle, Some("b")), "{error}");
 }
 
 #[test]

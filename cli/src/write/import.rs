@@ -37,7 +37,6 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return imported.refuse(&error.into(), args, out);
     }
     imported.own = std::mem::take(&mut imported.missing);
-    imported.own.append(&mut imported.kept);
     let ImportArgs { model, output, write, moving, layout, .. } = args;
     let job = Job::packed("import-safetensors", model, output, write, moving, layout);
     job.write(container, Some(imported), out)
@@ -134,10 +133,9 @@ pub struct Imported {
     filled_bytes: u64,
     /// Tensors without weights, in WEIGHTS or in a file of the model's own that is there.
     missing: Vec<String>,
-    /// Tensors that are not in WEIGHTS and have what the model itself, or its own files, say.
+    /// External tensors that are not in WEIGHTS and have what the model's own files say.
     own: Vec<String>,
-    /// Inline tensors that are not in WEIGHTS, until they are among `own`.
-    #[serde(skip)]
+    /// Inline tensors that are not in WEIGHTS and keep their elements.
     kept: Vec<String>,
     /// Weights that no tensor asks for.
     left_over: Vec<String>,
@@ -179,10 +177,13 @@ impl Imported {
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
-            out.line(format_args!(
-                "own       {tensors} not in there, as in the model and its own files"
-            ))?;
+            out.line(format_args!("own       {tensors} not in there, from the model's own files"))?;
             save::short(self.own.iter().map(|name| format!("{:>14}{name}", "")), out)?;
+        }
+        if !self.kept.is_empty() {
+            let tensors = count(self.kept.len(), "tensor");
+            out.line(format_args!("unchanged {tensors} inline in the model, not in there"))?;
+            save::short(self.kept.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.left_over.is_empty() {
             let weights = count(self.left_over.len(), "weight");

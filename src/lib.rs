@@ -124,7 +124,7 @@
 //! call libtorch. Unwrapping, panicking, indexing and casts that cut are denied outside tests, because
 //! every offset and length comes from a file. Every public item is documented.
 //!
-//! What the files look like is in `docs/format.md`; types, views and errors of tensors, in
+//! Jobs that come up, each as a short program, are in `docs/recipes.md`. What the files look like is in `docs/format.md`; types, views and errors of tensors, in
 //! `docs/tensors.md`; what inlining does, in `docs/inlining.md`; how the house is built, in `docs/design.md`.
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -201,6 +201,11 @@ pub use {bytes, half, microfloat, ndarray, num_complex};
 #[cfg(all(doctest, feature = "tch"))]
 #[doc = include_str!("../docs/pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the recipes.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/recipes.md")]
+struct Recipes;
 
 /// Runs the example of the page on inlining.
 #[cfg(doctest)]

@@ -1,13 +1,16 @@
 //! Initializers added, deleted, renamed and retyped: every place that names them follows.
 
+use std::path::Path;
+
 use onnx_container::half::f16;
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, ShardingSpecProto, StringStringEntryProto,
     TensorAnnotation, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{Container, DataType, ErrorKind, Tensor, Tied};
+use onnx_container::{Container, DataType, ErrorKind, MmapChoice, Tensor, Tied};
 
+use crate::interop::run_driver_with;
 use crate::support::{
     branches, call, floats, function, graph, graph_of, model_of, node, tensors_everywhere,
 };
@@ -353,4 +356,38 @@ fn tied_tensors_get_another_type_together_or_apart() {
     let mut sparse = Container::new(tensors_everywhere());
     let error = sparse.replace_retyped("sparse[1]", vec![1_i32], Tied::Refuse).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+/// The encoder of the tests with every value of its main graph renamed that can be, and initializers that
+/// came and went, as onnxruntime and the checker see it.
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn edited_models_compute_the_same() {
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/encoder/encoder.onnx");
+    let mut container = Container::load(&original, MmapChoice::never()).unwrap();
+    let graph = container.model().graph.as_ref().unwrap();
+    let outputs = graph.node.iter().flat_map(|node| &node.output);
+    let inputs = graph.input.iter().filter_map(|input| input.name.as_ref());
+    let tensors = graph.initializer.iter().filter_map(|tensor| tensor.name.as_ref());
+    let names: Vec<_> = outputs.chain(inputs).chain(tensors).map(|name| name.to_string()).collect();
+    assert!(names.len() > 50);
+    for (at, name) in names.iter().enumerate() {
+        assert!(container.rename(name, &format!("renamed.{at}")).unwrap() > 0, "{name}");
+    }
+    container.add("spare", vec![1.0_f32; 300]).unwrap();
+    container.add("another", vec![1_i64; 300]).unwrap();
+    container.delete("spare").unwrap();
+    let values = container.tensor("another").unwrap();
+    container
+        .replace_retyped(
+            "another",
+            values.to_array::<i64>().unwrap().mapv(|v| v as i32),
+            Tied::Refuse,
+        )
+        .unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let edited = folder.path().join("edited.onnx");
+    container.save(&edited, true).unwrap();
+    run_driver_with("edits.py", &[original.to_str().unwrap(), edited.to_str().unwrap()]);
 }

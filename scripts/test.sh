@@ -177,6 +177,7 @@ run_interop() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
+        ONNX_CONTAINER_CAST=$BUILD/release/cast \
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 

@@ -64,6 +64,7 @@
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
 //! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
 //! | [`Deleted`] | initializers and names: [`Container::add`], [`Container::delete`], [`Container::rename`] |
+//! | [`CastOptions`], [`Casted`], [`Uncast`] | weights of one float type stored as another: [`Container::cast`] |
 //! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
@@ -132,6 +133,7 @@ compile_error!("onnx-container needs 64-bit offsets in memory: large models do n
 
 mod buffer;
 mod byte_size;
+mod cast;
 mod check;
 mod consolidate;
 mod container;
@@ -170,6 +172,7 @@ mod wire;
 
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
+pub use cast::{CastOptions, Casted, Uncast, UncastReason};
 pub use check::{Finding, MAX_PROTOBUF, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
@@ -216,6 +219,11 @@ struct InliningPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/ownership.md")]
 struct OwnershipPage;
+
+/// Runs the example of the page on sources.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/sources.md")]
+struct SourcesPage;
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

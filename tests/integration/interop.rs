@@ -68,6 +68,13 @@ fn every_tensor_at_hand_is_imported_as_onnx_reads_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
+    assert!(!setting("ONNX_CONTAINER_CAST").is_empty());
+    run_driver("cast.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

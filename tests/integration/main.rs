@@ -10,6 +10,7 @@
     clippy::cast_possible_wrap
 )]
 
+mod cast;
 mod consolidate;
 mod descriptor;
 mod dump;

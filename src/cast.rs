@@ -1,0 +1,416 @@
+//! [`Container::cast`]: weights of one float type stored as another.
+//!
+//! Most of a model is its weights, and half of their bits are often enough. What is cast is stored as the
+//! other type, and a `Cast` node turns it back before it is used, so the graph computes in the type that
+//! it did and stays valid whatever operators it has: those that take one type only (`Resize`, `Range`,
+//! ...) get that type. Numbers are converted in `convert`, when a save or a reader comes to them; nodes
+//! are added in `graph`.
+
+mod convert;
+mod graph;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::container::{Container, Handle, HandleNames};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, ExternalData, is_external};
+use crate::initializer::{Address, Initializer};
+use crate::operands::{ShapeOperands, ShapeUse};
+use crate::proto::{Str, TensorProto};
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place, Position, Site};
+use convert::{Converted, Float};
+use graph::{Renamed, Values, add_casts, check_opsets};
+
+impl Container {
+    /// Stores the weights of one float type as another, `to`: FLOAT, FLOAT16 or BFLOAT16.
+    ///
+    /// Each weight that is cast gets another name, and a `Cast` node makes the old value of it. Inputs,
+    /// outputs and everything between compute in the type that they did, with weights that are rounded;
+    /// runtimes that fold constants do it once, when they load the model. Numbers are rounded to the
+    /// nearest, ties to even, and become infinite beyond the largest value, as numpy and ml_dtypes have it.
+    ///
+    /// Weights behind handles are converted when a save comes to them, a piece at a time, so the memory
+    /// that this takes does not depend on the model. Inline ones are converted now.
+    ///
+    /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main graph, its
+    /// subgraphs and the bodies of functions. [`Uncast`] lists what is left out, and [`CastOptions`] choose.
+    ///
+    /// ```
+    /// use ndarray::array;
+    /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
+    /// use onnx_container::{CastOptions, Container, DataType};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    /// graph.node.push(NodeProto::new("Add", ["x", "w"], ["y"]));
+    /// let mut model = ModelProto::new(graph);
+    /// model.opset_import.push(OperatorSetIdProto::new("", 21));
+    /// let mut container = Container::new(model);
+    /// container.insert("#w", array![1.0_f32, 2.5])?;
+    ///
+    /// let report = container.cast(DataType::Float16, CastOptions::new().min_bytes(0))?;
+    /// assert_eq!((report.cast, report.bytes_before, report.bytes_after), (1, 8, 4));
+    /// let graph = container.model().graph.as_ref().unwrap();
+    /// assert_eq!(graph.initializer[0].name.as_ref().unwrap(), "w_float16");
+    /// assert_eq!(graph.node[0].output[0], "w"); // Cast(w_float16): what the Add takes
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for another type; [`ErrorKind::Unsupported`] for a model with training
+    /// graphs, and when the operator set of the model, or of a function, has no `Cast` for these types (5
+    /// and less; 12 and less for BFLOAT16); one error for all tensors that are not valid. The container is
+    /// then as it was.
+    pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
+        let options = options.into();
+        let (from, to) = (options.sources_for(to)?, float(to)?);
+        if !self.model.training_info.is_empty() {
+            let reason = "weights of a model with training graphs are not cast";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        let mut planner = Planner::new(self, &options, from, to)?;
+        let mut errors = Vec::new();
+        for (place, tensor) in traversal::iter(&self.model) {
+            if let Err(error) = planner.look_at(&place, tensor) {
+                errors.push(error.with_tensor(place.qualified_name(tensor)));
+            }
+        }
+        if let Some(error) = Error::join(errors) {
+            return Err(error);
+        }
+        let Planner { changes, report, .. } = planner;
+        if changes.iter().any(|change| change.from == Float::Bf16 || change.to == Float::Bf16) {
+            check_opsets(&self.model, 13)?;
+        } else if !changes.is_empty() {
+            check_opsets(&self.model, 6)?;
+        }
+        self.apply(changes)?;
+        Ok(report)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let (mut renamed, mut left) = (Renamed::new(), HashSet::new());
+        let mut changes = changes.into_iter().peekable();
+        for (place, tensor) in traversal::iter_mut(&mut self.model) {
+            let Some(change) = changes.next_if(|change| change.position == place.position) else {
+                continue;
+            };
+            let Change { old, new, from, to, data, .. } = change;
+            tensor.name = Some(new.clone());
+            tensor.data_type = Some(to.dtype().number());
+            renamed.insert(new, (old, from.dtype()));
+            match data {
+                NewData::Inline(bytes) => external_data::set_inline(tensor, bytes),
+                NewData::External { replaces, handle, initializer } => {
+                    external_data::set_handle(tensor, handle.as_str());
+                    self.initializers.insert(handle, initializer);
+                    left.insert(replaces);
+                }
+            }
+        }
+        for (_, tensor) in traversal::iter(&self.model).filter(|(_, tensor)| is_external(tensor)) {
+            if let Ok(entry) = ExternalData::parse(tensor) {
+                left.remove(entry.location.as_str());
+            }
+        }
+        self.initializers.retain(|handle, _| !left.contains(handle));
+        add_casts(&mut self.model, &renamed)
+    }
+}
+
+fn float(dtype: DataType) -> Result<Float> {
+    Float::of(dtype).ok_or_else(|| {
+        let reason = format!("FLOAT, FLOAT16 and BFLOAT16 are cast, {dtype} is not");
+        Error::new(ErrorKind::DataType, reason)
+    })
+}
+
+/// Decides by name or place whether a tensor is cast.
+type Choose = Arc<dyn Fn(&Place<'_>, &TensorProto) -> bool + Send + Sync>;
+
+/// Which weights [`Container::cast`] casts.
+#[derive(Clone)]
+pub struct CastOptions {
+    from: Option<DataType>,
+    min_bytes: u64,
+    except: HashSet<String>,
+    choose: Option<Choose>,
+}
+
+impl Default for CastOptions {
+    fn default() -> Self {
+        Self { from: None, min_bytes: 1024, except: HashSet::new(), choose: None }
+    }
+}
+
+impl CastOptions {
+    /// The defaults: weights of 1024 bytes and more; FLOAT ones to a 16-bit type, 16-bit ones to FLOAT.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The type that is cast. Default: FLOAT to FLOAT16 or BFLOAT16, and both of these to FLOAT.
+    #[must_use]
+    pub fn from_dtype(mut self, dtype: DataType) -> Self {
+        self.from = Some(dtype);
+        self
+    }
+
+    /// Casts weights of this length in bytes or more. Default 1024: what is smaller saves nothing, and is
+    /// often a number that counts, such as an epsilon that FLOAT16 would make zero.
+    #[must_use]
+    pub fn min_bytes(mut self, min_bytes: u64) -> Self {
+        self.min_bytes = min_bytes;
+        self
+    }
+
+    /// Leaves out the tensors of these names, as they are or with their scope before them. A name that no
+    /// tensor has changes nothing.
+    #[must_use]
+    pub fn except<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.except.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Casts only tensors of which `choose` says so.
+    #[must_use]
+    pub fn choose(
+        mut self,
+        choose: impl Fn(&Place<'_>, &TensorProto) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.choose = Some(Arc::new(choose));
+        self
+    }
+
+    fn sources_for(&self, to: DataType) -> Result<Vec<Float>> {
+        let to = float(to)?;
+        match self.from {
+            Some(from) => Ok(vec![float(from)?]),
+            None if to == Float::F32 => Ok(vec![Float::F16, Float::Bf16]),
+            None => Ok(vec![Float::F32]),
+        }
+    }
+
+    fn chooses(&self, place: &Place<'_>, tensor: &TensorProto) -> bool {
+        let named = |name: String| self.except.contains(&name);
+        let excepted = !self.except.is_empty()
+            && (named(place.name_of(tensor)) || named(place.qualified_name(tensor)));
+        !excepted && self.choose.as_ref().is_none_or(|choose| choose(place, tensor))
+    }
+}
+
+impl fmt::Debug for CastOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastOptions")
+            .field("from", &self.from)
+            .field("min_bytes", &self.min_bytes)
+            .field("except", &self.except)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`Container::cast`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Casted {
+    /// The number of tensors that were cast.
+    pub cast: usize,
+    /// The length of these tensors before, in bytes.
+    pub bytes_before: u64,
+    /// Their length now.
+    pub bytes_after: u64,
+    /// Tensors that are large enough and of the type, and stay as they are.
+    pub uncast: Vec<Uncast>,
+}
+
+/// A tensor that [`Container::cast`] left as it is, though it was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Uncast {
+    /// Its name, with the scope before it.
+    pub tensor: String,
+    /// Why.
+    pub reason: UncastReason,
+}
+
+/// Why a tensor is not cast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UncastReason {
+    /// A caller can give another value for it: it is an input of the graph, of the type that it has.
+    GraphInput,
+    /// Shape inference reads it, and does not look behind a `Cast`: the scales of a `Resize`, say.
+    ShapeOperand,
+    /// It is an attribute of another operator than `Constant`, whose type says what that operator gives.
+    Attribute,
+    /// It has no name that a node could give.
+    Nameless,
+}
+
+impl fmt::Display for UncastReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::GraphInput => "an input of the graph",
+            Self::ShapeOperand => "read by shape inference",
+            Self::Attribute => "an attribute",
+            Self::Nameless => "without a name",
+        })
+    }
+}
+
+/// What becomes of one tensor.
+struct Change {
+    position: Position,
+    old: Str,
+    new: Str,
+    from: Float,
+    to: Float,
+    data: NewData,
+}
+
+enum NewData {
+    Inline(Buffer),
+    External { replaces: Handle, handle: Handle, initializer: Initializer },
+}
+
+/// Looks at every tensor of a container, and plans the changes.
+struct Planner<'c> {
+    container: &'c Container,
+    options: &'c CastOptions,
+    from: Vec<Float>,
+    to: Float,
+    operands: ShapeOperands,
+    values: Values,
+    handles: HandleNames,
+    /// What was cast by its old handle.
+    cast: HashMap<&'c Handle, (Handle, Initializer)>,
+    /// What was cast by where its bytes are and how many: tied weights stay tied.
+    same: HashMap<(Address, u64, Float), Initializer>,
+    changes: Vec<Change>,
+    report: Casted,
+}
+
+impl<'c> Planner<'c> {
+    fn new(
+        container: &'c Container,
+        options: &'c CastOptions,
+        from: Vec<Float>,
+        to: Float,
+    ) -> Result<Self> {
+        let mut handles = HandleNames::with(container.initializers.keys());
+        handles.avoid(&container.model)?;
+        Ok(Self {
+            container,
+            options,
+            from,
+            to,
+            operands: ShapeOperands::of(&container.model),
+            values: Values::of(&container.model)?,
+            handles,
+            cast: HashMap::new(),
+            same: HashMap::new(),
+            changes: Vec::new(),
+            report: Casted::default(),
+        })
+    }
+
+    fn look_at(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Result<()> {
+        let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;
+        let Some(from) = Float::of(dtype).filter(|from| self.from.contains(from)) else {
+            return Ok(());
+        };
+        let len = dtype.byte_len(&tensor.dims)?;
+        let small = len == 0 || len < self.options.min_bytes;
+        if from == self.to || small || !self.options.chooses(place, tensor) {
+            return Ok(());
+        }
+        match self.old_name(place, tensor) {
+            Ok(old) => self.change(place, tensor, from, old, len),
+            Err(reason) => {
+                let tensor = place.qualified_name(tensor);
+                self.report.uncast.push(Uncast { tensor, reason });
+                Ok(())
+            }
+        }
+    }
+
+    /// The name of the value that a tensor is, or why it is not cast.
+    fn old_name(&self, place: &Place<'_>, tensor: &TensorProto) -> Result<Str, UncastReason> {
+        let constant = place.op_type.is_some_and(|op| *op == "Constant");
+        let is_value =
+            |attribute: &str| constant && place.attribute.is_some_and(|a| *a == attribute);
+        let name = match place.site {
+            Site::Initializer | Site::SparseValues => tensor.name.as_ref(),
+            Site::Attribute if is_value("value") => place.output,
+            Site::SparseAttributeValues if is_value("sparse_value") => place.output,
+            _ => return Err(UncastReason::Attribute),
+        };
+        let name = name.filter(|name| !name.is_empty()).ok_or(UncastReason::Nameless)?;
+        if constant && !self.values.constants.contains(name) {
+            return Err(UncastReason::Attribute);
+        }
+        if !constant && self.values.inputs.contains(name) {
+            return Err(UncastReason::GraphInput);
+        }
+        match self.operands.shape_use(tensor) {
+            Some(ShapeUse::Operand | ShapeUse::Derived) => Err(UncastReason::ShapeOperand),
+            _ => Ok(name.clone()),
+        }
+    }
+
+    fn change(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        from: Float,
+        old: Str,
+        len: u64,
+    ) -> Result<()> {
+        let suffix = format!("_{}", self.to.dtype().to_string().to_lowercase());
+        let new = Str::from(self.values.names.name(&old.to_string_lossy(), &suffix));
+        let data = match is_external(tensor) {
+            true => self.external(place, tensor, from, &new)?,
+            false => {
+                let weight = Tensor::try_from(tensor)?.into();
+                NewData::Inline(Converted::initializer(weight, from, self.to)?.to_buffer()?)
+            }
+        };
+        self.report.cast += 1;
+        self.report.bytes_before += len;
+        self.report.bytes_after += self.to.dtype().byte_len(&tensor.dims)?;
+        let (position, to) = (place.position, self.to);
+        self.changes.push(Change { position, old, new, from, to, data });
+        Ok(())
+    }
+
+    fn external(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        from: Float,
+        new: &Str,
+    ) -> Result<NewData> {
+        let (replaces, weight) = self.container.initializer_of(tensor)?;
+        if let Some((handle, initializer)) = self.cast.get(replaces).cloned() {
+            return Ok(NewData::External { replaces: replaces.clone(), handle, initializer });
+        }
+        let key = weight.address().map(|address| (address, weight.byte_len(), from));
+        let known = key.and_then(|key| self.same.get(&key));
+        let initializer = match known {
+            Some(known) => known.retyped(self.to.dtype(), weight.dims())?,
+            None => Converted::initializer(weight.clone(), from, self.to)?,
+        };
+        if let Some(key) = key {
+            self.same.entry(key).or_insert_with(|| initializer.clone());
+        }
+        let called = TensorProto { name: Some(new.clone()), ..TensorProto::default() };
+        let handle = self.handles.name(place, &called);
+        self.cast.insert(replaces, (handle.clone(), initializer.clone()));
+        Ok(NewData::External { replaces: replaces.clone(), handle, initializer })
+    }
+}

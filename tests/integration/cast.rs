@@ -1,0 +1,229 @@
+//! [`Container::cast`]: which weights are cast, and what the graph is afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onnx_container::proto::{
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto, TensorProto,
+    ValueInfoProto,
+};
+use onnx_container::traversal::{self, Body};
+use onnx_container::{
+    CastOptions, Casted, Container, DataType, ErrorKind, Initializer, Result, Tensor, UncastReason,
+    WeightSource,
+};
+
+use crate::support::{call, constant, floats, function, graph, int64s, model, model_of, node};
+
+fn all() -> CastOptions {
+    CastOptions::new().min_bytes(0)
+}
+
+/// Every node of the model as `op(inputs) -> outputs`, with its scope.
+fn nodes(model: &ModelProto) -> Vec<String> {
+    let mut found = Vec::new();
+    let one = |node: &NodeProto| {
+        let names = |list: &[onnx_container::proto::Str]| {
+            list.iter()
+                .map(|name| name.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let op = node.op_type.as_ref().unwrap();
+        format!("{op}({}) {}", names(&node.input), names(&node.output))
+    };
+    traversal::graphs(model, |_, body: Body<'_>| {
+        found.extend(body.nodes().iter().map(one));
+        Ok(())
+    })
+    .unwrap();
+    found
+}
+
+/// The tensors of the model by name, in graph order, with their types.
+fn types(model: &ModelProto) -> Vec<(String, DataType)> {
+    let tensor = |(place, tensor): (traversal::Place<'_>, &TensorProto)| {
+        (place.name_of(tensor), DataType::try_from(tensor.data_type.unwrap()).unwrap())
+    };
+    traversal::iter(model).map(tensor).collect()
+}
+
+#[test]
+fn every_weight_is_cast_and_turned_back() {
+    let mut then =
+        graph(vec![floats("inner", 0, 2)], vec![node("Add", &["inner", "w"], &["t"], vec![])]);
+    then.output.push(ValueInfoProto::tensor("t", TensorProto::FLOAT, [2]));
+    let branch = |name: &str| AttributeProto::graph(name, then.clone());
+    let body = vec![constant("c", floats("", 0, 2)), node("Add", &["a", "c"], &["b"], vec![])];
+    let mut main = graph(
+        vec![
+            floats("w", 0, 2),
+            int64s("n", &[1, 2]),
+            TensorProto::external("x", TensorProto::FLOAT, [2], "#x"),
+        ],
+        vec![
+            constant("k", floats("", 4, 2)),
+            node("If", &["cond"], &["y"], vec![branch("then_branch"), branch("else_branch")]),
+            call("f", &["w"], &["z"], vec![]),
+        ],
+    );
+    main.sparse_initializer.push(SparseTensorProto::new(floats("s", 1, 1), int64s("", &[1]), [4]));
+    let mut container = Container::new(model_of(main, vec![function("f", &["a"], &["b"], body)]));
+    container.insert("#x", ndarray::array![1.5_f32, -2.0]).unwrap();
+
+    let report = container.cast(DataType::Bfloat16, all()).unwrap();
+    assert_eq!((report.cast, report.bytes_before, report.bytes_after), (7, 52, 26));
+    assert_eq!(report.uncast, []);
+    let types = types(container.model());
+    let of_type = |dtype| types.iter().filter(|(_, other)| *other == dtype).count();
+    let (cast, integers) = (of_type(DataType::Bfloat16), of_type(DataType::Int64));
+    assert_eq!((cast, integers, of_type(DataType::Float)), (7, 2, 0));
+    assert_eq!(
+        nodes(container.model()),
+        [
+            "Cast(w_bfloat16) w",
+            "Cast(x_bfloat16) x",
+            "Cast(s_bfloat16) s",
+            "Constant() k_bfloat16",
+            "Cast(k_bfloat16) k",
+            "If(cond) y",
+            "f(w) z",
+            "Cast(inner_bfloat16) inner",
+            "Add(inner,w) t",
+            "Cast(inner_2_bfloat16) inner",
+            "Add(inner,w) t",
+            "Constant() c_bfloat16",
+            "Cast(c_bfloat16) c",
+            "Add(a,c) b",
+        ]
+    );
+    let handles: Vec<_> = container.iter().map(|(handle, _)| handle.to_string()).collect();
+    assert_eq!(handles, ["#x_bfloat16"]);
+    container.check().unwrap();
+}
+
+#[test]
+fn what_cannot_be_cast_is_listed_with_the_reason() {
+    let mut main = graph(
+        vec![floats("given", 0, 2), floats("scales", 1, 4), floats("w", 0, 2)],
+        vec![
+            node("Resize", &["x", "", "scales"], &["r"], vec![]),
+            node(
+                "ConstantOfShape",
+                &["n"],
+                &["o"],
+                vec![AttributeProto::tensor("value", floats("one", 1, 1))],
+            ),
+        ],
+    );
+    main.input.push(ValueInfoProto::tensor("given", TensorProto::FLOAT, [2]));
+    let mut container = Container::new(model(main));
+    let report = container.cast(DataType::Float16, all()).unwrap();
+    let uncast: Vec<_> =
+        report.uncast.iter().map(|one| (one.tensor.as_str(), one.reason)).collect();
+    assert_eq!(report.cast, 1);
+    assert_eq!(
+        uncast,
+        [
+            ("given", UncastReason::GraphInput),
+            ("scales", UncastReason::ShapeOperand),
+            ("one", UncastReason::Attribute),
+        ]
+    );
+}
+
+#[test]
+fn options_choose() {
+    let weights = || vec![floats("a", 0, 2), floats("b", 0, 300), floats("c", 0, 300)];
+    let chosen = |options: CastOptions, to: DataType| {
+        let mut container = Container::new(model(graph(weights(), vec![])));
+        container.cast(to, options).unwrap();
+        let types = types(container.model()).into_iter();
+        let cast = types.filter(|(_, dtype)| *dtype == to && to != DataType::Float);
+        cast.map(|(name, _)| name.chars().next().unwrap()).collect::<String>()
+    };
+    let half = DataType::Float16;
+    assert_eq!(chosen(CastOptions::new(), half), "bc");
+    assert_eq!(chosen(all(), half), "abc");
+    assert_eq!(chosen(all().except(["b", "nobody"]), half), "ac");
+    assert_eq!(chosen(all().choose(|place, tensor| place.name_of(tensor) != "a"), half), "bc");
+    assert_eq!(chosen(all().from_dtype(DataType::Bfloat16), half), "");
+    assert_eq!(chosen(all(), DataType::Float), "");
+}
+
+#[test]
+fn what_is_not_valid_is_refused_and_nothing_changes() {
+    let weight = || graph(vec![floats("w", 0, 2)], vec![]);
+    let old = |version| {
+        let mut model = model(weight());
+        model.opset_import[0].version = Some(version);
+        model
+    };
+    let mut broken = model(weight());
+    broken.graph.as_mut().unwrap().initializer.push(TensorProto::new("x", TensorProto::FLOAT, [3]));
+    let cases = [
+        (model(weight()), DataType::Int8, Err(ErrorKind::DataType)),
+        (old(5), DataType::Float16, Err(ErrorKind::Unsupported)),
+        (old(6), DataType::Float16, Ok(1)),
+        (old(12), DataType::Bfloat16, Err(ErrorKind::Unsupported)),
+        (old(13), DataType::Bfloat16, Ok(1)),
+        (broken, DataType::Float16, Err(ErrorKind::Shape)),
+    ];
+    for (model, to, expected) in cases {
+        let before = model.encode_to_vec().unwrap();
+        let mut container = Container::new(model);
+        let cast: Result<Casted> = container.cast(to, all());
+        assert_eq!(cast.map(|cast| cast.cast).map_err(|e| e.kind()), expected, "{to}");
+        let after = container.model().encode_to_vec().unwrap();
+        assert_eq!(after == before, expected.is_err(), "{to}");
+    }
+}
+
+/// FLOAT ones that count how often they are read.
+struct Ones(Arc<AtomicUsize>);
+
+impl WeightSource for Ones {
+    fn dtype(&self) -> DataType {
+        DataType::Float
+    }
+    fn dims(&self) -> &[i64] {
+        &[1000]
+    }
+    fn byte_len(&self) -> u64 {
+        4000
+    }
+    fn read_at(&self, _: u64, out: &mut [u8]) -> Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        out.chunks_mut(4).for_each(|out| out.copy_from_slice(&1.0_f32.to_le_bytes()));
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_is_converted_before_its_turn_and_tied_weights_stay_tied() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let weight = Initializer::from_source(Ones(reads.clone())).unwrap();
+    let place = |name, handle| TensorProto::external(name, TensorProto::FLOAT, [1000], handle);
+    let other = TensorProto::external("d", TensorProto::FLOAT, [10, 100], "#b");
+    let places =
+        vec![place("a", "#a"), place("b", "#b"), place("c", "#a"), other, place("kept", "#a")];
+    let mut container = Container::new(model(graph(places, vec![])));
+    container.insert("#a", weight.clone()).unwrap();
+    container.insert("#b", weight).unwrap();
+    let report = container.cast(DataType::Float16, all().except(["kept"])).unwrap();
+    assert_eq!((report.cast, reads.load(Ordering::Relaxed)), (4, 0));
+    container.check().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let saved = container.save(folder.path().join("m.onnx"), true).unwrap();
+    // Once as FLOAT, for the one that is kept, and once as FLOAT16, aligned.
+    assert_eq!(saved.files[0].bytes, 2048 + 4000);
+    let cast = container.get("#a_float16").unwrap().to_tensor().unwrap();
+    let ones = Tensor::new(DataType::Float16, [1000], [0, 0x3c].repeat(500 * 2).into()).unwrap();
+    assert_eq!(cast, ones);
+}
+
+#[test]
+fn a_graph_without_weights_stays_as_it_is() {
+    let mut container = Container::new(ModelProto::new(GraphProto::new("g")));
+    assert_eq!(container.cast(DataType::Float16, all()).unwrap(), Casted::default());
+}

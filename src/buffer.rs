@@ -18,6 +18,7 @@ use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::map_count::Slot;
 use crate::placement::Alignment;
 
 pub use self::options::TensorBufferOptions;
@@ -102,7 +103,7 @@ impl FileIdentity {
 
 enum Memory {
     Vec(Vec<u8>),
-    Map(Mmap),
+    Map { map: Mmap, _slot: Slot },
     Anonymous(MmapMut),
     Bytes(Bytes),
     Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
@@ -135,7 +136,7 @@ impl Owner {
     fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Vec(vec) => vec,
-            Memory::Map(map) => map,
+            Memory::Map { map, .. } => map,
             Memory::Anonymous(map) => map,
             Memory::Bytes(bytes) => bytes,
             Memory::Foreign(owner) => (**owner).as_ref(),
@@ -165,8 +166,9 @@ impl Buffer {
 
     /// The whole mapped file at `path`. A map outlives its descriptor, so none is kept: a model
     /// can have more weights files than a process may have open.
-    pub(crate) fn from_map(map: Mmap, path: PathBuf, identity: FileIdentity) -> Self {
-        Self::from_memory(Memory::Map(map), Some(SourceFile { path, identity, start: 0 }))
+    pub(crate) fn from_map(map: Mmap, slot: Slot, path: PathBuf, identity: FileIdentity) -> Self {
+        let file = SourceFile { path, identity, start: 0 };
+        Self::from_memory(Memory::Map { map, _slot: slot }, Some(file))
     }
 
     fn from_memory(memory: Memory, file: Option<SourceFile>) -> Self {
@@ -235,7 +237,7 @@ impl Buffer {
     pub fn ownership(&self) -> Ownership {
         match self.root.0.memory {
             Memory::Bytes(_) | Memory::Foreign(_) => Ownership::Lent,
-            Memory::Map(_) => Ownership::Shared,
+            Memory::Map { .. } => Ownership::Shared,
             Memory::Vec(_) | Memory::Anonymous(_) if self.is_shared() => Ownership::Shared,
             Memory::Vec(_) | Memory::Anonymous(_) => Ownership::Owned,
         }
@@ -325,7 +327,7 @@ impl Buffer {
         let memory: &mut [u8] = match &mut owner.memory {
             Memory::Vec(bytes) => bytes,
             Memory::Anonymous(map) => map,
-            Memory::Map(_) | Memory::Bytes(_) | Memory::Foreign(_) => return None,
+            Memory::Map { .. } | Memory::Bytes(_) | Memory::Foreign(_) => return None,
         };
         owner.file = None;
         memory.get_mut(self.start..self.end)
@@ -342,7 +344,7 @@ impl Buffer {
 
     /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
-        let mapped = matches!(self.root.0.memory, Memory::Map(_));
+        let mapped = matches!(self.root.0.memory, Memory::Map { .. });
         self.source().filter(|_| mapped).map(|(place, _)| place)
     }
 
@@ -462,12 +464,15 @@ impl BufferMut {
         let align = usize::try_from(alignment.bytes());
         let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
         let align = align.map_err(|_| too_large())?;
-        let small = len.checked_add(align).filter(|whole| *whole < MAPPED);
-        let memory = match small {
-            Some(whole) => Zeroed::Heap(vec![0; whole]),
-            None => {
-                let slack = if align > 4096 { align } else { 0 };
-                Zeroed::Map(mapped(len.checked_add(slack).ok_or_else(too_large)?)?)
+        let whole = len.checked_add(align).ok_or_else(too_large)?;
+        let memory = if whole < MAPPED {
+            Zeroed::Heap(vec![0; whole])
+        } else {
+            let slack = if align > 4096 { align } else { 0 };
+            match mapped(len.checked_add(slack).ok_or_else(too_large)?) {
+                Ok(map) => Zeroed::Map(map),
+                // The process may have as many maps as it is allowed; the heap may have room.
+                Err(error) => Zeroed::Heap(heap(whole).ok_or(error)?),
             }
         };
         let start = memory.as_ptr().align_offset(align);
@@ -496,6 +501,14 @@ impl BufferMut {
         };
         Buffer::from_new(Owner { memory, used, file })
     }
+}
+
+/// Zeroed memory of the heap, when it has that much.
+fn heap(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
 }
 
 fn mapped(len: usize) -> Result<MmapMut> {
@@ -591,10 +604,9 @@ mod tests {
                 assert_eq!(memory.freeze().len(), len);
             }
         }
-        assert_eq!(
-            BufferMut::zeroed(usize::MAX, Alignment::PAGE).unwrap_err().kind(),
-            ErrorKind::Io
-        );
+        for (len, kind) in [(usize::MAX, ErrorKind::TooLarge), (usize::MAX >> 1, ErrorKind::Io)] {
+            assert_eq!(BufferMut::zeroed(len, Alignment::PAGE).unwrap_err().kind(), kind);
+        }
     }
 
     #[test]

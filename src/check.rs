@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use crate::buffer::Buffer;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::directory_of;
 use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
 use crate::externalize::{ExternalizeOptions, KeepReason};
-use crate::load::{decode_model, directory_of};
+use crate::load::decode_model;
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
@@ -194,7 +195,7 @@ impl Checker {
         let file = self.directory.open_file(location)?;
         let len = file.metadata().map_err(|e| Error::io(&path, e))?.len();
         let head = head(&file, &path)?;
-        if let Some(what) = external_data::not_the_file(&head) {
+        if let Some(what) = crate::file_format::failed_download(&head) {
             return Err(Error::new(ErrorKind::InvalidModel, what).with_path(path));
         }
         Ok(WeightsFile { path, len, used: safetensors_header(&head, len).into_iter().collect() })

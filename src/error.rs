@@ -84,6 +84,8 @@ pub enum ErrorKind {
     CannotKeep,
     /// The request is valid but not supported.
     Unsupported,
+    /// A file changed, or another took its place, while it was used or since it was loaded.
+    Changed,
     /// The caller's progress callback ended the work.
     Cancelled,
     /// An argument is not one that the call accepts.

@@ -1,9 +1,9 @@
 //! The `external_data` entries of a tensor, and the way from a `location` to an open file.
 //!
-//! Both come from whoever made the file, so this is the door: entries are parsed strictly, a
+//! Both come from whoever made the file, who may be hostile. So entries are parsed strictly, a
 //! location is judged component by component, and a file is opened beneath the model's directory
 //! and nowhere else. The [specification] leaves defaults open; where readers differ we take what
-//! every reader accepts, and refuse the rest by name.
+//! every reader accepts, and refuse the rest with an error that says why.
 //!
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
@@ -278,6 +278,37 @@ pub(crate) fn fold_case(name: &str) -> String {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
+/// The directory that holds the file `path`.
+pub(crate) fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// What is wrong with a file of `len` bytes at `path` that should have `needed`: the first of `count`
+/// tensors whose data end beyond it are the bytes of `range`. A file that begins as one of a known
+/// `format` may be the wrong one.
+pub(crate) fn cut_off(
+    path: impl Into<PathBuf>,
+    format: Option<&str>,
+    len: u64,
+    needed: u64,
+    range: &Range<u64>,
+    count: usize,
+) -> Error {
+    let what = format.map_or(String::new(), |format| format!("{format}, not raw data, or "));
+    let mut reason = format!(
+        "{what}cut off: the file has {len} bytes, {needed} are needed; the data of this tensor are \
+         bytes {} to {}",
+        range.start, range.end
+    );
+    if count > 1 {
+        reason += &format!(", and those of {} more end beyond the file", count - 1);
+    }
+    Error::new(ErrorKind::OutOfBounds, reason).with_path(path).with_offset(range.start)
+}
+
 /// A directory that files are opened beneath.
 ///
 /// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that
@@ -294,13 +325,14 @@ impl Directory {
     /// Opens the directory `path`; the empty path is the current directory.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFile`] or [`ErrorKind::Io`] when it cannot be opened.
+    /// [`ErrorKind::InvalidArgument`] when it is not a directory, [`ErrorKind::MissingFile`] or
+    /// [`ErrorKind::Io`] when it cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
         if !meta.is_dir() {
-            return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(path));
+            return Err(Error::new(ErrorKind::InvalidArgument, "not a directory").with_path(path));
         }
         Ok(Self {
             path: path.to_path_buf(),
@@ -366,7 +398,8 @@ impl Directory {
             io::ErrorKind::NotFound => "no such file",
             io::ErrorKind::InvalidInput => "not a regular file",
             io::ErrorKind::CrossesDevices => {
-                "a symbolic link that leads out of the model's directory"
+                "a symbolic link that leads out of the model's directory, as in the cache of Hugging \
+                 Face: `hf download --local-dir DIRECTORY` makes files of such links"
             }
             // Opening a socket, or a device without a driver.
             _ if error.raw_os_error() == Some(6) => "a device, pipe or socket, not a regular file",
@@ -420,18 +453,6 @@ impl Directory {
         let inside = target.strip_prefix(&root).map(Path::to_path_buf);
         inside.map_err(|_| io::Error::from(io::ErrorKind::CrossesDevices))
     }
-}
-
-/// Says so when `head`, the first bytes of a file, are those of a Git LFS pointer or a web page:
-/// what a download leaves when it fetched the wrong thing.
-pub(crate) fn not_the_file(head: &Buffer) -> Option<&'static str> {
-    let head = head.get(..head.len().min(256)).unwrap_or_default();
-    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
-        return Some("a Git LFS pointer, not the file itself: run `git lfs pull`");
-    }
-    let text = head.trim_ascii_start().to_ascii_lowercase();
-    let page = [&b"<!doctype html"[..], b"<html", b"<?xml"].iter().any(|tag| text.starts_with(tag));
-    page.then_some("a web page, not the file itself: the download failed")
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //!
 //! The model is decoded without copying its payloads; every weights file is opened once, beneath
 //! the model's directory, and every external tensor becomes a handle on its byte range. All faults
-//! of a model are reported together.
+//! of a model are reported together. That model and weights are of one save is left to `one_save`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::buffer::{Buffer, TensorBufferOptions};
@@ -12,12 +13,16 @@ use crate::consolidate::ConsolidateOptions;
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
+pub(crate) use crate::external_data::directory_of;
 use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
+use crate::file_format::{failed_download, known_format};
+use crate::initializer::Initializer;
 use crate::mmap::MmapChoice;
+use crate::one_save::read_one_save;
 use crate::placement::Alignment;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
-use crate::traversal::{self, Place};
+use crate::traversal::{self, Place, Position};
 use crate::wire::{DecodeOptions, Message};
 
 /// How a model is loaded. A [`MmapChoice`] converts.
@@ -30,11 +35,12 @@ use crate::wire::{DecodeOptions, Message};
 /// ```
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    mmap: MmapChoice,
-    weights: bool,
-    base_dir: Option<PathBuf>,
-    files: HashMap<String, Buffer>,
-    decode: DecodeOptions,
+    pub(crate) mmap: MmapChoice,
+    pub(crate) weights: bool,
+    pub(crate) base_dir: Option<PathBuf>,
+    /// By location without dots.
+    pub(crate) files: HashMap<String, Buffer>,
+    pub(crate) decode: DecodeOptions,
 }
 
 impl Default for LoadOptions {
@@ -172,6 +178,30 @@ impl LoadOptions {
         self
     }
 
+    /// The bytes of several weights files by their locations: [`file`](Self::file) for each, such as
+    /// those of [`to_parts`](Container::to_parts).
+    ///
+    /// ```
+    /// use onnx_container::{Container, LoadOptions, SaveOptions};
+    /// # use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// # let mut graph = GraphProto::new("g");
+    /// # graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// # let mut container = Container::new(ModelProto::new(graph));
+    /// # container.insert("#w", ndarray::array![1_u8, 2])?;
+    /// let parts = container.to_parts(SaveOptions::new())?;
+    /// let options = LoadOptions::new().files(parts.files);
+    /// let again = Container::load_bytes(parts.model, options)?;
+    /// assert_eq!(again.tensor("w")?.as_slice::<u8>()?, [1, 2]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn files<L: AsRef<str>, B: Into<Buffer>>(
+        self,
+        files: impl IntoIterator<Item = (L, B)>,
+    ) -> Self {
+        files.into_iter().fold(self, |options, (location, bytes)| options.file(location, bytes))
+    }
+
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
     ///
     /// Reading, walking and dropping such a model recurse: a level takes about 1 KiB of the stack.
@@ -199,18 +229,22 @@ impl Container {
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
+    /// A model that a [`save`](Self::save) replaces meanwhile is read again: graph and weights are of
+    /// one save.
+    ///
     /// # Errors
     /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims
     /// are not valid, or whose handle nothing resolves; see [`ErrorKind`]. [`ErrorKind::Decode`]
-    /// when the file is not a model.
+    /// when the file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
+    /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let (path, mut options) = (path.as_ref(), options.into());
         if options.base_dir.is_none() {
             options.base_dir = Some(directory_of(path));
         }
-        let bytes = options.mmap.buffer(path)?;
+        let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
         // What concerns a weights file names it already.
-        Self::load_bytes(bytes, options).map_err(|error| error.with_path(path))
+        loaded.map_err(|error| error.with_path(path))
     }
 
     /// Loads a model from memory, borrowing from `bytes`. Weights come from
@@ -219,11 +253,13 @@ impl Container {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_bytes(bytes: impl Into<Buffer>, options: impl Into<LoadOptions>) -> Result<Self> {
-        let (bytes, options) = (bytes.into(), options.into());
-        let model = decode_model(&bytes, &options.decode)?;
-        let mut container = Self::new(model);
+        Self::from_model(&bytes.into(), &options.into())
+    }
+
+    fn from_model(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
+        let mut container = Self::new(decode_model(bytes, &options.decode)?);
         if options.weights {
-            container.load_weights(&options)?;
+            container.load_weights(options)?;
         }
         Ok(container)
     }
@@ -259,46 +295,76 @@ impl Container {
             resolver.tensor(place, tensor);
             Ok(())
         })?;
-        let Resolver { errors, handles, found, warnings, .. } = resolver;
-        if let Some(error) = Error::join(errors) {
-            return Err(error);
-        }
-        self.initializers.extend(found.into_iter().map(|(h, tensor)| (h, tensor.into())));
+        let Resolved { handles, found, warnings } = resolver.finish()?;
+        self.initializers.extend(found);
         self.warnings.extend(warnings);
-        let mut handles = handles.into_iter();
-        traversal::tensors_mut(&mut self.model, |_, tensor| {
-            if let Some(handle) = handles.next().flatten() {
+        self.set_handles(handles)
+    }
+
+    fn set_handles(&mut self, mut handles: HashMap<Position, Handle>) -> Result<()> {
+        traversal::tensors_mut(&mut self.model, |place, tensor| {
+            if let Some(handle) = handles.remove(&place.position) {
                 external_data::set_handle(tensor, handle.as_str());
             }
             Ok(())
-        })
-    }
-}
-
-/// The directory that holds the file `path`.
-pub(crate) fn directory_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
+        })?;
+        match handles.len() {
+            0 => Ok(()),
+            left => Err(Error::internal(format!("{left} tensors were not met again"))),
+        }
     }
 }
 
 /// Decodes a model; what is plainly something else is named.
 pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<ModelProto> {
-    if let Some(what) = external_data::not_the_file(bytes) {
+    if let Some(what) = failed_download(bytes) {
         return Err(Error::new(ErrorKind::Decode, what));
     }
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));
     }
-    // A header's length, of less than 16 MiB, and the `{` after it.
-    let safetensors = bytes.get(3..9) == Some(b"\0\0\0\0\0{");
-    let what = if safetensors {
-        "a safetensors file, not an ONNX model"
-    } else {
-        "not an ONNX model, or cut off or damaged"
-    };
-    ModelProto::decode_with(bytes, options).map_err(|error| error.because(what))
+    ModelProto::decode_with(bytes, options).map_err(|error| error.because(&not_a_model(bytes)))
+}
+
+/// Why `bytes` are not a model, as far as that can be told.
+fn not_a_model(bytes: &[u8]) -> String {
+    match (known_format(bytes), needed(bytes)) {
+        (Some(format), _) => format!("{format}, not an ONNX model"),
+        (None, Some(needed)) => {
+            format!("cut off: {} bytes, at least {needed} needed", bytes.len())
+        }
+        (None, None) => "not an ONNX model, or cut off or damaged".to_owned(),
+    }
+}
+
+/// How long a model has to be that begins with `bytes`, when its outermost fields are those of a model
+/// and the last of them ends beyond the bytes. The graph, which is most of a model, is one field.
+fn needed(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let tag = varint(bytes, &mut at)?;
+        let field = ModelProto::FIELDS.iter().find(|field| u64::from(field.number) == tag >> 3)?;
+        let value = usize::try_from(varint(bytes, &mut at)?).ok()?;
+        match (tag & 7, field.kind) {
+            (0, "int64") => {}
+            (2, kind) if kind != "int64" => at = at.checked_add(value)?,
+            _ => return None,
+        }
+    }
+    Some(at).filter(|end| *end > bytes.len())
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..63).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// A byte range of a weights file, as one type and shape.
@@ -311,25 +377,46 @@ struct Entry {
     dims: Vec<i64>,
 }
 
+/// A weights file and what is wrong with its length.
+struct OpenFile {
+    bytes: Buffer,
+    path: PathBuf,
+    cut_off: Option<CutOff>,
+}
+
+/// The first tensor whose data end beyond the file, and what all such tensors need.
+struct CutOff {
+    tensor: String,
+    range: Range<u64>,
+    needed: u64,
+    count: usize,
+}
+
+/// What became of the external tensors of a model.
+struct Resolved {
+    handles: HashMap<Position, Handle>,
+    found: Vec<(Handle, Initializer)>,
+    warnings: Vec<Error>,
+}
+
 /// Resolves the external tensors of one model, each file once.
 struct Resolver<'a> {
     options: &'a LoadOptions,
     directory: Option<Directory>,
-    known: &'a HashMap<Handle, crate::Initializer>,
+    known: &'a HashMap<Handle, Initializer>,
     names: HandleNames,
-    files: Vec<Buffer>,
+    files: Vec<OpenFile>,
     /// By location; `None` for a file that could not be opened and was reported.
     opened: BTreeMap<String, Option<usize>>,
     shared: HashMap<Entry, Handle>,
-    /// For every tensor of the model in graph order, its new handle.
-    handles: Vec<Option<Handle>>,
-    found: Vec<(Handle, Tensor)>,
+    resolved: Resolved,
     errors: Vec<Error>,
-    warnings: Vec<Error>,
 }
 
 impl<'a> Resolver<'a> {
     fn new(container: &'a Container, options: &'a LoadOptions) -> Result<Self> {
+        let resolved =
+            Resolved { handles: HashMap::new(), found: Vec::new(), warnings: Vec::new() };
         Ok(Self {
             options,
             directory: options.base_dir.as_deref().map(Directory::open).transpose()?,
@@ -338,23 +425,39 @@ impl<'a> Resolver<'a> {
             files: Vec::new(),
             opened: BTreeMap::new(),
             shared: HashMap::new(),
-            handles: Vec::new(),
-            found: Vec::new(),
+            resolved,
             errors: Vec::new(),
-            warnings: Vec::new(),
         })
     }
 
     fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
-        let handle = if is_external(tensor) { self.external(place, tensor) } else { Ok(None) };
-        let handle = handle.unwrap_or_else(|error| {
-            self.errors.push(error.with_tensor(place.qualified_name(tensor)));
-            None
-        });
-        self.handles.push(handle);
+        if !is_external(tensor) {
+            return;
+        }
+        match self.external(place, tensor) {
+            Ok(Some(handle)) => {
+                self.resolved.handles.insert(place.position, handle);
+            }
+            Ok(None) => {}
+            Err(error) => self.errors.push(error.with_tensor(place.qualified_name(tensor))),
+        }
     }
 
-    /// The tensor's new handle; `None` when it keeps the one it has, or its file is missing.
+    /// Everything that was found, or one error for all that was wrong.
+    fn finish(mut self) -> Result<Resolved> {
+        for file in self.files {
+            if let Some(CutOff { tensor, range, needed, count }) = file.cut_off {
+                let (path, format) = (file.path, known_format(&file.bytes));
+                let len = u64::try_from(file.bytes.len()).map_err(Error::internal)?;
+                let error = external_data::cut_off(path, format, len, needed, &range, count);
+                self.errors.push(error.with_tensor(tensor));
+            }
+        }
+        Error::join(self.errors).map_or(Ok(self.resolved), Err)
+    }
+
+    /// The tensor's new handle; `None` when it keeps the one it has, or what is wrong with its file is
+    /// reported for all tensors at once.
     fn external(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Result<Option<Handle>> {
         let data = ExternalData::parse(tensor)?;
         if self.known.contains_key(data.location.as_str()) {
@@ -364,20 +467,25 @@ impl<'a> Resolver<'a> {
         let range = data.range(len)?;
         if let Some(key) = data.unknown_keys.first() {
             let reason = format!("unknown external data key `{key}`, which onnxruntime refuses");
-            let warning = Error::new(ErrorKind::InvalidModel, reason);
-            self.warnings.push(warning.with_tensor(place.qualified_name(tensor)));
+            self.warn(ErrorKind::InvalidModel, reason, place, tensor);
         }
         let Some(file) = self.open(&data.location)? else { return Ok(None) };
         let entry = Entry { file, offset: range.start, len, dtype, dims: tensor.dims.clone() };
         if let Some(handle) = self.shared.get(&entry) {
             return Ok(Some(handle.clone()));
         }
-        let bytes = self.slice(file, &data.location, range.start, range.end)?;
+        let Some(bytes) = self.slice(file, &range, place, tensor)? else { return Ok(None) };
         let bytes = self.options.decode.place(bytes)?;
         let handle = self.names.name(place, tensor);
-        self.found.push((handle.clone(), Tensor::new(dtype, tensor.dims.clone(), bytes)?));
+        let initializer = Tensor::new(dtype, tensor.dims.clone(), bytes)?.into();
+        self.resolved.found.push((handle.clone(), initializer));
         self.shared.insert(entry, handle.clone());
         Ok(Some(handle))
+    }
+
+    fn warn(&mut self, kind: ErrorKind, reason: String, place: &Place<'_>, tensor: &TensorProto) {
+        let warning = Error::new(kind, reason).with_tensor(place.qualified_name(tensor));
+        self.resolved.warnings.push(warning);
     }
 
     /// The number of the file at `location`; `None` when its absence was reported before.
@@ -390,7 +498,7 @@ impl<'a> Resolver<'a> {
         self.opened.insert(name.clone(), None);
         let bytes = self.bytes_of(location, &name)?;
         let number = self.files.len();
-        self.files.push(bytes);
+        self.files.push(OpenFile { bytes, path: self.path(location), cut_off: None });
         self.opened.insert(name, Some(number));
         Ok(Some(number))
     }
@@ -413,9 +521,9 @@ impl<'a> Resolver<'a> {
             let reason = "no directory and no bytes were given for this weights file";
             return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));
         };
-        match external_data::not_the_file(&bytes) {
+        match failed_download(&bytes) {
             Some(what) => {
-                Err(Error::new(ErrorKind::InvalidModel, what).with_path(self.path(location)))
+                Err(Error::new(ErrorKind::MissingFile, what).with_path(self.path(location)))
             }
             None => Ok(bytes),
         }
@@ -425,13 +533,36 @@ impl<'a> Resolver<'a> {
         self.directory.as_ref().map_or_else(|| location.into(), |d| d.join(location))
     }
 
-    fn slice(&self, file: usize, location: &str, start: u64, end: u64) -> Result<Buffer> {
-        let file = self.files.get(file).cloned().unwrap_or_default();
-        let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-        range.and_then(|(start, end)| file.slice(start..end)).ok_or_else(|| {
-            let reason = format!("data end at byte {end}, the file has {}", file.len());
-            let error = Error::new(ErrorKind::OutOfBounds, reason);
-            error.with_path(self.path(location)).with_offset(start)
-        })
+    /// The bytes `range` of a file; `None` when they end beyond it, which is noted.
+    fn slice(
+        &mut self,
+        number: usize,
+        range: &Range<u64>,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<Option<Buffer>> {
+        let unknown = || Error::internal(format!("no weights file has the number {number}"));
+        let file = self.files.get_mut(number).ok_or_else(unknown)?;
+        let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let Some(bytes) = bounds.and_then(|(start, end)| file.bytes.slice(start..end)) else {
+            let first = || CutOff {
+                tensor: place.qualified_name(tensor),
+                range: range.clone(),
+                needed: 0,
+                count: 0,
+            };
+            let cut_off = file.cut_off.get_or_insert_with(first);
+            cut_off.needed = cut_off.needed.max(range.end);
+            cut_off.count += 1;
+            return Ok(None);
+        };
+        if range.start == 0
+            && !range.is_empty()
+            && let Some(format) = known_format(&file.bytes)
+        {
+            let reason = format!("its data begin as {format} does: is this the right file?");
+            self.warn(ErrorKind::InvalidModel, reason, place, tensor);
+        }
+        Ok(Some(bytes))
     }
 }

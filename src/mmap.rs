@@ -17,6 +17,7 @@ use memmap2::Mmap;
 
 use crate::buffer::{Buffer, BufferMut, FileIdentity};
 use crate::error::{Error, ErrorKind, Result};
+use crate::map_count::{self, Slots};
 use crate::placement::Alignment;
 
 /// Whether weights files are mapped or read.
@@ -41,6 +42,9 @@ enum Choice {
 
 impl MmapChoice {
     /// Maps files; a file that cannot be mapped is read.
+    ///
+    /// A process may have only so many maps, 65,530 by default on Linux. So while it has 1,024 files
+    /// mapped, further ones below 64 KiB are read, and while it has 49,152, all of them.
     ///
     /// # Safety
     /// For as long as any [`Buffer`] of a mapped file lives, no process may truncate the file (a
@@ -69,33 +73,45 @@ impl MmapChoice {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::MissingFile`] and
+    /// [`ErrorKind::InvalidArgument`] when it is not a regular file, [`ErrorKind::MissingFile`] and
     /// [`ErrorKind::Io`] from the operating system.
     pub fn buffer(self, path: impl AsRef<Path>) -> Result<Buffer> {
         let path = path.as_ref();
+        self.open(&Self::open_regular(path)?, path)
+    }
+
+    /// Opens the regular file at `path`, which a caller of the crate named.
+    pub(crate) fn open_regular(path: &Path) -> Result<File> {
+        let io = |error| Error::io(path, error);
         // Looked at before it is opened: opening a FIFO would wait for its writer.
-        let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        let meta = std::fs::metadata(path).map_err(io)?;
         if !meta.is_file() {
             let reason =
                 if meta.is_dir() { "a directory, not a file" } else { "not a regular file" };
-            return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
+            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(path));
         }
-        let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        self.open(&file, path)
+        File::open(path).map_err(io)
     }
 
     /// All bytes of the open, regular `file`; `path` is for messages.
     pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
-        let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
+        self.open_counted(file, path, &map_count::FILES)
+    }
+
+    /// As [`open`](Self::open), with the slots that maps take.
+    fn open_counted(self, file: &File, path: &Path, slots: &'static Slots) -> Result<Buffer> {
+        let io = |error| Error::io(path, error);
+        let metadata = file.metadata().map_err(io)?;
         let identity = FileIdentity::new(&metadata);
-        if self.0 == Choice::Auto && metadata.len() > 0 {
+        let wanted = self.0 == Choice::Auto && metadata.len() > 0;
+        if let Some(slot) = wanted.then(|| slots.take(metadata.len())).flatten() {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
             // written while a buffer of them lives; the map is read-only.
             if let Ok(map) = unsafe { Mmap::map(file) } {
-                return Ok(Buffer::from_map(map, path.to_path_buf(), identity));
+                return Ok(Buffer::from_map(map, slot, path.to_path_buf(), identity));
             }
         }
-        copy(file, path, identity).map_err(|e| Error::io(path, e))
+        copy(file, path, identity).map_err(io)
     }
 }
 
@@ -195,4 +211,37 @@ fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
     let mut file = file;
     file.seek(SeekFrom::Start(offset))?;
     file.read_exact(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_beyond_the_limit_of_maps_are_read() {
+        static SLOTS: Slots = Slots::new(2, 3);
+        let folder = tempfile::tempdir().unwrap();
+        let lens = [1, 100_000, 1, 100_000, 100_000, 0];
+        // SAFETY: nobody writes to the files.
+        let auto = unsafe { MmapChoice::auto() };
+        let open = |(i, len): (u8, &usize)| {
+            let path = folder.path().join(i.to_string());
+            std::fs::write(&path, vec![i; *len]).unwrap();
+            auto.open_counted(&File::open(&path).unwrap(), &path, &SLOTS).unwrap()
+        };
+        let mapped = |all: &[Buffer]| -> Vec<_> {
+            all.iter().map(|bytes| bytes.file_range().is_some()).collect()
+        };
+        let buffers: Vec<_> = (0..).zip(&lens).map(open).collect();
+        assert_eq!(mapped(&buffers), [true, true, false, true, false, false]);
+        for ((i, len), bytes) in (0..).zip(&lens).zip(&buffers) {
+            assert_eq!(**bytes, vec![i; *len]);
+        }
+        // A slice keeps the map, and with it the slot.
+        let slices: Vec<_> = buffers.iter().map(|bytes| bytes.slice(..0).unwrap()).collect();
+        drop(buffers);
+        assert_eq!(mapped(&[open((6, &1))]), [false]);
+        drop(slices);
+        assert_eq!(mapped(&[open((7, &1))]), [true]);
+    }
 }

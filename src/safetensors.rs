@@ -25,11 +25,12 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{Directory, not_the_file};
+use crate::external_data::{Directory, directory_of};
+use crate::file_format::{failed_download, is_safetensors, known_format};
 use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
-use crate::load::directory_of;
 use crate::mmap::MmapChoice;
+use crate::one_save::read_one_save;
 use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
 
@@ -76,14 +77,14 @@ pub struct Weights {
 /// ([`ErrorKind::InvalidModel`]).
 pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
     let path = path.as_ref();
-    let bytes = mmap.buffer(path)?;
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
-    let weights = if is_index {
-        let directory = Directory::open(directory_of(path)).map_err(|e| e.with_path(path))?;
-        Weights::of_shards(&bytes, &directory, mmap)
-    } else {
-        load_bytes(bytes)
-    };
+    let weights = read_one_save(path, mmap, |bytes| {
+        if is_index {
+            Weights::of_shards(&bytes, &Directory::open(directory_of(path))?, mmap)
+        } else {
+            load_bytes(bytes)
+        }
+    });
     let mut weights = weights.map_err(|error| error.with_path(path))?;
     weights.files.insert(0, path.to_path_buf());
     Ok(weights)
@@ -95,10 +96,15 @@ pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
 /// As [`load`] for one file.
 pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     let bytes = bytes.into();
-    if let Some(what) = not_the_file(&bytes) {
+    if let Some(what) = failed_download(&bytes) {
         return Err(Error::new(ErrorKind::Decode, what));
     }
-    let (header, start) = Header::read(&bytes)?;
+    let (header, start) = Header::read(&bytes).map_err(|error| match known_format(&bytes) {
+        Some(what) if !is_safetensors(&bytes) => {
+            error.because(&format!("{what}, not a safetensors file"))
+        }
+        _ => error,
+    })?;
     let Header { metadata, entries } = header;
     let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
     let mut weights = Weights::default();
@@ -231,23 +237,13 @@ impl Weights {
                     });
                     all.files.push(path);
                 }
-                Err(error) => errors.push(linked(error, &path).with_path(path)),
+                Err(error) => errors.push(error.with_path(path)),
             }
         }
         all.tied.retain(|name, _| !all.tensors.contains_key(name));
         all.note(Index::texts(index.metadata));
         Error::join(errors).map_or(Ok(all), Err)
     }
-}
-
-/// `error` of a shard; one that is a link in a cache of downloads comes with the way out.
-fn linked(error: Error, path: &Path) -> Error {
-    if error.kind() != ErrorKind::UnsafePath || !path.is_symlink() {
-        return error;
-    }
-    let reason = "a link that leads out of the folder of the index, where shards have to lie: \
-                  `hf download --local-dir` makes files of such links";
-    Error::new(ErrorKind::UnsafePath, reason)
 }
 
 /// Where the index, which has `names` in this shard, and the shard disagree.

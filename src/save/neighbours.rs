@@ -8,8 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::external_data::{fold_case, without_dots};
-use crate::load::directory_of;
+use crate::external_data::{directory_of, fold_case, without_dots};
 
 /// The messages on the way to an external entry.
 #[derive(Clone, Copy, PartialEq, Eq)]

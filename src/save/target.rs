@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf, is_separator};
 
 use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
-use crate::load::directory_of;
+use crate::external_data::directory_of;
 use crate::save::neighbours::Needed;
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use onnx_container::proto::{AttributeProto, Message, Str, StringStringEntryProto, TensorProto};
-use onnx_container::{Container, ErrorKind, Severity, check_model};
+use onnx_container::{Container, ErrorKind, MmapChoice, Severity, check_model};
 
 use crate::support::{all_bytes, both_choices, contents, graph, model, node};
 
@@ -373,6 +373,9 @@ fn files_that_are_not_models_are_named() {
             b"\x08\x02\0\0\0\0\0\0{\"w\":{}}",
             "a safetensors file, not an ONNX model",
         ),
+        ("m.gguf", b"GGUF\x03\0\0\0", "a GGUF file, not an ONNX model"),
+        ("m.ort", b"\x1c\0\0\0ORTM\0\0", "an ONNX Runtime .ort file"),
+        ("m.npz", b"PK\x03\x04\0\0\0\0", "a zip archive, not an ONNX model"),
         ("page.onnx", b"\n <!DOCTYPE html>\n<html>", "web page"),
         ("empty.onnx", b"", "empty"),
         ("noise.onnx", b"\xff\xff\xff\xff", ""),
@@ -389,7 +392,8 @@ fn files_that_are_not_models_are_named() {
         }
     }
     for mmap in both_choices() {
-        assert_eq!(Container::load(root.path(), mmap).unwrap_err().kind(), ErrorKind::UnsafePath);
+        let directory = Container::load(root.path(), mmap).unwrap_err();
+        assert_eq!(directory.kind(), ErrorKind::InvalidArgument);
         let missing = Container::load(root.path().join("no.onnx"), mmap).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::MissingFile);
     }
@@ -398,9 +402,81 @@ fn files_that_are_not_models_are_named() {
         fifo(root.path());
         for mmap in both_choices() {
             let error = Container::load(root.path().join("pipe"), mmap).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::UnsafePath);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         }
     }
+}
+
+#[test]
+fn a_model_that_is_cut_off_says_how_many_bytes_it_needs() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("m.onnx");
+    let weights = TensorProto::new("w", TensorProto::UINT8, [1000]).with_raw_data(vec![1; 1000]);
+    let mut whole = model(graph(vec![weights], vec![]));
+    let bytes = whole.encode_to_vec().unwrap();
+    // The imports of operator sets come behind the graph.
+    whole.opset_import.clear();
+    let graph_end = whole.encode_to_vec().unwrap().len();
+    for (len, needed) in [(100, Some(graph_end)), (graph_end - 1, Some(graph_end)), (2, None)] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        for mmap in both_choices() {
+            let Err(error) = Container::load(&path, mmap) else {
+                assert_eq!(needed, None, "cut off between two fields it is another model");
+                continue;
+            };
+            let needed = needed.unwrap();
+            let start = format!("cut off: {len} bytes, at least {needed} needed: ");
+            assert!(error.reason().starts_with(&start), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Decode);
+        }
+    }
+}
+
+#[test]
+fn a_data_file_that_is_cut_off_or_another_is_told_once() {
+    let root = tempfile::tempdir().unwrap();
+    let entry = |name: &str, offset: u64| {
+        let mut tensor = TensorProto::external(name, TensorProto::UINT8, [10], "w.bin");
+        tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+        tensor
+    };
+    let tensors = [entry("a", 0), entry("b", 20), entry("c", 40), entry("d", 30)];
+    let path = root.path().join("m.onnx");
+    fs::write(&path, model(graph(tensors.into(), vec![])).encode_to_vec().unwrap()).unwrap();
+    for (bytes, what) in [(vec![0; 25], ""), (b"GGUF".repeat(5), "a GGUF file, not raw data, or ")]
+    {
+        fs::write(root.path().join("w.bin"), &bytes).unwrap();
+        let expected = format!(
+            "{what}cut off: the file has {} bytes, 50 are needed; the data of this tensor are bytes \
+             20 to 30, and those of 2 more end beyond the file",
+            bytes.len()
+        );
+        for mmap in both_choices() {
+            let loaded = Container::load(&path, mmap).unwrap_err();
+            assert_eq!((loaded.reason(), loaded.tensor()), (expected.as_str(), Some("b")));
+            assert_eq!((loaded.kind(), loaded.offset()), (ErrorKind::OutOfBounds, Some(20)));
+        }
+    }
+}
+
+#[test]
+fn data_that_begin_as_a_file_of_another_format_are_told() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tensors = vec![TensorProto::external("w", TensorProto::UINT8, [4], "w.bin")];
+    let path = root.path().join("m.onnx");
+    for (bytes, told) in [(&b"GGUF\x03\0\0\0"[..], true), (b"\x01\x02\x03\x04", false)] {
+        fs::write(root.path().join("w.bin"), bytes).unwrap();
+        fs::write(&path, model(graph(tensors.clone(), vec![])).encode_to_vec().unwrap()).unwrap();
+        let container = Container::load(&path, MmapChoice::never()).unwrap();
+        let begins = "its data begin as a GGUF file does";
+        let warned = container.warnings().iter().any(|w| w.reason().starts_with(begins));
+        assert_eq!(warned, told);
+    }
+    // Data after a header are no mistake: some writers put them there.
+    fs::write(root.path().join("w.bin"), b"GGUF\x03\0\0\0").unwrap();
+    tensors[0].external_data.push(StringStringEntryProto::new("offset", "4"));
+    fs::write(&path, model(graph(tensors, vec![])).encode_to_vec().unwrap()).unwrap();
+    assert!(Container::load(&path, MmapChoice::never()).unwrap().warnings().is_empty());
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod properties;
 mod random_models;
 mod real_models;
 mod replace;
+mod replaced_models;
 mod resolved;
 #[cfg(feature = "safetensors")]
 mod safetensors;

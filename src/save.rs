@@ -361,16 +361,17 @@ impl<'c> Job<'c> {
 
     fn write(&self) -> Result<()> {
         let meter = Meter::new(self.options, self.saved.bytes);
+        meter.step()?;
         let mut staging = self.target.stage(&self.plan.files, self.options, &meter)?;
         staging.file(&self.target.name, |file, path| {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
-        let Some(kept) = &self.plan.kept else { return staging.publish() };
+        let Some(kept) = &self.plan.kept else { return staging.publish_if(|| meter.step()) };
         if self.options.sync {
             kept.flush()?;
         }
-        staging.publish_if(|| kept.check())
+        staging.publish_if(|| kept.check().and_then(|()| meter.step()))
     }
 
     /// Whether a packed file that was to be kept is not there any more.

@@ -18,7 +18,7 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     container.externalize(moving.all_tensors(args.all_tensors))?;
     let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
-    let exported = progress::shown(save, |save| {
+    let exported = progress::shown(save, &args.output, |save| {
         let shards = args.max_shard_size.into_iter();
         let options = shards.fold(ExportOptions::from(save), ExportOptions::max_shard_bytes);
         let options = options.padding(args.padding);

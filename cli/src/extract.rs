@@ -3,9 +3,10 @@
 //! Everything is looked at before anything is written, and each file is written beside its target
 //! and renamed. Elements are written from where they lie.
 
-mod names;
+mod file_names;
 mod target;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
@@ -15,20 +16,22 @@ use onnx_container::{ByteSize, Container, Error, LoadOptions, SaveOptions, Tenso
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
-use crate::extract::names::FileNames;
+use crate::extract::file_names::FileNames;
 use crate::extract::target::{Staged, Target};
 use crate::failure::{Failure, Outcome};
+use crate::names;
 use crate::needed::needed;
-use crate::output::{Output, lossy};
+use crate::output::{Output, count, lossy};
 use crate::tensor_file::{SUFFIXES, safetensors};
-use crate::{mapping, save};
+use crate::{mapping, progress, save, stop};
 
 /// Writes the tensors and says what was written.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let target = Target::of(args)?;
-    let format = format(args, &target)?;
+    let names = asked(args)?;
+    let target = Target::of(args, names.len() > 1)?;
+    let format = format(args, names.len() > 1, &target)?;
     let (container, own) = load(args)?;
-    let job = Job { args, format, tensors: tensors(&container, args)?, own };
+    let job = Job { args, format, tensors: tensors(&container, &names)?, own };
     match target {
         Target::Stdout => job.print(out),
         Target::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
@@ -41,6 +44,16 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
             job.write(paths, out)
         }
     }
+}
+
+/// The names that were asked for.
+fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
+    let Some(file) = &args.names_from else { return Ok(args.names.clone()) };
+    let names = names::from_file(file)?;
+    if names.is_empty() {
+        return Err(Failure::Refused(format!("`{}` holds no names", file.display())));
+    }
+    Ok(names)
 }
 
 /// The model, and the files that it is read from.
@@ -57,7 +70,7 @@ fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
 }
 
 /// The format asked for, or the one that the target's name says.
-fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
+fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileFormat, Failure> {
     let by_name = match target {
         Target::File(path) => FileFormat::of(path),
         Target::Directory(_) | Target::Stdout => Some(FileFormat::Npy),
@@ -73,7 +86,7 @@ fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
         "--codes is for npy, the others need none"
     } else if format == FileFormat::Safetensors && !is_file {
         "a safetensors file holds all tensors: -o NAME.safetensors"
-    } else if format != FileFormat::Safetensors && is_file && args.names.len() > 1 {
+    } else if format != FileFormat::Safetensors && is_file && several {
         "one file takes one tensor; -o DIR/ takes several, and -o NAME.safetensors does"
     } else {
         return Ok(format);
@@ -82,14 +95,14 @@ fn format(args: &ExtractArgs, target: &Target) -> Result<FileFormat, Failure> {
 }
 
 /// The tensors asked for, or every reason why they are not to be had.
-fn tensors<'a>(
+fn tensors<'n>(
     container: &Container,
-    args: &'a ExtractArgs,
-) -> Result<Vec<(&'a str, Tensor)>, Error> {
+    names: &'n [String],
+) -> Result<Vec<(Cow<'n, str>, Tensor)>, Error> {
     let (mut tensors, mut errors) = (Vec::new(), Vec::new());
-    for name in &args.names {
-        match container.tensor(name) {
-            Ok(tensor) => tensors.push((name.as_str(), tensor)),
+    for name in names {
+        match names::tensor(container, name) {
+            Ok(found) => tensors.push(found),
             Err(error) => errors.push(error),
         }
     }
@@ -100,7 +113,7 @@ fn tensors<'a>(
 struct Job<'a> {
     args: &'a ExtractArgs,
     format: FileFormat,
-    tensors: Vec<(&'a str, Tensor)>,
+    tensors: Vec<(Cow<'a, str>, Tensor)>,
     /// The files of the model that is read.
     own: Vec<PathBuf>,
 }
@@ -110,7 +123,7 @@ impl Job<'_> {
     fn print(&self, out: &mut Output) -> Result<Outcome, Failure> {
         for (name, tensor) in &self.tensors {
             let written = self.format.write(name, tensor, self.args.codes, out);
-            written.map_err(|e| e.with_tensor(*name).with_path("standard output"))?;
+            written.map_err(|e| e.with_tensor(&**name).with_path("standard output"))?;
         }
         Ok(Outcome::Done)
     }
@@ -122,12 +135,13 @@ impl Job<'_> {
         if let Some(error) = Error::join(refusals.collect()) {
             return Err(error.into());
         }
-        let (mut staged, mut extracted) = (Vec::new(), Vec::new());
-        for ((name, tensor), path) in self.tensors.iter().zip(paths) {
-            extracted.push(Extracted::new(name, tensor, &path));
-            staged.push(self.stage(name, tensor, path)?);
+        let written = self.tensors.iter().zip(&paths);
+        let extracted = written.map(|((name, tensor), path)| Extracted::new(name, tensor, path));
+        let extracted: Vec<_> = extracted.collect();
+        match self.stage_all(paths).and_then(|staged| publish(staged, no_clobber)) {
+            Ok(()) => stop::written(format!("{} written", count(extracted.len(), "file"))),
+            Err(error) => return Err(stop::unwritten(error).into()),
         }
-        staged.into_iter().try_for_each(|file| file.publish(no_clobber))?;
         self.report(extracted, BTreeMap::new(), out)
     }
 
@@ -138,7 +152,9 @@ impl Job<'_> {
         }
         let options = SaveOptions::new().sync(!self.args.out.no_sync);
         let options = options.overwrite(!self.args.out.no_clobber);
-        let exported = safetensors::write(path, &self.tensors, options)?;
+        let exported = progress::shown(options, path, |options| {
+            safetensors::write(path, &self.tensors, options)
+        })?;
         let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
         self.report(tensors.collect(), exported.tied, out)
     }
@@ -158,11 +174,30 @@ impl Job<'_> {
         Ok(Outcome::Done)
     }
 
+    /// Writes each tensor beside its path; nothing is left of them when one fails.
+    fn stage_all(&self, paths: Vec<PathBuf>) -> Result<Vec<Staged>, Error> {
+        let tensors = self.tensors.iter().zip(paths);
+        tensors.map(|((name, tensor), path)| self.stage(name, tensor, path)).collect()
+    }
+
     fn stage(&self, name: &str, tensor: &Tensor, path: PathBuf) -> Result<Staged, Error> {
+        if !stop::goes_on() {
+            return Err(stop::cancelled());
+        }
         let args = self.args;
         let write = |file: &mut dyn Write| self.format.write(name, tensor, args.codes, file);
-        Staged::new(path, !args.out.no_sync, write).map_err(|e| e.with_tensor(name))
+        let staged = Staged::new(path, !args.out.no_sync, write);
+        if stop::goes_on() {
+            staged.map_err(|error| error.with_tensor(name))
+        } else {
+            Err(stop::cancelled())
+        }
     }
+}
+
+/// Renames all files to their targets.
+fn publish(staged: Vec<Staged>, no_clobber: bool) -> Result<(), Error> {
+    staged.into_iter().try_for_each(|file| file.publish(no_clobber))
 }
 
 #[derive(Debug, Serialize)]

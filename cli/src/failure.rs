@@ -124,6 +124,11 @@ impl Failed {
         Self { command: Some(command), error: Told::from(failure) }
     }
 
+    /// `command` was stopped, and what `message` says was changed.
+    pub fn stopped(command: &'static str, message: String) -> Self {
+        Self { command: Some(command), error: Told::plain("Cancelled", message) }
+    }
+
     /// Arguments that are none of any command, for the reason that `message` says.
     pub fn usage(message: &str) -> Self {
         Self { command: None, error: Told::plain("Usage", message.to_owned()) }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::FilesArgs;
 use crate::failure::{Failure, Outcome, print_error};
 use crate::mapping;
-use crate::needed::{Needed, NeededFile, needed};
+use crate::needed::{Needed, NeededFile, State, needed};
 use crate::output::{Output, lossy};
 
 /// Prints the list; what is wrong with it goes to stderr.
@@ -34,7 +34,7 @@ pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Failure> {
     let end = if args.null { b'\0' } else { b'\n' };
-    let usable = needed.files.iter().filter(|file| file.state() != "refused");
+    let usable = needed.files.iter().filter(|file| file.state() != State::Refused);
     let paths: Vec<_> =
         [&args.model].into_iter().chain(usable.map(|file| &file.path)).map(not_an_option).collect();
     if let Some(path) = paths.iter().find(|path| bytes(path).contains(&end)) {
@@ -72,8 +72,11 @@ pub struct Listed<'a> {
     #[serde(serialize_with = "lossy")]
     pub path: &'a Path,
     pub location: &'a str,
-    pub state: &'static str,
+    pub state: State,
+    /// The length of the file.
     pub bytes: Option<u64>,
+    /// Where the last of its tensors ends.
+    pub needed_bytes: u64,
     pub tensors: usize,
     pub reason: Option<String>,
 }
@@ -84,8 +87,9 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
             Ok(len) => (Some(*len), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let NeededFile { location, path, tensors, .. } = file;
-        Self { path, location, state: file.state(), bytes, tensors: *tensors, reason }
+        let NeededFile { location, path, tensors, end, .. } = file;
+        let (state, tensors, needed_bytes) = (file.state(), *tensors, *end);
+        Self { path, location, state, bytes, needed_bytes, tensors, reason }
     }
 }
 

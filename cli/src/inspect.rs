@@ -14,7 +14,7 @@ use crate::args::InspectArgs;
 use crate::failure::{Failure, Outcome};
 use crate::files::Listed;
 use crate::inspect::graphs::Graphs;
-use crate::inspect::tensors::{TensorInfo, Totals};
+use crate::inspect::tensors::{FileTotals, TensorInfo, Totals};
 use crate::mapping;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
@@ -29,6 +29,7 @@ pub fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let needed = needed(container.model(), &args.model)?;
     let mut summary = Summary::of(container.model(), &args.model)?;
     summary.files = needed.files.iter().map(Listed::from).collect();
+    summary.file_totals = FileTotals::of(&summary.files);
     let default = if args.json { 0 } else { TOP };
     summary.keep(args.top.unwrap_or(default));
     if args.json {
@@ -56,7 +57,9 @@ struct Summary<'a> {
     totals: Totals,
     /// The largest first.
     tensors: Vec<TensorInfo>,
+    /// In the order of their first use.
     files: Vec<Listed<'a>>,
+    file_totals: FileTotals,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,13 +84,15 @@ impl<'a> Summary<'a> {
             totals: Totals::of(&tensors),
             tensors,
             files: Vec::new(),
+            file_totals: FileTotals::default(),
         })
     }
 
-    /// Keeps the `top` largest tensors; 0 keeps all.
+    /// Keeps the `top` largest tensors and the `top` first files; 0 keeps all.
     fn keep(&mut self, top: usize) {
         if top > 0 {
             self.tensors.truncate(top);
+            self.files.truncate(top);
         }
     }
 }

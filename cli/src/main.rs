@@ -1,7 +1,7 @@
 //! The `onnx-container` command.
 //!
 //! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
-//! 1 failure or finding, 2 wrong usage. What a command does is in the module of its name.
+//! 1 failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in the module of its name.
 
 mod args;
 mod check;
@@ -14,11 +14,13 @@ mod findings;
 mod inline;
 mod inspect;
 mod mapping;
+mod names;
 mod needed;
 mod output;
 mod progress;
 mod replace;
 mod save;
+mod stop;
 mod tensor_file;
 mod write;
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let (command, json) = cli.command.name_and_json();
+    stop::watch(command, json);
     let mut out = Output::stdout();
     let mut outcome = run(cli.command, &mut out);
     if let Err(failure) = &outcome

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::{Directory, ExternalData, is_external, is_handle};
-use onnx_container::proto::ModelProto;
-use onnx_container::{Error, ErrorKind, Result, traversal};
+use onnx_container::proto::{ModelProto, TensorProto};
+use onnx_container::{DataType, Error, ErrorKind, Result, traversal};
+use serde::Serialize;
 
 /// A weights file, as tensors name it.
 #[derive(Debug)]
@@ -17,17 +18,47 @@ pub struct NeededFile {
     pub path: PathBuf,
     /// How many tensors lie in it.
     pub tensors: usize,
+    /// Where the last of them ends, in bytes.
+    pub end: u64,
     /// Its length in bytes, or why it is not a file to use.
     pub len: Result<u64>,
 }
 
 impl NeededFile {
-    /// What becomes of the file: `present`, `missing` or `refused`.
-    pub fn state(&self) -> &'static str {
+    /// What becomes of the file.
+    pub fn state(&self) -> State {
         match &self.len {
-            Ok(_) => "present",
-            Err(error) if error.kind() == ErrorKind::MissingFile => "missing",
-            Err(_) => "refused",
+            Ok(len) if *len < self.end => State::CutOff,
+            Ok(_) => State::Present,
+            Err(error) if error.kind() == ErrorKind::MissingFile => State::Missing,
+            Err(_) => State::Refused,
+        }
+    }
+}
+
+/// What becomes of a weights file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is there, and as long as its tensors need it.
+    Present,
+    /// It is there and shorter than that.
+    CutOff,
+    Missing,
+    /// It is there, or may be, and is not opened: its path is unsafe, or it is not a regular file.
+    Refused,
+}
+
+impl State {
+    pub const ALL: [Self; 4] = [Self::Present, Self::CutOff, Self::Missing, Self::Refused];
+
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::CutOff => "cut off",
+            Self::Missing => "missing",
+            Self::Refused => "refused",
         }
     }
 }
@@ -57,7 +88,10 @@ pub fn needed(model: &ModelProto, path: &Path) -> Result<Needed> {
             return Ok(());
         }
         match ExternalData::parse(tensor) {
-            Ok(data) => needed.count(&directory, &mut numbers, data.location),
+            Ok(data) => {
+                let end = end(tensor, &data);
+                needed.count(&directory, &mut numbers, data.location, end);
+            }
             Err(error) => needed.errors.push(error.with_tensor(place.qualified_name(tensor))),
         }
         Ok(())
@@ -71,15 +105,25 @@ impl Needed {
         directory: &Directory,
         numbers: &mut HashMap<String, usize>,
         location: String,
+        end: u64,
     ) {
         let number = *numbers.entry(plain(&location)).or_insert(self.files.len());
         if let Some(file) = self.files.get_mut(number) {
             file.tensors += 1;
+            file.end = file.end.max(end);
         } else {
             let (path, len) = (directory.join(&location), len(directory, &location));
-            self.files.push(NeededFile { location, path, tensors: 1, len });
+            self.files.push(NeededFile { location, path, tensors: 1, end, len });
         }
     }
+}
+
+/// Where the data of `tensor` end in its file; where no length can be told, where they begin.
+fn end(tensor: &TensorProto, data: &ExternalData) -> u64 {
+    let dtype = DataType::try_from(tensor.data_type.unwrap_or_default());
+    let by_shape = || dtype.ok()?.byte_len(&tensor.dims).ok();
+    let len = data.length.or_else(by_shape).unwrap_or_default();
+    data.offset.saturating_add(len)
 }
 
 /// The length of the file at `location`, which is opened but not read.
@@ -94,7 +138,7 @@ fn len(directory: &Directory, location: &str) -> Result<u64> {
 }
 
 /// `location` without its `.` and empty components, so that `./w` and `w` are one file.
-fn plain(location: &str) -> String {
+pub fn plain(location: &str) -> String {
     let absolute = if location.starts_with('/') { "/" } else { "" };
     let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
     format!("{absolute}{}", parts.collect::<Vec<_>>().join("/"))

@@ -5,8 +5,9 @@
 //! dropped and the exit code is what it would have been.
 
 use std::fmt::{self, Display, Write as _};
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, Stdout, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Serialize, Serializer};
 
@@ -15,17 +16,25 @@ pub fn lossy<S: Serializer>(path: impl AsRef<Path>, serializer: S) -> Result<S::
     serializer.collect_str(&path.as_ref().display())
 }
 
+/// Whether something was printed to standard output.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether something was printed to standard output, so that nothing can be put before it.
+pub fn has_begun() -> bool {
+    BEGUN.load(Ordering::Relaxed)
+}
+
 /// Standard output.
 #[derive(Debug)]
 pub struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Stdout>,
     closed: bool,
 }
 
 impl Output {
     /// Standard output, buffered.
     pub fn stdout() -> Self {
-        Self { out: BufWriter::new(io::stdout().lock()), closed: false }
+        Self { out: BufWriter::new(io::stdout()), closed: false }
     }
 
     /// Prints one line.
@@ -58,6 +67,7 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        BEGUN.store(true, Ordering::Relaxed);
         if self.closed {
             return Ok(bytes.len());
         }
@@ -79,7 +89,13 @@ pub fn complain(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Escaped(text));
 }
 
-/// Text with its control characters escaped.
+/// `text` as lines show it: with control characters and backslashes escaped.
+#[cfg(test)]
+pub fn escaped(text: impl Display) -> impl Display {
+    Escaped(text)
+}
+
+/// Text with its control characters escaped, and so that the escapes can be told from it.
 struct Escaped<T>(T);
 
 impl<T: Display> Display for Escaped<T> {
@@ -102,9 +118,10 @@ impl fmt::Write for Escaper<'_, '_> {
     }
 }
 
-/// Whether `c` is neither a control character nor one that turns the direction of text.
+/// Whether `c` is neither a control character, nor one that turns the direction of text, nor the one that
+/// begins an escape.
 fn is_harmless(c: char) -> bool {
-    !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    !c.is_control() && c != '\\' && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `path` without a `./` before it.
@@ -124,8 +141,8 @@ mod tests {
     #[test]
     fn names_cannot_forge_lines() {
         assert_eq!(
-            Escaped("a\nerror: b\u{1b}[2J\u{202e}é").to_string(),
-            "a\\nerror: b\\u{1b}[2J\\u{202e}é"
+            Escaped("a\nerror: b\u{1b}[2J\u{202e}é\\n").to_string(),
+            "a\\nerror: b\\u{1b}[2J\\u{202e}é\\\\n"
         );
     }
 }

@@ -2,10 +2,13 @@
 
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use onnx_container::SaveOptions;
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use onnx_container::{ByteSize, Error, SaveOptions};
+
+use crate::stop;
 
 /// Work on fewer bytes than this is over before a bar is read.
 const LONG: u64 = 100_000_000;
@@ -15,25 +18,38 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
     if total < LONG || !stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let template =
-        "{msg} {bar:40} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
-    let style = ProgressStyle::with_template(template);
-    ProgressBar::new(total)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message(work)
+    let size = |bytes: fn(&ProgressState) -> u64| {
+        move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // There is nobody to tell when a bar cannot be drawn.
+            let _ = write!(text, "{}", ByteSize(bytes(state)));
+        }
+    };
+    let style = ProgressStyle::with_template("{msg} {bar:40} {done} of {all} {eta}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = style
+        .with_key("done", size(ProgressState::pos))
+        .with_key("all", size(|state| state.len().unwrap_or_default()));
+    ProgressBar::new(total).with_style(style).with_message(work)
 }
 
-/// What `save` gives, whose progress is shown.
-pub fn shown<T>(options: SaveOptions, save: impl FnOnce(SaveOptions) -> T) -> T {
+/// What `save` gives, which writes the model or weights at `path`: its progress is shown, and a signal
+/// stops it.
+pub fn shown<T>(
+    options: SaveOptions,
+    path: &Path,
+    save: impl FnOnce(SaveOptions) -> Result<T, Error>,
+) -> Result<T, Error> {
     let shown = Arc::new(OnceLock::<ProgressBar>::new());
     let writing = Arc::clone(&shown);
     let result = save(options.progress(move |progress| {
         let bar = writing.get_or_init(|| bar("writing", progress.total));
         bar.set_position(progress.done);
-        ControlFlow::Continue(())
+        if stop::goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }));
     if let Some(bar) = shown.get() {
         bar.finish_and_clear();
     }
-    result
+    let result = result.map_err(stop::unwritten)?;
+    stop::written(format!("`{}` was written", path.display()));
+    Ok(result)
 }

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
-use crate::{mapping, save};
+use crate::{mapping, names, save};
 
 /// Replaces, writes and says what was done.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -22,11 +22,11 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let map = mapping::choice(&args.map);
     let mut container = Container::load(&args.model, map)?;
     save::warn(&container);
-    let old = container.tensor(&args.name)?;
-    let in_file = |error: Error| error.with_tensor(&args.name).with_path(&args.file);
-    let new = format.read(&args.file, map, &args.name, &old, args.codes).map_err(in_file)?;
+    let (name, old) = names::tensor(&container, &args.name)?;
+    let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);
+    let new = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
-    let replaced = container.replace(&args.name, new, tied).map_err(|e| refused(e, args))?;
+    let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
     let saved = save(&container, replaced.inline, args)?;
     let written = Written::new(&container, &args.output, &saved, args.target.dry_run);
     let report = Report::new(args, &old, &replaced, written);

@@ -80,7 +80,7 @@ pub fn try_save(
     if args.dry_run {
         return container.dry_run(path, options);
     }
-    progress::shown(options, |options| container.save(path, options))
+    progress::shown(options, path, |options| container.save(path, options))
 }
 
 /// Saves with `save_as` so that weights stay in the files that they were loaded from, and where that is

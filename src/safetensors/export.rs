@@ -167,7 +167,9 @@ impl Container {
         target.check(&files, options.save.overwrite)?;
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
-        target.stage(&plan.files, &options.save, &Meter::new(&options.save, bytes))?.publish()?;
+        let meter = Meter::new(&options.save, bytes);
+        meter.step()?;
+        target.stage(&plan.files, &options.save, &meter)?.publish_if(|| meter.step())?;
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,

@@ -336,8 +336,9 @@ impl SaveOptions {
         self
     }
 
-    /// Calls `report` as bytes are written, from any thread; `Break` cancels the save, which then
-    /// leaves what was there.
+    /// Calls `report` before the first file is made, as bytes are written, from any thread, and when all
+    /// files are complete and are going to be renamed; `Break` cancels the save, which then leaves what
+    /// was there.
     ///
     /// ```
     /// use std::ops::ControlFlow;

@@ -67,13 +67,8 @@ impl Staging {
     /// Renames every file into place, in the order they were made: the model is the last one.
     ///
     /// On an error everything is as it was before, and the staging folder is gone; only when the
-    /// names cannot be made durable the new files are in place.
-    pub(crate) fn publish(self) -> Result<()> {
-        self.publish_if(|| Ok(()))
-    }
-
-    /// As [`publish`](Self::publish), if `check` finds nothing against it while no other save renames
-    /// files here.
+    /// names cannot be made durable the new files are in place. `check` may refuse while no other save
+    /// renames files here.
     pub(crate) fn publish_if(self, check: impl FnOnce() -> Result<()>) -> Result<()> {
         let directory = OpenDirectory::new(&self.directory, self.sync)?;
         if self.sync {
@@ -252,7 +247,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        staging.publish().unwrap();
+        staging.publish_if(|| Ok(())).unwrap();
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -261,7 +256,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.new_files().join("m.onnx")).unwrap();
-        let error = staging.publish().unwrap_err();
+        let error = staging.publish_if(|| Ok(())).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }

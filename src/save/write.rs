@@ -45,9 +45,12 @@ impl<'o> Meter<'o> {
     }
 
     fn add(&self, bytes: u64) -> Result<()> {
-        let Some(report) = self.options.progress.as_ref().filter(|_| bytes > 0) else {
-            return Ok(());
-        };
+        if bytes > 0 { self.tell(bytes) } else { Ok(()) }
+    }
+
+    /// Tells the caller of `bytes` more.
+    fn tell(&self, bytes: u64) -> Result<()> {
+        let Some(report) = &self.options.progress else { return Ok(()) };
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(cancelled());
@@ -60,6 +63,12 @@ impl<'o> Meter<'o> {
                 Err(cancelled())
             }
         }
+    }
+
+    /// Tells the caller how far the save is, who may cancel here too: before the first file is made,
+    /// and when all are complete and are going to be renamed.
+    pub(crate) fn step(&self) -> Result<()> {
+        self.tell(0)
     }
 
     /// `error`, or that the save was cancelled: an `io::Error` on its way here does not say so.

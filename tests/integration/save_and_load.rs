@@ -396,6 +396,29 @@ fn a_cancelled_save_leaves_what_was_there() {
 }
 
 #[test]
+fn a_save_can_be_cancelled_at_every_step_from_before_its_first_file_to_before_its_renames() {
+    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let mut steps = 0;
+        loop {
+            let (count, dir) = (AtomicU64::new(0), folder.path().to_path_buf());
+            let cancel = SaveOptions::from(weight_files).progress(move |progress| {
+                let step = count.fetch_add(1, Ordering::Relaxed);
+                let is_empty = fs::read_dir(&dir).unwrap().next().is_none();
+                assert_eq!((step == 0, step == 0 && progress.done == 0), (is_empty, step == 0));
+                if step < steps { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            let Err(error) = many(3).save(&path, cancel) else { break };
+            assert_eq!(error.kind(), ErrorKind::Cancelled);
+            assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+            steps += 1;
+        }
+        assert!(steps > 2, "{steps}");
+    }
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_found_before_the_first_byte() {
     let bytes = Buffer::from_owner(Sparse::new(1 << 46));

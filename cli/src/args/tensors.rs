@@ -40,9 +40,11 @@ impl From<TiedArg> for Tied {
 }
 
 /// What a NAME is, at the end of the help.
-const NAMES: &str = "A NAME is a tensor's name as inspect lists it, with its scope before it where it \
-                     is not in the main graph (if_node.then_branch/w), or the name alone where just one \
-                     tensor has it. Of several tensors with one name, NAME[0] is the first.";
+const NAMES: &str = "A NAME is a tensor's name as inspect shows it, with its scope before it when it is not \
+                     in the main graph (if_node.then_branch/w); the name alone will do when only one tensor has \
+                     it. Of several tensors with one name, NAME[0] is the first. Line breaks, other \
+                     control characters and backslashes are shown as escapes (\\n, \\u{1b}, \\\\); a NAME \
+                     that no tensor has is read with its escapes.";
 
 #[derive(Debug, Args)]
 #[command(after_help = NAMES)]
@@ -51,17 +53,20 @@ pub struct ExtractArgs {
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The tensors
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required_unless_present = "names_from")]
     pub names: Vec<String>,
-    /// The file to write, which is replaced; DIR/ for one file each (not safetensors, which holds
-    /// several); - for standard output
+    /// Take the names from FILE, one a line; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "names")]
+    pub names_from: Option<PathBuf>,
+    /// The file to write, which is replaced; DIR/ for a file for each tensor (a safetensors file holds
+    /// several); - for standard output, not a terminal
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The format [default: by the suffix of OUT; npy for DIR/ and -]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// Write types that npy does not have as codes: unsigned integers of their bits, one a byte for
-    /// narrow ones
+    /// Write types that npy does not have as integers: INT4 and INT2 as signed ones, others as the
+    /// unsigned ones of their bits; narrow types take one byte for each element
     #[arg(long)]
     pub codes: bool,
     #[command(flatten)]

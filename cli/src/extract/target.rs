@@ -1,13 +1,15 @@
 //! Where tensors are written: one file, a directory, or standard output.
 
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind, Result, model_that_needs};
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, TempPath};
 
-use crate::args::ExtractArgs;
+use crate::args::{ExtractArgs, OutArgs};
 use crate::failure::Failure;
+use crate::stop;
 
 /// What `-o` names.
 #[derive(Debug)]
@@ -19,13 +21,18 @@ pub enum Target {
 
 impl Target {
     /// The target that `args` name, seen to hold what they ask for.
-    pub fn of(args: &ExtractArgs) -> Result<Self, Failure> {
-        let (path, several) = (&args.output, args.names.len() > 1);
+    pub fn of(args: &ExtractArgs, several: bool) -> Result<Self, Failure> {
+        let path = &args.output;
         let refused = |reason: &str| Err(Failure::Usage(reason.to_owned()));
         if path.as_os_str() == "-" {
-            return match (several, args.out.json) {
-                (true, _) => refused("standard output takes one tensor; -o DIR/ takes several"),
-                (_, true) => refused("standard output takes the tensor or --json, not both"),
+            let OutArgs { json, no_clobber, no_sync, .. } = args.out;
+            return match (several, json, no_clobber || no_sync) {
+                (true, ..) => refused("standard output takes one tensor; -o DIR/ takes several"),
+                (_, true, _) => refused("standard output takes the tensor or --json, not both"),
+                (.., true) => refused("--no-clobber and --no-sync are for files, not for -o -"),
+                _ if stdout().is_terminal() => {
+                    refused("a tensor is not written to a terminal: redirect it, or -o FILE")
+                }
                 _ => Ok(Self::Stdout),
             };
         }
@@ -60,10 +67,11 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     if no_clobber { refuse(ErrorKind::AlreadyExists, "exists already") } else { None }
 }
 
-/// A file that was written beside its target and is not yet renamed; dropping it removes it.
+/// A file that was written beside its target and is not yet renamed; dropping it removes it. It is not
+/// open: there may be more of them than a process may have open files.
 #[derive(Debug)]
 pub struct Staged {
-    file: NamedTempFile,
+    staged: TempPath,
     path: PathBuf,
 }
 
@@ -76,24 +84,47 @@ impl Staged {
     ) -> Result<Self> {
         let fail = |e| Error::io(&path, e);
         let folder = folder(&path);
-        folder.metadata().map_err(|e| Error::io(folder, e))?;
-        let file = builder().tempfile_in(folder).map_err(fail)?;
-        let mut buffered = BufWriter::new(file.as_file());
+        let file = builder().tempfile_in(folder).map_err(|e| cannot_write(folder, e))?;
+        let mut buffered = BufWriter::new(Stoppable(file.as_file()));
         write(&mut buffered).map_err(|e| e.with_path(&path))?;
         buffered.flush().map_err(fail)?;
         drop(buffered);
         if sync {
             file.as_file().sync_all().map_err(fail)?;
         }
-        Ok(Self { file, path })
+        Ok(Self { staged: file.into_temp_path(), path })
     }
 
     /// Renames the file to its target.
     pub fn publish(self, no_clobber: bool) -> Result<()> {
-        let Self { file, path } = self;
+        let Self { staged, path } = self;
         let published =
-            if no_clobber { file.persist_noclobber(&path) } else { file.persist(&path) };
-        published.map(drop).map_err(|e| Error::io(&path, e.error))
+            if no_clobber { staged.persist_noclobber(&path) } else { staged.persist(&path) };
+        published.map_err(|e| Error::io(&path, e.error))
+    }
+}
+
+/// That nothing can be written in `folder`. The system's error names a file that nobody knows.
+fn cannot_write(folder: &Path, error: io::Error) -> Error {
+    let plain = error.get_ref().and_then(|inner| inner.source()).map(ToString::to_string);
+    let reason = plain.unwrap_or_else(|| error.to_string());
+    let reason = format!("cannot write in `{}`: {reason}", folder.display());
+    Error::new(Error::io(folder, error).kind(), reason)
+}
+
+/// A file whose writes fail once the command was told to stop.
+struct Stoppable<'f>(&'f File);
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !stop::goes_on() {
+            return Err(io::Error::other("stopped"));
+        }
+        self.0.write(bytes.get(..bytes.len().min(8 << 20)).unwrap_or_default())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The tensors of a model: what they are and where their data lie.
 
+use std::collections::HashSet;
+
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::traversal::{self, Place};
@@ -7,6 +9,8 @@ use onnx_container::{DataType, Result};
 use serde::Serialize;
 
 use super::text_of;
+use crate::files::Listed;
+use crate::needed::{State, plain};
 
 /// One tensor.
 #[derive(Debug, Serialize)]
@@ -29,9 +33,19 @@ pub struct TensorInfo {
 #[derive(Debug, Serialize)]
 #[serde(tag = "where", rename_all = "lowercase")]
 pub enum Stored {
-    Inline { field: &'static str },
-    External { location: String, offset: u64, length: Option<u64> },
-    Invalid { reason: String },
+    Inline {
+        field: &'static str,
+    },
+    /// Inline, but for the data: they were taken away.
+    Nowhere,
+    External {
+        location: String,
+        offset: u64,
+        length: Option<u64>,
+    },
+    Invalid {
+        reason: String,
+    },
 }
 
 /// Every tensor of `model`, the largest first.
@@ -81,7 +95,11 @@ fn byte_len(dtype: DataType, tensor: &TensorProto) -> Option<u64> {
 impl Stored {
     fn of(tensor: &TensorProto) -> Self {
         if !is_external(tensor) {
-            return Self::Inline { field: field(tensor) };
+            return match field(tensor) {
+                Some(field) => Self::Inline { field },
+                None if tensor.dims.contains(&0) => Self::Inline { field: "nothing" },
+                None => Self::Nowhere,
+            };
         }
         match ExternalData::parse(tensor) {
             Ok(ExternalData { location, offset, length, .. }) => {
@@ -92,8 +110,8 @@ impl Stored {
     }
 }
 
-/// The field that holds an inline tensor's data.
-fn field(tensor: &TensorProto) -> &'static str {
+/// The field that holds an inline tensor's data, if any does.
+fn field(tensor: &TensorProto) -> Option<&'static str> {
     let fields = [
         (tensor.raw_data.is_some(), "raw_data"),
         (!tensor.float_data.is_empty(), "float_data"),
@@ -103,10 +121,10 @@ fn field(tensor: &TensorProto) -> &'static str {
         (!tensor.uint64_data.is_empty(), "uint64_data"),
         (!tensor.string_data.is_empty(), "string_data"),
     ];
-    fields.into_iter().find_map(|(is_set, name)| is_set.then_some(name)).unwrap_or("nothing")
+    fields.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
 }
 
-/// Tensors and their bytes, by where they lie.
+/// Tensors and their bytes, by where they lie. Tied tensors lie in one place: their bytes count once.
 #[derive(Debug, Default, Serialize)]
 pub struct Totals {
     pub tensors: usize,
@@ -114,27 +132,68 @@ pub struct Totals {
     pub inline_bytes: u64,
     pub external: usize,
     pub external_bytes: u64,
+    /// External tensors that lie where another one does.
+    pub tied: usize,
+    /// Tensors that should be inline and have no data.
+    pub nowhere: usize,
     pub invalid: usize,
 }
+
+/// A file and the range in it.
+type Range = (String, u64, u64);
 
 impl Totals {
     /// The totals of `tensors`.
     pub fn of(tensors: &[TensorInfo]) -> Self {
-        let mut totals = Self { tensors: tensors.len(), ..Self::default() };
-        tensors.iter().for_each(|tensor| totals.add(tensor));
+        let (mut totals, mut ranges) = (Self::default(), HashSet::new());
+        tensors.iter().for_each(|tensor| totals.add(tensor, &mut ranges));
         totals
     }
 
-    fn add(&mut self, tensor: &TensorInfo) {
-        let (count, sum) = match (&tensor.stored, tensor.bytes) {
-            (Stored::Invalid { .. }, _) | (_, None) => {
-                self.invalid += 1;
-                return;
+    fn add(&mut self, tensor: &TensorInfo, ranges: &mut HashSet<Range>) {
+        self.tensors += 1;
+        match (&tensor.stored, tensor.bytes) {
+            (Stored::Invalid { .. }, _) | (_, None) => self.invalid += 1,
+            (Stored::Nowhere, _) => self.nowhere += 1,
+            (Stored::Inline { .. }, Some(bytes)) => {
+                self.inline += 1;
+                self.inline_bytes = self.inline_bytes.saturating_add(bytes);
             }
-            (Stored::Inline { .. }, _) => (&mut self.inline, &mut self.inline_bytes),
-            (Stored::External { .. }, _) => (&mut self.external, &mut self.external_bytes),
-        };
-        *count += 1;
-        *sum = sum.saturating_add(tensor.bytes.unwrap_or(0));
+            (Stored::External { location, offset, length }, Some(bytes)) => {
+                self.external += 1;
+                if ranges.insert((plain(location), *offset, length.unwrap_or(bytes))) {
+                    self.external_bytes = self.external_bytes.saturating_add(bytes);
+                } else {
+                    self.tied += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Weights files by what becomes of them.
+#[derive(Debug, Default, Serialize)]
+pub struct FileTotals {
+    pub files: usize,
+    /// Of those that are there.
+    pub bytes: u64,
+    pub present: usize,
+    pub cut_off: usize,
+    pub missing: usize,
+    pub refused: usize,
+}
+
+impl FileTotals {
+    /// The totals of `files`.
+    pub fn of(files: &[Listed<'_>]) -> Self {
+        let count = |state| files.iter().filter(|file| file.state == state).count();
+        Self {
+            files: files.len(),
+            bytes: files.iter().filter_map(|file| file.bytes).fold(0, u64::saturating_add),
+            present: count(State::Present),
+            cut_off: count(State::CutOff),
+            missing: count(State::Missing),
+            refused: count(State::Refused),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! safetensors files of tensors that were named one by one.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -12,12 +13,16 @@ use onnx_container::{
 const LISTED: usize = 8;
 
 /// Writes `tensors` under their names to one file, staged and renamed.
-pub fn write(path: &Path, tensors: &[(&str, Tensor)], options: SaveOptions) -> Result<Exported> {
+pub fn write(
+    path: &Path,
+    tensors: &[(Cow<'_, str>, Tensor)],
+    options: SaveOptions,
+) -> Result<Exported> {
     let handles = (0..).map(|number: usize| format!("#{number}"));
     let named: Vec<_> = handles.zip(tensors).collect();
     let mut graph = GraphProto::new("tensors");
     for (handle, (name, tensor)) in &named {
-        super::bytes_of(tensor).map_err(|e| e.with_tensor(*name))?;
+        super::bytes_of(tensor).map_err(|e| e.with_tensor(&**name))?;
         let (name, dtype) = (entry_name(name), tensor.dtype().number());
         graph.initializer.push(TensorProto::external(name, dtype, tensor.dims(), handle));
     }

@@ -1,9 +1,10 @@
 //! What a write did, or would do, for people and as JSON.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-use onnx_container::external_data::is_external;
+use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::{ByteSize, Container, Externalized, Result, Saved, traversal};
 use serde::Serialize;
 
@@ -18,7 +19,9 @@ use crate::save::Written;
 pub struct Read {
     pub tensors: usize,
     pub external: usize,
-    /// Bytes of the weights that were external, shared ones once.
+    /// External tensors that share the bytes of another one.
+    pub tied: usize,
+    /// Bytes of the weights that were external, those of tied tensors once.
     pub external_bytes: u64,
     pub mapped: bool,
 }
@@ -26,23 +29,33 @@ pub struct Read {
 impl Read {
     /// What `container` was loaded with.
     pub fn of(container: &Container, mapped: bool) -> Result<Self> {
-        let (mut tensors, mut external) = (0, 0);
+        let (mut tensors, mut external, mut handles) = (0, 0, HashSet::new());
         traversal::tensors(container.model(), |_, tensor| {
             tensors += 1;
-            external += usize::from(is_external(tensor));
+            if is_external(tensor) {
+                external += 1;
+                handles.insert(ExternalData::parse(tensor)?.location);
+            }
             Ok(())
         })?;
+        let tied = external - handles.len();
         let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
         let external_bytes = lens.fold(0, u64::saturating_add);
-        Ok(Self { tensors, external, external_bytes, mapped })
+        Ok(Self { tensors, external, tied, external_bytes, mapped })
     }
 
     /// Prints that it was read from `input`.
     pub fn print(&self, input: &Path, out: &mut Output) -> io::Result<()> {
-        let Self { tensors, external, external_bytes, mapped } = self;
+        let Self { tensors, external, external_bytes, mapped, .. } = self;
         let (tensors, input) = (count(*tensors, "tensor"), input.display());
+        let tied = match self.tied {
+            0 => String::new(),
+            tied => format!("{tied} of them tied, "),
+        };
         let (bytes, how) = (ByteSize(*external_bytes), if *mapped { "mapped" } else { "read" });
-        out.line(format_args!("read      {input}: {tensors}, {external} external ({bytes}, {how})"))
+        out.line(format_args!(
+            "read      {input}: {tensors}, {external} external ({bytes}, {tied}{how})"
+        ))
     }
 }
 
@@ -103,6 +116,11 @@ impl<'a> Report<'a> {
             written: Written::new(container, job.output, saved, job.args.target.dry_run),
             verified,
         }
+    }
+
+    /// Adds what else was odd.
+    pub fn warn(&mut self, warnings: Vec<String>) {
+        self.written.warn(warnings);
     }
 
     /// Whether nothing was found to be wrong.

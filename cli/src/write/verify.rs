@@ -3,6 +3,7 @@
 //! Three looks: the model file is byte for byte what was encoded; every tensor, loaded back, has
 //! the type, shape and bits that it had in the model that was read; and the result passes a check.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -26,7 +27,7 @@ pub struct Verified {
     pub ok: bool,
     /// Tensors that are the same bit for bit.
     pub tensors: usize,
-    /// Their length in bytes.
+    /// Their length in bytes, that of tied tensors once.
     pub bytes: u64,
     /// Whether the result was mapped for that, not read.
     pub mapped: bool,
@@ -111,6 +112,8 @@ struct Comparison {
     tensors: usize,
     bytes: u64,
     problems: Vec<Error>,
+    /// Of external tensors: tied ones have one.
+    handles: HashSet<String>,
 }
 
 impl Comparison {
@@ -131,7 +134,7 @@ impl Comparison {
                 None => Err(differs("was not in the model that was read")),
             };
             match same {
-                Ok(bytes) => self.count(bytes, bar),
+                Ok(bytes) => self.count(proto, bytes, bar),
                 Err(error) => self.problems.push(error.with_tensor(name)),
             }
             Ok(())
@@ -141,10 +144,13 @@ impl Comparison {
         Ok(())
     }
 
-    fn count(&mut self, bytes: u64, bar: &ProgressBar) {
+    fn count(&mut self, proto: &TensorProto, bytes: u64, bar: &ProgressBar) {
         self.tensors += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-        bar.inc(bytes);
+        let handle = is_external(proto).then(|| ExternalData::parse(proto).ok()).flatten();
+        if handle.is_none_or(|data| self.handles.insert(data.location)) {
+            self.bytes = self.bytes.saturating_add(bytes);
+            bar.inc(bytes);
+        }
     }
 }
 

@@ -90,7 +90,7 @@ fn functions_go_and_what_is_inline_stays_inline() {
 fn weights_stay_where_they_can() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
-    folder.run(&["pack", "m.onnx", "p.onnx", "--all-tensors"]).done();
+    assert_eq!(folder.run(&["pack", "m.onnx", "p.onnx", "--all-tensors"]).code(), 0);
     folder.run(&["inline-functions", "m.onnx", "o.onnx"]).done();
     let expected = tensors(&folder.path("o.onnx"));
     fs::create_dir(folder.path("below")).unwrap();

@@ -13,6 +13,8 @@ mod files;
 mod inline;
 mod inspect;
 mod safetensors;
+#[cfg(target_os = "linux")]
+mod stop;
 mod support;
 mod tensors;
 mod usage;

@@ -454,3 +454,56 @@ fn tied_tensors_have_one_entry_and_come_back_by_either_name() {
         folder.run(&[&args[..], &["--tied", "this"]].concat()).done();
     }
 }
+
+/// A model of small tensors with these names.
+fn named(names: &[&str]) -> ModelProto {
+    let mut graph = GraphProto::new("main");
+    graph.initializer = names.iter().map(|name| floats(name, 2)).collect();
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    model
+}
+
+#[test]
+fn a_name_can_be_given_as_it_is_shown() {
+    let folder = Folder::new();
+    let names = ["two\nlines", "back\\slash", "with space", "ü\u{1b}[2J"];
+    folder.save("m.onnx", &named(&names));
+    let shown: Vec<_> = ["two\\nlines", "back\\\\slash", "with space", "ü\\u{1b}[2J"].into();
+    let listed = folder.run(&["inspect", "m.onnx"]).done().stdout();
+    fs::write(folder.path("names"), shown.join("\n") + "\n").unwrap();
+    let run = folder.run(&["extract", "m.onnx", "--names-from", "names", "-o", "out/"]).done();
+    assert_eq!(run.stdout().lines().count(), names.len());
+    for (shown, name) in shown.iter().zip(names) {
+        assert!(listed.contains(&format!("  {shown}  ")), "{shown} in {listed}");
+        for given in [shown, name] {
+            folder.run(&["extract", "m.onnx", given, "-o", "one.raw"]).done();
+            let args = ["replace", "m.onnx", given, "one.raw", "-o", "o.onnx", "--json"];
+            assert_eq!(folder.run(&args).done().json()["tensor"], name);
+        }
+    }
+    let run = folder.run(&["extract", "m.onnx", "two\nlinse", "-o", "one.raw"]);
+    run.failed(&["did you mean `two\\nlines`?"]);
+    fs::write(folder.path("none"), "\n").unwrap();
+    folder.run(&["extract", "m.onnx", "--names-from", "none", "-o", "o/"]).failed(&["no names"]);
+    folder
+        .run(&["extract", "m.onnx", "w", "--names-from", "none", "-o", "o/"])
+        .misused(&["cannot be"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn more_tensors_are_extracted_than_files_may_be_open() {
+    let folder = Folder::new();
+    let names: Vec<_> = (0..200).map(|i| format!("w{i}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    folder.save("m.onnx", &named(&names));
+    fs::write(folder.path("names"), names.join("\n")).unwrap();
+    let command =
+        folder.command(&["extract", "m.onnx", "--names-from", "names", "-o", "out/", "--no-sync"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).current_dir(folder.path(""));
+    let output = shell.arg(command.get_program()).args(command.get_args()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path("out")).unwrap().count(), names.len());
+}

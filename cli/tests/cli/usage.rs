@@ -63,6 +63,7 @@ fn each_command_has_its_own_options_and_ignores_none() {
                 "{name}"
             );
             let out = format!("{command}{name}.onnx");
+            // That readers may refuse the result is a warning.
             let code = folder.run(&[command, "m.onnx", &out, option]).code();
             assert_eq!(code, 0, "{command} {option}");
         }
@@ -255,4 +256,34 @@ fn json_survives_a_folder_that_is_not_utf_8() {
     run(&["pack".as_ref(), folder.path("m.onnx").as_os_str(), model.as_os_str()]);
     run(&["inspect".as_ref(), model.as_os_str()]);
     run(&["files".as_ref(), model.as_os_str()]);
+}
+
+#[test]
+fn help_fits_80_columns_and_breaks_no_word() {
+    let folder = Folder::new();
+    let commands = "pack split embed inline-functions import-safetensors export-safetensors check inspect \
+                    files extract replace";
+    for command in commands.split_whitespace() {
+        let mut run = folder.command(&[command, "--help"]);
+        let help = String::from_utf8(run.env("COLUMNS", "80").output().unwrap().stdout).unwrap();
+        let long: Vec<_> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty() && help.len() > 300, "{command}: {long:#?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_tensor_is_not_written_to_a_terminal() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let folder = Folder::with_model();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let screen = std::fs::OpenOptions::new().write(true).open(name.to_str().unwrap()).unwrap();
+    let output = folder.command(&["extract", "m.onnx", "w", "-o", "-"]).stdout(screen).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("not written to a terminal"), "{stderr}");
 }

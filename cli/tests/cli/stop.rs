@@ -1,0 +1,117 @@
+//! Signals.
+
+use std::fs::{self, File};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::Folder;
+
+/// Starts `command` and waits until it is ready for signals.
+fn start(command: &mut Command) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until(|| {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        caught >> (Signal::TERM.as_raw() - 1) & 1 == 1
+    });
+    child
+}
+
+fn until(done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn send(signal: Signal, child: Child) -> Output {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+const SIGNALS: [(Signal, i32); 3] = [(Signal::HUP, 129), (Signal::INT, 130), (Signal::TERM, 143)];
+
+/// A folder with a model, and a pipe that nobody writes to: who reads names from it does not go on.
+fn with_pipe() -> Folder {
+    let folder = Folder::with_model();
+    assert!(Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap().success());
+    folder
+}
+
+const WAITS: [&str; 6] = ["extract", "m.onnx", "--names-from", "pipe", "-o", "out/"];
+
+/// A folder with a model whose weights are a gigabyte of nothing.
+fn with_weights() -> Folder {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("main");
+    graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [1 << 30], "w.bin"));
+    folder.save("m.onnx", &ModelProto::new(graph));
+    File::create(folder.path("w.bin")).unwrap().set_len(1 << 30).unwrap();
+    folder
+}
+
+#[test]
+fn before_anything_is_written_a_signal_ends_the_command_at_once() {
+    let folder = with_pipe();
+    for (signal, code) in SIGNALS {
+        let output = send(signal, start(&mut folder.command(&WAITS)));
+        let said = format!("error: stopped by signal {}: nothing was changed\n", code - 128);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(code), said.as_str()));
+        let mut command = folder.command(&WAITS);
+        let output = send(signal, start(command.arg("--json")));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&json["command"], &json["error"]["kind"]),
+            (&"extract".into(), &"Cancelled".into())
+        );
+        assert_eq!(output.status.code(), Some(code));
+    }
+    assert_eq!(folder.names(), ["m.onnx", "pipe"]);
+}
+
+#[test]
+fn a_signal_removes_what_is_half_written() {
+    let folder = with_weights();
+    let before = folder.names();
+    let cases: &[&[&str]] = &[
+        &["pack", "m.onnx", "p.onnx"],
+        &["pack", "m.onnx", "m.onnx", "--data-name", "w.bin"],
+        &["export-safetensors", "m.onnx", "p.safetensors"],
+        &["extract", "m.onnx", "w", "-o", "w.npy"],
+        &["embed", "m.onnx", "p.onnx"],
+    ];
+    for (args, (signal, code)) in cases.iter().zip(SIGNALS.into_iter().cycle()) {
+        let child = start(folder.command(args).arg("--no-sync"));
+        until(|| folder.names().iter().any(|name| name.starts_with('.')));
+        let output = send(signal, child);
+        let said = format!("error: stopped by signal {}: nothing was changed\n", code - 128);
+        assert_eq!(
+            (output.status.code(), text(&output.stderr)),
+            (Some(code), said.as_str()),
+            "{args:?}"
+        );
+        assert_eq!(folder.names(), before, "{args:?}");
+    }
+    assert_eq!(fs::metadata(folder.path("w.bin")).unwrap().len(), 1 << 30);
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let folder = with_pipe();
+    let command = folder.command(&WAITS);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    let child = start(shell.current_dir(folder.path("")));
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    assert_eq!(send(Signal::TERM, child).status.code(), Some(143));
+}

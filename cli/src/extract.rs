@@ -99,9 +99,9 @@ fn tensors<'n>(
     container: &Container,
     names: &'n [String],
 ) -> Result<Vec<(Cow<'n, str>, Tensor)>, Error> {
-    let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+    let (index, mut tensors, mut errors) = (container.index(), Vec::new(), Vec::new());
     for name in names {
-        match names::tensor(container, name) {
+        match names::tensor(&index, name) {
             Ok(found) => tensors.push(found),
             Err(error) => errors.push(error),
         }

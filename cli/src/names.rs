@@ -9,18 +9,21 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use onnx_container::{Container, Error, ErrorKind, Result, Tensor};
+use onnx_container::{Error, ErrorKind, Result, Tensor, TensorIndex};
 
 /// The tensor that `name` means, as it is or with its escapes read.
-pub fn tensor<'n>(container: &Container, name: &'n str) -> Result<(Cow<'n, str>, Tensor)> {
-    let missing = match container.tensor(name) {
+pub fn tensor<'n>(index: &TensorIndex<'_>, name: &'n str) -> Result<(Cow<'n, str>, Tensor)> {
+    let missing = match index.get(name) {
         Err(error) if error.kind() == ErrorKind::MissingTensor => error,
-        found => return found.map(|tensor| (name.into(), tensor)),
+        found => return Ok((name.into(), found?.tensor()?)),
     };
     let Some(meant) = unescaped(name) else { return Err(missing) };
-    match container.tensor(&meant) {
+    match index.get(&meant) {
         Err(error) if error.kind() == ErrorKind::MissingTensor => Err(missing),
-        found => found.map(|tensor| (meant.into(), tensor)),
+        found => {
+            let tensor = found?.tensor()?;
+            Ok((meant.into(), tensor))
+        }
     }
 }
 

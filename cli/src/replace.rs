@@ -22,7 +22,7 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let map = mapping::choice(&args.map);
     let mut container = Container::load(&args.model, map)?;
     save::warn(&container);
-    let (name, old) = names::tensor(&container, &args.name)?;
+    let (name, old) = names::tensor(&container.index(), &args.name)?;
     let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);
     let new = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();

@@ -178,7 +178,7 @@ fn compare(
     if !is_external(found) && expected == found {
         return Ok(inline_len(found));
     }
-    let (expected, found) = (tensor(original, expected)?, tensor(written, found)?);
+    let (expected, found) = (original.resolve(expected)?, written.resolve(found)?);
     if (expected.dtype(), expected.dims()) != (found.dtype(), found.dims()) {
         let (dtype, dims) = (expected.dtype(), expected.dims());
         return Err(differs(&format!(
@@ -201,16 +201,6 @@ fn len(tensor: &Tensor) -> u64 {
 fn inline_len(proto: &TensorProto) -> u64 {
     let raw = proto.raw_data.as_ref().and_then(|raw| u64::try_from(raw.len()).ok());
     raw.unwrap_or_else(|| Tensor::try_from(proto).map_or(0, |tensor| len(&tensor)))
-}
-
-/// The tensor that `proto` stands for in `container`.
-fn tensor(container: &Container, proto: &TensorProto) -> Result<Tensor> {
-    if !is_external(proto) {
-        return Tensor::try_from(proto);
-    }
-    let location = ExternalData::parse(proto)?.location;
-    let missing = || Error::new(ErrorKind::MissingHandle, format!("no data behind `{location}`"));
-    container.get(&location).ok_or_else(missing)?.to_tensor()
 }
 
 fn differs(reason: &str) -> Error {

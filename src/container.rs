@@ -7,6 +7,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -131,6 +132,8 @@ pub struct Container {
     pub(crate) model: ModelProto,
     pub(crate) initializers: HashMap<Handle, Initializer>,
     pub(crate) warnings: Vec<Error>,
+    /// The files that it was filled from, which a save does not replace.
+    pub(crate) attached: Vec<PathBuf>,
 }
 
 impl Container {

@@ -118,7 +118,8 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
                 bytes.slice(start.checked_add(from)?..start.checked_add(to)?)
             });
             // The header was held against the length of the file.
-            let tensor = Tensor::new(entry.dtype, entry.dims, data.unwrap_or_default());
+            let data = data.ok_or_else(|| Error::internal("an entry goes beyond its file"));
+            let tensor = data.and_then(|data| Tensor::new(entry.dtype, entry.dims, data));
             let tensor = tensor.map_err(|e| e.with_tensor(&entry.name))?;
             weights.tensors.insert(entry.name, tensor);
         }
@@ -130,9 +131,9 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
 /// Whether `entry` only fills a gap: numbered after `prefix`, plain bytes in a row. Anything else that
 /// begins so is a tensor.
 fn is_padding(entry: &Entry, prefix: &str) -> bool {
-    let number = entry.name.strip_prefix(prefix).unwrap_or_default();
-    let numbered = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    numbered && entry.dtype == DataType::Uint8 && entry.dims.len() == 1
+    let number = entry.name.strip_prefix(prefix);
+    let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+    number.is_some_and(is_number) && entry.dtype == DataType::Uint8 && entry.dims.len() == 1
 }
 
 /// The index of a sharded model.
@@ -188,8 +189,8 @@ impl Weights {
         &self.tied
     }
 
-    /// The `__metadata__` as it stands in the file. Of shards, what the first of them says counts, and
-    /// last the texts among the metadata of their index.
+    /// The `__metadata__` as it stands in the file, without what is in [`tied`](Self::tied). Of shards,
+    /// what the first of them says counts, and last the texts among the metadata of their index.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -199,15 +200,24 @@ impl Weights {
         &self.files
     }
 
-    /// Takes in the metadata of a file, once its tensors are known.
+    /// Takes in the metadata of a file, once its tensors are known. A file may have millions of them, so
+    /// they are moved, and each has one place.
     fn note(&mut self, metadata: BTreeMap<String, String>) {
-        for (key, value) in metadata {
-            let is_tied = key != FORMAT && key != PADDING && !self.tensors.contains_key(&key);
-            if is_tied && self.tensors.contains_key(&value) {
-                self.tied.insert(key.clone(), value.clone());
-            }
-            self.metadata.entry(key).or_insert(value);
-        }
+        let tensors = &self.tensors;
+        let is_tie = |(key, value): &(String, String)| {
+            let says_else = key == FORMAT || key == PADDING || tensors.contains_key(key);
+            !says_else && tensors.contains_key(value)
+        };
+        let (ties, others): (Vec<_>, Vec<_>) = metadata.into_iter().partition(is_tie);
+        add_new(&mut self.tied, ties);
+        add_new(&mut self.metadata, others);
+    }
+
+    /// Takes in another shard.
+    fn add_shard(&mut self, shard: Self) {
+        self.tensors.extend(shard.tensors);
+        self.tied.extend(shard.tied);
+        add_new(&mut self.metadata, shard.metadata);
     }
 
     /// The tensors of all shards of an index.
@@ -230,19 +240,27 @@ impl Weights {
                 Ok(weights) => {
                     let wrong = misplaced(&places, shard, &names, &weights);
                     errors.extend(wrong.into_iter().map(|error| error.with_path(&path)));
-                    all.tensors.extend(weights.tensors);
-                    all.tied.extend(weights.tied);
-                    weights.metadata.into_iter().for_each(|(key, value)| {
-                        all.metadata.entry(key).or_insert(value);
-                    });
+                    all.add_shard(weights);
                     all.files.push(path);
                 }
                 Err(error) => errors.push(error.with_path(path)),
             }
         }
+        // What is tied in one shard may be an entry of another.
         all.tied.retain(|name, _| !all.tensors.contains_key(name));
         all.note(Index::texts(index.metadata));
         Error::join(errors).map_or(Ok(all), Err)
+    }
+}
+
+/// Adds `more` to `all`, where the first value of a key counts.
+fn add_new(all: &mut BTreeMap<String, String>, more: impl IntoIterator<Item = (String, String)>) {
+    if all.is_empty() {
+        *all = more.into_iter().collect();
+    } else {
+        more.into_iter().for_each(|(key, value)| {
+            all.entry(key).or_insert(value);
+        });
     }
 }
 
@@ -290,7 +308,8 @@ impl Container {
     ///
     /// The tensors are slices of the files; with [`MmapChoice::auto`] nothing is read before it is
     /// used. A tensor that the file ties to another is filled with the same bytes, and is not counted
-    /// as unused when the model has just one of the two.
+    /// as unused when the model has just one of the two. No save or export of this container replaces
+    /// the files, or the index.
     ///
     /// ```no_run
     /// use onnx_container::{Container, FillOptions, LoadOptions, MmapChoice};
@@ -312,12 +331,16 @@ impl Container {
         options: impl Into<FillOptions>,
     ) -> Result<Filled> {
         let path = path.as_ref();
-        let Weights { tensors, tied, .. } = load(path, mmap)?;
+        let Weights { tensors, tied, files, .. } = load(path, mmap)?;
         let weights = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into()));
         let spares = tied
             .iter()
             .filter_map(|(name, entry)| Some((name.clone(), tensors.get(entry)?.clone().into())));
         let filled = self.fill_with_spares(weights, spares, options);
-        filled.map_err(|error| error.with_path(path))
+        let filled = filled.map_err(|error| error.with_path(path))?;
+        for file in files {
+            self.attached.push(std::path::absolute(&file).map_err(|e| Error::io(&file, e))?);
+        }
+        Ok(filled)
     }
 }

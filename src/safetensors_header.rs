@@ -8,6 +8,7 @@
 //!
 //! [format]: https://github.com/huggingface/safetensors#format
 
+use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
@@ -88,7 +89,7 @@ impl Header {
     /// [`ErrorKind::TooLarge`] when it is longer than the format allows.
     pub(crate) fn to_bytes(&self, alignment: Alignment) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self);
-        let mut json = json.map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
+        let mut json = json.map_err(|e| Error::internal(format!("a header is no JSON: {e}")))?;
         let too_large = || {
             let reason = format!("a safetensors header cannot be longer than {MAX_HEADER} bytes");
             Error::new(ErrorKind::TooLarge, reason)
@@ -163,7 +164,7 @@ fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
 /// The entries, which leave no gap, end where the file ends.
 fn check_coverage(entries: &[Entry], there: usize) -> Result<()> {
     let wanted = entries.last().map_or(0, |last| last.range.end);
-    let there = u64::try_from(there).unwrap_or(u64::MAX);
+    let there = u64::try_from(there).map_err(|_| Error::internal("a file of 2^64 bytes"))?;
     if wanted == there {
         return Ok(());
     }
@@ -254,9 +255,10 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
                 let mut members = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, V>()? {
-                    if members.insert(name.clone(), value).is_some() {
-                        return Err(twice(&name));
-                    }
+                    match members.entry(name) {
+                        Place::Occupied(member) => return Err(twice(member.key())),
+                        Place::Vacant(place) => place.insert(value),
+                    };
                 }
                 Ok(Unique(members))
             }
@@ -281,7 +283,10 @@ impl Serialize for Header {
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry("dtype", self.dtype.safetensors_name().unwrap_or_default())?;
+        let dtype = self.dtype.safetensors_name().ok_or_else(|| {
+            serde::ser::Error::custom(format!("safetensors has no name for {}", self.dtype))
+        })?;
+        map.serialize_entry("dtype", dtype)?;
         map.serialize_entry("shape", &self.dims)?;
         map.serialize_entry("data_offsets", &[self.range.start, self.range.end])?;
         map.end()

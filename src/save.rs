@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before the first byte is written: the tensors, the
 //! names, the files that would be replaced, the free space. Then the files are staged and renamed.
 
+mod attached;
 mod kept;
 mod neighbours;
 mod options;
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+pub(crate) use attached::refuse_attached;
 pub use neighbours::model_that_needs;
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
@@ -120,6 +122,7 @@ impl Container {
             return container.save(path, options);
         }
         let job = Job::new(self, path, &options)?;
+        refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
         job.target.check_space(job.saved.bytes)?;
         match job.write() {
@@ -164,6 +167,7 @@ impl Container {
             return container.dry_run(path, options);
         }
         let job = Job::new(self, path.as_ref(), &options)?;
+        refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
         Ok(job.saved)
     }

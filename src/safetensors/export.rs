@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::save::{ExportStyle, Exports, Meter, SaveOptions, SavedFile, Source, Target};
+use crate::save::{
+    ExportStyle, Exports, Meter, SaveOptions, SavedFile, Source, Target, refuse_attached,
+};
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment (which asks for
 /// [`padding`](Self::padding)), `sync`, `overwrite` and `progress` count.
@@ -164,6 +166,7 @@ impl Container {
             target.name.clone_from(&last.name);
         }
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
+        refuse_attached(self, &target.directory, &files)?;
         target.check(&files, options.save.overwrite)?;
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);

@@ -900,6 +900,17 @@ fn an_index_ties_names_too() {
     assert!(load(&path, MmapChoice::never()).unwrap().tied().is_empty());
 }
 
+/// Millions of ties take the memory of one list, not of two.
+#[test]
+fn a_tie_is_no_other_metadata() {
+    let json = r#"{"__metadata__":{"b":"a","format":"pt","note":"a thing","odd":"gone"},
+        "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let weights = load_bytes(file(json, b"x")).unwrap();
+    let keys = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(weights.tied()), "b");
+    assert_eq!(keys(weights.metadata()), "format note odd");
+}
+
 #[test]
 fn an_entry_of_one_shard_counts_more_than_the_metadata_of_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -946,6 +957,34 @@ fn files_that_are_no_files_are_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let error = load(folder.path().join("gone.safetensors"), MmapChoice::never()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingFile);
+}
+
+/// Also in another case, by another name, and after the weights were read into memory.
+#[test]
+fn weights_that_were_attached_are_never_replaced() {
+    for choice in both_choices() {
+        let folder = sharded();
+        let (one, two) = (shard("m", 1, 2), shard("m", 2, 2));
+        let index = folder.path().join("m.safetensors.index.json");
+        let before = contents(folder.path());
+        let mut filled = structure(&container(vec![("a", bytes(3, 0)), ("b", bytes(4, 0))]));
+        filled.attach_safetensors(&index, choice, FillOptions::new()).unwrap();
+        // What is not in a file any more has no less been read.
+        for handle in ["#a", "#b"] {
+            filled.insert(handle, bytes(if handle == "#a" { 3 } else { 4 }, 9)).unwrap();
+        }
+        for name in ["m.safetensors.index.json", &one, &two] {
+            let options = SaveOptions::new().data_name(name);
+            let error = filled.save(folder.path().join("o.onnx"), options).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}: {error}");
+        }
+        let path = folder.path().join("m.safetensors");
+        let options = ExportOptions::new().max_shard_bytes(4);
+        let error = filled.export_safetensors(&path, options).unwrap_err();
+        assert_eq!(error.each().count(), 3, "the index and both shards: {error}");
+        assert_eq!(contents(folder.path()), before);
+        filled.save(folder.path().join("o.onnx"), true).unwrap();
+    }
 }
 
 #[test]

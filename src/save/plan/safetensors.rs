@@ -187,7 +187,7 @@ fn index(
         "weight_map": weight_map,
     });
     let json = serde_json::to_vec_pretty(&json);
-    let mut json = json.map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
+    let mut json = json.map_err(|e| Error::internal(format!("an index is no JSON: {e}")))?;
     json.push(b'\n');
     let piece = plain_bytes(json)?;
     Ok(PlannedFile { name, len: piece.initializer.byte_len(), pieces: vec![piece] })

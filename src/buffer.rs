@@ -88,6 +88,17 @@ impl FileIdentity {
         }
     }
 
+    /// Whether `other` is the same file as long as before and not written to, whatever happened to its
+    /// names and rights: a hard link changes one of its times.
+    #[cfg(feature = "tch")]
+    pub(crate) fn has_the_bytes_of(&self, other: &Self) -> bool {
+        #[cfg(unix)]
+        let same_file = self.inode == other.inode;
+        #[cfg(not(unix))]
+        let same_file = true;
+        same_file && (self.len, self.modified) == (other.len, other.modified)
+    }
+
     /// The length of the file in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len

@@ -145,7 +145,9 @@ impl PrivateMap {
             Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
         })?;
         let io = |error| Error::io(place.path, error);
-        let is_the_same = |metadata: Metadata| match FileIdentity::new(&metadata) == *identity {
+        let is_the_same = |metadata: Metadata| match FileIdentity::new(&metadata)
+            .has_the_bytes_of(identity)
+        {
             true => Ok(()),
             false => {
                 let reason = "the file changed, or another one took its place, since it was mapped";

@@ -62,7 +62,8 @@ impl TorchInitializer {
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for types that ONNX has not, such as quantized and 16-bit complex ones,
-    /// [`ErrorKind::Unsupported`] for undefined, sparse and opaque tensors, for tensors without
+    /// [`ErrorKind::Shape`] for a `float4_e2m1fn_x2` whose items do not lie one after another in the last
+    /// dimension, such as a transposed one, [`ErrorKind::Unsupported`] for undefined, sparse and opaque tensors, for tensors without
     /// data (of the meta device), and for what libtorch itself refuses.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         if cfg!(target_endian = "big") {
@@ -75,7 +76,10 @@ impl TorchInitializer {
         let mut dims =
             dims.map_err(|error| error.because("not one shape, as of a nested tensor"))?;
         let dtype = match number {
-            FLOAT4_X2 => two_an_item(&mut dims)?,
+            FLOAT4_X2 => {
+                check_pairs(&dims, &libtorch::strides(tensor)?)?;
+                two_an_item(&mut dims)?
+            }
             _ => dtype_of(number)?,
         };
         let memory = Arc::new(Memory::new(&dense, dtype.byte_len(&dims)?)?);
@@ -213,7 +217,8 @@ pub fn named_parameters(module: &CModule) -> Result<Vec<(String, Initializer)>> 
 /// and libtorch does not promise to survive a hostile one: load files that you trust.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] with what libtorch says of a file that it cannot load; one error for all
+/// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::Unsupported`] with what libtorch
+/// says of a file that it cannot load; one error for all
 /// tensors that cannot be initializers, see [`TorchInitializer::new`].
 pub fn script_file(path: impl AsRef<Path>) -> Result<Vec<(String, Initializer)>> {
     let path = path.as_ref();
@@ -221,7 +226,11 @@ pub fn script_file(path: impl AsRef<Path>) -> Result<Vec<(String, Initializer)>>
         let text = path.to_str().and_then(|path| CString::new(path).ok());
         let text = text
             .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "libtorch takes no such path"))?;
-        std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        // Looked at before it is opened: opening a FIFO would wait for its writer.
+        let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        if !meta.is_file() {
+            return Err(Error::new(ErrorKind::UnsafePath, "not a regular file"));
+        }
         libtorch::script_tensors(&text)
     };
     named(named_file().map_err(|error| error.with_path(path))?)
@@ -274,6 +283,19 @@ fn refused(error: TchError) -> Error {
 
 /// `torch.float4_e2m1fn_x2`: a byte that holds two elements, the first in its low bits.
 const FLOAT4_X2: i32 = 45;
+
+/// Refuses a view whose last dimension is not the one that elements were packed along: the two elements
+/// of an item would be neighbours in another dimension than before.
+fn check_pairs(dims: &[i64], strides: &[i64]) -> Result<()> {
+    let has_items = !dims.contains(&0);
+    if !has_items || strides.last().is_none_or(|stride| *stride == 1) {
+        return Ok(());
+    }
+    let reason = "two elements are an item of float4_e2m1fn_x2, and the items do not lie one after \
+                  another in the last dimension, as in a transposed tensor: convert it before it is \
+                  transposed";
+    Err(Error::new(ErrorKind::Shape, reason))
+}
 
 fn two_an_item(dims: &mut [i64]) -> Result<DataType> {
     let doubled = dims.last_mut().and_then(|last| {
@@ -333,4 +355,28 @@ fn refuse_quantized(number: i32) -> Result<()> {
     }
     let reason = "a quantized tensor has a scale besides its elements: take `int_repr`";
     Err(Error::new(ErrorKind::DataType, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_lie_in_the_last_dimension() {
+        let cases: &[(&[i64], &[i64], bool)] = &[
+            (&[2, 24], &[24, 1], true),
+            // Some rows of a longer matrix, and a scalar, which has no pair.
+            (&[2, 24], &[48, 1], true),
+            (&[], &[], true),
+            (&[0, 24], &[1, 48], true),
+            // Transposed, also where libtorch calls it contiguous; every second item; one for all.
+            (&[24, 2], &[1, 24], false),
+            (&[24, 1], &[1, 24], false),
+            (&[2, 12], &[24, 2], false),
+            (&[2, 24], &[1, 0], false),
+        ];
+        for (dims, strides, fits) in cases {
+            assert_eq!(check_pairs(dims, strides).is_ok(), *fits, "{dims:?} by {strides:?}");
+        }
+    }
 }

@@ -739,6 +739,39 @@ fn what_is_no_script_is_refused() {
     }
 }
 
+/// Opening a FIFO waits until somebody writes to it.
+#[cfg(unix)]
+#[test]
+fn a_script_is_a_regular_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("m.pt");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for path in [fifo.as_path(), folder.path(), std::path::Path::new("/dev/null")] {
+        let error = torch::script_file(path).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::UnsafePath, Some(path)), "{error}");
+    }
+}
+
+/// A link is another name of the same bytes.
+#[test]
+fn a_file_that_got_a_hard_link_is_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let mut container = Container::new(model(graph(
+        vec![TensorProto::external("w", DataType::Float.number(), [4], "#w")],
+        vec![],
+    )));
+    container.insert("#w", ndarray::array![1_f32, 2.0, 3.0, 4.0]).unwrap();
+    container.save(&path, true).unwrap();
+    let loaded = Container::load(&path, both_choices()[0]).unwrap();
+    std::fs::hard_link(folder.path().join("m.onnx.data"), folder.path().join("link")).unwrap();
+    let (_, weight) = loaded.iter().next().unwrap();
+    // SAFETY: nobody writes to the file or truncates it.
+    #[allow(unsafe_code)]
+    let tensor = unsafe { weight.map_tch() }.unwrap();
+    assert_eq!(elements(&tensor)[..4], 1_f32.to_le_bytes());
+}
+
 #[test]
 fn a_script_fills_the_structure_that_the_exporter_wrote() {
     let weights = torch::script_file(data("module.pt")).unwrap();

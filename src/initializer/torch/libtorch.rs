@@ -29,6 +29,7 @@ unsafe extern "C" {
     fn aoti_torch_get_device_type(tensor: *const C_tensor, device: *mut i32) -> Status;
     fn aoti_torch_get_dim(tensor: *const C_tensor, dims: *mut i64) -> Status;
     fn aoti_torch_get_sizes(tensor: *const C_tensor, sizes: *mut *const i64) -> Status;
+    fn aoti_torch_get_strides(tensor: *const C_tensor, strides: *mut *const i64) -> Status;
     fn aoti_torch_get_storage_size(tensor: *const C_tensor, bytes: *mut i64) -> Status;
     fn aoti_torch_get_storage_offset(tensor: *const C_tensor, elements: *mut i64) -> Status;
     fn torch_get_const_data_ptr(tensor: *const C_tensor, data: *mut *const c_void) -> Status;
@@ -78,10 +79,24 @@ fn check(status: Status) -> Result<()> {
     Err(failure(&text))
 }
 
-/// An error of libtorch by its first line: what follows is a C++ stack trace.
+/// An error of libtorch by its first line, since a C++ stack trace follows, and of a TorchScript
+/// exception, which begins with a trace of the script, also by what was raised.
 pub(super) fn failure(text: &str) -> Error {
-    let line = text.lines().next().unwrap_or_default();
-    Error::new(ErrorKind::Unsupported, format!("libtorch: {line}"))
+    let first = text.lines().next().unwrap_or("no reason given").trim();
+    let raised = text.lines().rev().map(str::trim).find(|line| *line != first && is_raised(line));
+    let reason = match raised {
+        Some(raised) => format!("libtorch: {first}: {raised}"),
+        None => format!("libtorch: {first}"),
+    };
+    Error::new(ErrorKind::Unsupported, reason)
+}
+
+/// Whether `line` says what was raised: `RuntimeError: no such layer`.
+fn is_raised(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(class, _)| {
+        let is_name = class.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+        is_name && (class.ends_with("Error") || class.ends_with("Exception"))
+    })
 }
 
 /// Asks for a number of the defined `tensor`.
@@ -103,14 +118,31 @@ pub(super) fn scalar_type(tensor: &Tensor) -> Result<i32> {
 
 /// The dimensions; an error for tensors that have none, such as nested ones.
 pub(super) fn dims(tensor: &Tensor) -> Result<Vec<i64>> {
+    numbers(tensor, aoti_torch_get_sizes)
+}
+
+/// The strides of the strided `tensor`, in elements.
+pub(super) fn strides(tensor: &Tensor) -> Result<Vec<i64>> {
+    numbers(tensor, aoti_torch_get_strides)
+}
+
+/// Asks for an array of the defined `tensor` that has a number for each dimension.
+fn numbers(
+    tensor: &Tensor,
+    question: unsafe extern "C" fn(*const C_tensor, *mut *const i64) -> Status,
+) -> Result<Vec<i64>> {
     let count: i64 = ask(tensor, aoti_torch_get_dim)?;
-    let mut sizes = std::ptr::null();
-    // SAFETY: the handle is valid, and the call only writes the pointer.
-    check(unsafe { aoti_torch_get_sizes(tensor.as_ptr(), &raw mut sizes) })?;
-    let count = usize::try_from(count).ok().filter(|_| !sizes.is_null()).unwrap_or_default();
-    // SAFETY: `sizes` is the tensor's own array of as many sizes as it has dimensions, of which none
-    // is read when there are none. It is copied before anything can change the tensor.
-    Ok((0..count).map(|i| unsafe { *sizes.add(i) }).collect())
+    let mut first = std::ptr::null();
+    // SAFETY: the handle is valid, and both questions only write the pointer.
+    check(unsafe { question(tensor.as_ptr(), &raw mut first) })?;
+    let count = usize::try_from(count);
+    let count = count.map_err(|_| Error::internal("a tensor of fewer than no dimensions"))?;
+    if first.is_null() && count > 0 {
+        return Err(Error::internal("libtorch has no sizes for a tensor with dimensions"));
+    }
+    // SAFETY: `first` is the start of the tensor's own array of as many numbers as it has dimensions, of
+    // which none is read when there are none. It is copied before anything can change the tensor.
+    Ok((0..count).map(|i| unsafe { *first.add(i) }).collect())
 }
 
 /// Whether the elements lie in one memory by strides; false for sparse tensors and opaque ones.
@@ -315,4 +347,31 @@ extern "C" fn note_failure(context: *mut c_void, what: *const c_char) {
     // SAFETY: as in `add_tensor`.
     let (script, what) = unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(what)) };
     script.failure = Some(what.to_string_lossy().into_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_what_was_raised() {
+        let script = "The following operation failed in the TorchScript interpreter.\n\
+            Traceback of TorchScript, serialized code (most recent call last):\n  File \"m.py\", line 3, \
+            in __setstate__\n    raise Exception(x)\n    ~~~~~~~ <--- HERE\nRuntimeError: made for 2 layers\n";
+        let cases = [
+            ("", "libtorch: no reason given"),
+            (
+                "bad magic\nException raised from f at a.cpp:1 (most recent call first):\nframe #0",
+                "libtorch: bad magic",
+            ),
+            (
+                script,
+                "libtorch: The following operation failed in the TorchScript interpreter.: \
+                 RuntimeError: made for 2 layers",
+            ),
+        ];
+        for (text, message) in cases {
+            assert_eq!(failure(text).to_string(), message);
+        }
+    }
 }

@@ -7,13 +7,15 @@
 //!
 //! - Every tensor is reached: initializers, attributes, subgraphs, functions, sparse tensors,
 //!   training graphs.
-//! - What comes out is what mainstream readers take: onnxruntime, `onnx.checker` and onnx_ir read the
-//!   files, and what they cannot read from outside stays inside.
-//! - Local functions can be put into the graph, exactly and in linear time; weights stay where they are.
-//! - A save stages its files and renames them. One that fails leaves what was there.
+//! - Mainstream readers take the files: onnxruntime, `onnx.checker` and onnx_ir. What they cannot read from a
+//!   weights file is kept inline.
+//! - Weights come from anywhere: files, arrays, PyTorch, a source of your own, a closure called when they are written.
+//! - Local functions can be inlined, exactly and in linear time; weights are kept where they are.
+//! - A save stages its files and renames them. One that fails leaves what was there, and none replaces a file that
+//!   another model needs.
 //! - A model that is read and written unchanged is the same, field by field; one that an official
 //!   library wrote is the same byte for byte.
-//! - A file from a stranger is met with an error that names the tensor, the file and the byte.
+//! - Untrusted input gives an error that names the tensor, the file and the byte.
 //!
 //! # Example
 //!
@@ -88,8 +90,8 @@
 //!
 //! # Mapping
 //!
-//! A mapped file costs no memory and no time before it is touched, and cannot be made safe: another
-//! process may truncate it. So mapping is a promise of the caller, `unsafe { MmapChoice::auto() }`,
+//! A mapped file costs no memory and no time before it is used, but mapping cannot be made safe: another
+//! process may truncate the file. So mapping is a promise of the caller, `unsafe { MmapChoice::auto() }`,
 //! given once. The default is [`MmapChoice::never`], which reads files into aligned memory, in
 //! parallel. Both give the same container. A save never writes to a file that is there: it renames
 //! a new one over it, so saving over mapped files is fine.
@@ -104,16 +106,14 @@
 //!   fill a model that Python exported. Everything it adds is the module `torch`, the
 //!   conversions of tensors to `Initializer`, and `Initializer::to_tch`, `to_tch_bytes` and `map_tch`.
 //!
-//! An interpreter is planned as a feature of its own.
-//!
 //! # Platforms
 //!
-//! 64-bit only; Linux is tested. macOS and Windows are kept possible: no call is Linux's alone
-//! without another way beside it. What differs there:
+//! 64-bit only; Linux is tested. macOS and Windows should work: each Linux call has a portable fallback.
+//! What differs there:
 //!
-//! - Locations are held beneath the model's directory by the kernel on Linux (`openat2`); elsewhere
+//! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`); elsewhere
 //!   the resolved path is compared before the file is opened.
-//! - Free space is looked at on Unix; blocks are taken beforehand on Linux.
+//! - Free space is checked on Unix; space is preallocated on Linux.
 //! - Directories are flushed on Unix, and locked while a save renames its files, so that saves at
 //!   once to one folder take turns.
 //! - Windows does not delete or replace a file that is mapped: a save over such a file fails with
@@ -122,11 +122,14 @@
 //! # Lints
 //!
 //! Unsafe code is denied, and allowed in the file that maps and, with the feature `tch`, in those that
-//! call libtorch. Unwrapping, panicking, indexing and casts that cut are denied outside tests, because
-//! every offset and length comes from a file. Every public item is documented.
+//! call libtorch. Unwrapping, panicking, indexing and casts that lose bits are denied outside tests, because
+//! offsets and lengths come from untrusted files. Every public item is documented.
 //!
-//! Jobs that come up, each as a short program, are in `docs/recipes.md`. What the files look like is in `docs/format.md`; types, views and errors of tensors, in
-//! `docs/tensors.md`; what inlining does, in `docs/inlining.md`; how the house is built, in `docs/design.md`.
+//! # More
+//!
+//! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files; `docs/tensors.md` types, views
+//! and errors of tensors; `docs/sources.md` weights from anywhere; `docs/ownership.md` who owns the bytes;
+//! `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");

@@ -1,10 +1,10 @@
-//! Local functions into the graph: a model that computes the same without [`ModelProto::functions`].
+//! Inlines local functions: the model then computes the same without [`ModelProto::functions`].
 //!
-//! Many tools read graphs and not functions. A call is replaced by the function's nodes, renamed so
-//! that nothing meets anything else of that name. It reads as the algorithm: the call graph and an
-//! order in it, who may move where, how large the result gets; then copies of bodies take the place
-//! of calls, and functions that nobody calls any more go. Time is linear in the result. Weights are
-//! not touched: a copied tensor shares its bytes, or its handle.
+//! Many tools read graphs and not functions. Each call is replaced by a copy of the function's nodes,
+//! with names that nothing else in the model has. The steps: build the call graph and order it; decide
+//! which function may move to which place; count how large the result gets; copy the bodies in the
+//! place of the calls; remove the functions that nothing calls any more. Time is linear in the size of
+//! the result. Weights are not copied: a copied tensor shares the original's bytes, or its handle.
 
 mod body;
 mod calls;
@@ -38,13 +38,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
 use crate::suggest::did_you_mean;
 
-/// Puts the local functions of `model` into its graphs. An error leaves it as it was.
+/// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
 ///
-/// The graph's inputs, outputs, initializers and names stay. What a body defines as `t` is called `t__n`
-/// for the call number `n`, as by onnx's inliner. Every function goes, called or not, but for those that
-/// [`InlineOptions`] keep and those whose operators would mean something else at the model's
-/// operator set versions ([`Inlined::kept`]). Before version 16 of the operators, which brought an
-/// Identity for every type, a value that a function only hands on keeps one of its two names.
+/// The graph's inputs, outputs, initializers and their names do not change. A name `t` that a body
+/// defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner. Every function is
+/// removed, called or not, except those that [`InlineOptions`] keep and those whose operators would mean
+/// something else at the model's operator set versions ([`Inlined::kept`]). A value that a function
+/// passes through unchanged gets an Identity node; before version 16 of the operators, which has an
+/// Identity for every type, it has only one of its two names instead.
 ///
 /// ```
 /// use onnx_container::inline_functions;
@@ -69,12 +70,13 @@ use crate::suggest::did_you_mean;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two of one id; a
-/// call with more inputs or outputs than its function; a body that uses what it does not define.
+/// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two functions with one
+/// id; a call with more inputs or outputs than its function; a body that uses a name it does not define.
 /// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], or graphs nested deeper than
-/// readers take. [`ErrorKind::Unsupported`]: a function that has to stay and is to be refused; a value
-/// that is handed on to an output, of a type that the model's operators have no Identity for.
-/// [`ErrorKind::InvalidArgument`]: a selector that no function has.
+/// readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
+/// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type the
+/// model's operators have no Identity for. [`ErrorKind::InvalidArgument`]: a selector that matches no
+/// function.
 pub fn inline_functions(
     model: &mut ModelProto,
     options: impl Into<InlineOptions>,
@@ -89,20 +91,21 @@ pub fn inline_functions(
     }
 }
 
-/// All that changes, made beside the model.
+/// Everything that will change, computed before the model is touched.
 struct Made {
     graph: Spliced,
     training: Vec<Trained>,
     imports: Vec<OperatorSetIdProto>,
-    /// Functions that stay, and what of them changes.
+    /// The functions that are kept, each with its new body if that changes.
     stay: BTreeMap<usize, Option<Rewritten>>,
     inlined: Inlined,
 }
 
-/// A training graph without its calls: which information, whether its algorithm.
+/// A training graph without its calls: the index of its training information, whether it is the
+/// algorithm (else the initialization), and the graph.
 type Trained = (usize, bool, GraphProto);
 
-/// The body of a function that stays, without the calls to others.
+/// The new body of a function that is kept, in which calls were replaced.
 struct Rewritten {
     nodes: Spliced,
     /// Attributes whose default is a graph with calls, by their index.
@@ -117,24 +120,25 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let selected = select(&functions, options)?;
 
     let mut place = Place::of_model(model, &functions, &calls, &selected);
-    let kept = functions.iter().filter(|(i, _)| selected.get(*i) == Some(&false));
-    let kept = kept.map(|(i, function)| {
+    let unselected = functions.iter().filter(|(i, _)| selected.get(*i) == Some(&false));
+    let unselected_places = unselected.map(|(i, function)| {
         let around = &model.opset_import;
         (i, function, Place::of_function(function, around, &functions, &calls, &selected))
     });
-    let mut kept: Vec<_> = kept.filter(|(_, _, place)| place.changes()).collect();
-    let conflicts = conflicts(iter::once(&place).chain(kept.iter().map(|(_, _, place)| place)));
+    let mut rewritten: Vec<_> = unselected_places.filter(|(_, _, place)| place.changes()).collect();
+    let conflicts =
+        conflicts(iter::once(&place).chain(rewritten.iter().map(|(_, _, place)| place)));
     if let Some(error) = refusal(&functions, &conflicts).filter(|_| options.refuse_conflicts) {
         return Err(error);
     }
-    let places = iter::once(&mut place).chain(kept.iter_mut().map(|(_, _, place)| place));
+    let places = iter::once(&mut place).chain(rewritten.iter_mut().map(|(_, _, place)| place));
     check_growth(places, &calls, &order, options.max_nodes)?;
 
     let mut work =
         Work { numbers: Numbers::default(), calls: 0, devices: 0, max_nodes: options.max_nodes };
     let (graph, training) = work.model(model, list, &place)?;
-    let mut stay = staying(&functions, &calls, &selected, &place, &kept);
-    for (i, function, place) in &kept {
+    let mut stay = staying(&functions, &calls, &selected, &place, &rewritten);
+    for (i, function, place) in &rewritten {
         stay.insert(*i, Some(work.function(function, place)?));
     }
     let imports = place.imports.added.clone();
@@ -157,7 +161,7 @@ fn shown(import: &OperatorSetIdProto) -> (String, i64) {
     (domain.to_string_lossy().into_owned(), import.version.unwrap_or_default())
 }
 
-/// Of each function, whether it is to be inlined.
+/// For each function, whether it is to be inlined.
 fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool>> {
     let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
     options.select(&ids).map_err(|unknown| {
@@ -166,24 +170,25 @@ fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool
     })
 }
 
-/// That none of `ids` is what `selector` says, with what may have been meant.
+/// The error of a `selector` that matches none of `ids`, with a suggestion where one is close.
 fn no_such_function(selector: &FunctionSelector, ids: &[FunctionId]) -> Error {
     let asked = selector.to_string();
     let names: BTreeSet<_> = ids.iter().flat_map(names_of).collect();
-    // A domain is not taken for a function, nor the reverse.
+    // A domain is only suggested for a domain, a function only for a function.
     let alike = names.iter().filter(|name| name.ends_with("::") == asked.ends_with("::"));
-    let hint = did_you_mean(&asked, alike.map(String::as_str));
-    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let hint = did_you_mean(&asked, alike.map(String::as_str))
+        .map(|hint| format!("; {hint}"))
+        .unwrap_or_default();
     Error::new(ErrorKind::InvalidArgument, format!("the model has no function `{asked}`{hint}"))
 }
 
-/// Everything that may be written for `id` in a selection.
+/// Every text that selects `id`.
 fn names_of(id: &FunctionId) -> [String; 3] {
     let any_overload = FunctionId { overload: String::new(), ..id.clone() };
     [format!("{}::", id.domain), any_overload.to_string(), id.to_string()]
 }
 
-/// Functions that are to be inlined and may not move to a place that calls them, and why.
+/// The selected functions that may not move to a place that calls them, each with the reason.
 fn conflicts<'p, 'm: 'p>(places: impl Iterator<Item = &'p Place<'m>>) -> BTreeMap<usize, String> {
     places.flat_map(|place| &place.context.decision.conflicts).cloned().collect()
 }
@@ -197,10 +202,11 @@ fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Op
     Error::join(errors.collect())
 }
 
-/// A function that stays and calls some that do not.
+/// A function that is kept, and whose body calls functions that are inlined.
 type Staying<'m> = (usize, &'m FunctionProto, Place<'m>);
 
-/// The functions that stay: those that were not selected, and whom they and the graphs still call.
+/// The functions that are kept: those that were not selected, and those that they and the graphs still
+/// call.
 fn staying(
     functions: &Functions<'_>,
     calls: &Calls,
@@ -222,7 +228,7 @@ fn staying(
     stay
 }
 
-/// The copying, over all places.
+/// What the copies of all places count together.
 struct Work {
     numbers: Numbers,
     calls: u64,
@@ -253,7 +259,8 @@ impl Work {
             self.numbers = self.numbers.after(made.calls);
             (self.calls, self.devices) = (self.calls + made.calls, self.devices + made.devices);
         }
-        // Where names give way to values, those that others name too do not.
+        // Without an Identity a name is replaced by the value's own; not so a name that is also used
+        // outside of the main graph's nodes.
         let mut elsewhere = HashSet::new();
         let mut copier = self.copier(place, &bodies, &reserved, usize::from(shared));
         if !copier.has_identity() {
@@ -317,7 +324,7 @@ impl Work {
         Copier::new(&place.context, bodies, reserved, fresh, self.max_nodes, opset)
     }
 
-    /// Whether the number of a call does not depend on the names of those before it.
+    /// Whether the names in a call's copy depend only on the call's number, and not on earlier names.
     fn are_uniform(bodies: &Bodies<'_>, reserved: &Reserved) -> bool {
         bodies.are_uniform() && reserved.names.is_empty()
     }
@@ -339,7 +346,7 @@ impl Work {
 }
 
 impl Made {
-    /// Changes the model, which had these `functions`.
+    /// Changes the model, from which these `functions` were taken.
     fn apply(mut self, model: &mut ModelProto, functions: Vec<FunctionProto>) -> Inlined {
         if let Some(graph) = &mut model.graph {
             self.graph.apply(&mut graph.node, &mut graph.value_info);

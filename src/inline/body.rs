@@ -1,9 +1,9 @@
-//! A body whose names are resolved, once, so that each call only fills in its own.
+//! A function's body with its names resolved once, so that each call only fills in names of its own.
 //!
 //! Every name in a function's nodes, at any depth, stands for a *slot*: an input of the function, a
-//! value that the body defines, or nothing (the empty name). Which one, scopes decide, innermost first. The
-//! slots are written down in the order in which a copy of the nodes meets the names, so copying is
-//! reading along; nobody looks a name up again.
+//! value that the body defines, or nothing (the empty name). The scope decides which, the innermost
+//! first. The slots are listed in the order in which a copy of the nodes meets the names, so a copy reads
+//! the list from front to back and never looks a name up again.
 //!
 //! The graph that a call passes as an attribute is a body too: its free names are its inputs.
 
@@ -25,20 +25,21 @@ pub(super) type Slot = u32;
 /// The slot of the empty name.
 pub(super) const ABSENT: Slot = 0;
 
-/// What a definition has before its number is known: inputs are still being found.
+/// The bit of a slot that the body defines, until the number of inputs is known: the free names of a
+/// graph are only found on the way.
 const LOCAL: Slot = 1 << 31;
 
 /// A body, ready to be copied.
 pub(super) struct Body<'m> {
     /// The names that a call binds: a function's inputs, or the free names of a graph.
     pub(super) inputs: Vec<&'m Str>,
-    /// What the body defines, in the order in which names are given.
+    /// What the body defines, in the order in which its names are made.
     pub(super) locals: Vec<Local<'m>>,
-    /// How many of the locals, from the first on, are outputs of the function.
+    /// How many of the locals are outputs of the function; these come first.
     pub(super) computed: usize,
-    /// What a function gives, in the order of its outputs.
+    /// Where each output of a function comes from, in order.
     pub(super) outputs: Vec<Output>,
-    /// What attributes of a function are when a call does not give them.
+    /// The defaults of a function's attributes, by name.
     pub(super) defaults: HashMap<&'m [u8], &'m AttributeProto>,
     /// The slots of all names, in the order of a copy.
     pub(super) slots: Vec<Slot>,
@@ -50,14 +51,14 @@ pub(super) struct Body<'m> {
     pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
     /// Slots that are outputs of a graph inside, each with [`identity_since`] of its type.
     pub(super) graph_outputs: HashMap<Slot, i64>,
-    /// What a copy makes, without the bodies of calls.
+    /// The size of a copy, without the bodies of the calls in it.
     pub(super) size: Size,
 }
 
 /// A name that the body defines.
 pub(super) struct Local<'m> {
     pub(super) base: &'m Str,
-    /// The last definition before this one that has the same name.
+    /// The last definition of the same name before this one.
     pub(super) earlier: Option<usize>,
 }
 
@@ -106,6 +107,7 @@ impl<'m> Body<'m> {
     }
 }
 
+/// The index of `slot` among a call's names.
 pub(super) fn index(slot: Slot) -> usize {
     usize::try_from(slot).unwrap_or(usize::MAX)
 }
@@ -129,14 +131,15 @@ struct Resolver<'c, 'm> {
     /// Whether a name that nothing defines is an error.
     closed: bool,
     visible: HashMap<&'m [u8], Definition>,
-    /// What the graphs around hid or lacked, to be put back at their end.
+    /// For each definition in scope, what its name meant before: restored at the end of its graph.
     hidden: Vec<(&'m [u8], Option<Definition>)>,
-    /// The number of the graph that is being walked, and of graphs so far.
+    /// The number of the graph that is being walked.
     scope: usize,
+    /// The number of graphs so far.
     scopes: usize,
     free: Vec<&'m Str>,
     last_of: HashMap<&'m [u8], usize>,
-    /// Slots given to outputs of the present graph before the nodes that compute them.
+    /// The slots of the present graph's outputs, made before the nodes that compute them are walked.
     reserved: HashMap<&'m [u8], Slot>,
     body: Body<'m>,
 }
@@ -220,10 +223,10 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    /// Gives slots to those `outputs` that `nodes` compute.
+    /// Makes slots for those `outputs` that `nodes` compute.
     fn reserve(&mut self, nodes: &'m [NodeProto], outputs: impl Iterator<Item = &'m Str>) {
-        let computed = nodes.iter().flat_map(|node| &node.output);
-        let computed: HashSet<&[u8]> = computed.map(Str::as_bytes).collect();
+        let computed: HashSet<&[u8]> =
+            nodes.iter().flat_map(|node| &node.output).map(Str::as_bytes).collect();
         let outputs = outputs.filter(|output| !output.is_empty());
         for output in outputs.filter(|output| computed.contains(output.as_bytes())) {
             if !self.reserved.contains_key(output.as_bytes()) {
@@ -276,7 +279,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         nodes.iter().try_for_each(|node| self.node(node))
     }
 
-    /// Inputs, outputs, name, sharded tensors, then the graphs in attributes.
+    /// Resolves a node in the order of a copy: inputs, outputs, name, sharded tensors, then the graphs in
+    /// attributes.
     fn node(&mut self, node: &'m NodeProto) -> Result<()> {
         let callee = self.context.callee(node);
         self.body.callees.push(callee);
@@ -285,17 +289,18 @@ impl<'c, 'm> Resolver<'c, 'm> {
             let slot = self.resolve(input)?;
             self.push(slot);
         }
-        // The name is given first and stands last. Nothing takes that of a call, but onnx's inliner
-        // gives it one too, and so the numbers of second attempts are the same.
-        let name = node.name.as_ref().filter(|name| !name.is_empty());
-        let name = name.map_or(ABSENT, |name| self.local(name));
+        // The name's local is made before those of the outputs, and its slot is listed after theirs. The
+        // name of a call is not used, but onnx's inliner makes one for it too, and this keeps the numbers
+        // of second attempts equal to onnx's.
+        let named = node.name.as_ref().filter(|name| !name.is_empty());
+        let name_slot = named.map_or(ABSENT, |name| self.local(name));
         let mut defined = Vec::with_capacity(node.output.len());
         for output in &node.output {
             let slot = self.output(output);
             defined.push(slot);
             self.push(slot);
         }
-        self.push(name);
+        self.push(name_slot);
         self.shardings(node, start);
         for attribute in &node.attribute {
             self.attribute(attribute, callee.is_some())?;
@@ -313,17 +318,16 @@ impl<'c, 'm> Resolver<'c, 'm> {
         reserved.unwrap_or_else(|| self.local(output))
     }
 
-    /// The tensors that the node's device configurations name are among its inputs and outputs.
+    /// Resolves the tensors of the node's shardings: each is one of its inputs or outputs, whose slots
+    /// are listed from `start` on.
     fn shardings(&mut self, node: &'m NodeProto, start: usize) {
         if node.device_configurations.is_empty() {
             return;
         }
-        let slots = self.body.slots.get(start..).unwrap_or_default();
-        let own = node.input.iter().chain(&node.output).zip(slots.iter().copied());
-        let own: HashMap<_, _> = own.collect();
-        let slots = sharded(node).map(|tensor| tensor.and_then(|tensor| own.get(tensor)));
-        let slots: Vec<_> = slots.map(|slot| slot.copied().unwrap_or(ABSENT)).collect();
-        self.body.slots.extend(slots);
+        let own_slots = self.body.slots.get(start..).unwrap_or_default().iter().copied();
+        let slot_of: HashMap<_, _> = node.input.iter().chain(&node.output).zip(own_slots).collect();
+        let resolved = sharded(node).map(|tensor| tensor.and_then(|tensor| slot_of.get(tensor)));
+        self.body.slots.extend(resolved.map(|slot| slot.copied().unwrap_or(ABSENT)));
     }
 
     fn attribute(&mut self, attribute: &'m AttributeProto, argument: bool) -> Result<()> {
@@ -336,7 +340,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    /// A graph that a call passes: its free names are slots here.
+    /// Resolves a graph that a call passes: its free names are names of this body.
     fn argument(&mut self, graph: &'m GraphProto) -> Result<()> {
         let body = Body::of_argument(graph, self.context)?;
         for name in &body.inputs {
@@ -364,7 +368,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    /// Inputs, initializers, sparse initializers, nodes, outputs, types, quantisation.
+    /// Resolves a graph in the order of a copy: inputs, initializers, sparse initializers, nodes,
+    /// outputs, types, quantization annotations.
     fn graph(&mut self, graph: &'m GraphProto) -> Result<()> {
         for input in &graph.input {
             self.start(input.name.as_ref())?;
@@ -386,7 +391,8 @@ impl<'c, 'm> Resolver<'c, 'm> {
         Ok(())
     }
 
-    /// What a graph starts from. An input and an initializer of one name are one value.
+    /// Resolves an input or initializer of the graph. An input and an initializer of one name are one
+    /// value.
     fn start(&mut self, name: Option<&'m Str>) -> Result<()> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             self.push(ABSENT);
@@ -398,13 +404,13 @@ impl<'c, 'm> Resolver<'c, 'm> {
         if own.is_some() { Ok(()) } else { self.define(name, slot) }
     }
 
-    /// The slot of what the present graph itself defines by this name.
+    /// The slot of `name`, if the present graph itself defines it.
     fn own(&self, name: &Str) -> Option<Slot> {
         let binding = self.visible.get(name.as_bytes());
         binding.filter(|binding| binding.scope == self.scope).map(|binding| binding.slot)
     }
 
-    /// Types and quantisation: of names that are not known, nothing.
+    /// Resolves types and quantization annotations. A name that is unknown here has no slot.
     fn annotations(&mut self, graph: &'m GraphProto) {
         for info in &graph.value_info {
             let slot = info.name.as_ref().and_then(|name| self.own(name));
@@ -429,15 +435,15 @@ fn broken(reason: String) -> Error {
 /// Every body that is copied to a place.
 pub(super) struct Bodies<'m> {
     decision: &'m Decision,
-    /// Those of functions, in the order of the decision.
+    /// The bodies of functions, in the order of the decision.
     functions: Vec<Body<'m>>,
-    /// Graphs outside of bodies that are pasted into some: arguments of calls, by the address of the
-    /// graph, and defaults of functions.
+    /// Graphs outside of bodies that are pasted into bodies, by the address of the graph: arguments of
+    /// the place's own calls, and defaults of functions.
     arguments: HashMap<usize, Body<'m>>,
 }
 
 impl<'m> Bodies<'m> {
-    /// Those of the functions that move to the place, whose own nodes are `written`.
+    /// The bodies of the functions that move to the place, whose own nodes are `written`.
     ///
     /// # Errors
     /// As [`Body::of_function`]; also for a default graph that uses a name from outside.
@@ -484,12 +490,12 @@ impl<'m> Bodies<'m> {
         self.functions.get(self.decision.place(index)?)
     }
 
-    /// The body of a graph that stands in the place itself, or that is a default.
+    /// The body of a graph that is in the place itself, or is a default.
     pub(super) fn argument(&self, graph: &GraphProto) -> Option<&Body<'m>> {
         self.arguments.get(&ptr::from_ref(graph).addr())
     }
 
-    /// Whether every call takes as many numbers and attempts as any other of its function.
+    /// Whether every call of a function uses up as many numbers as any other, and no second attempts.
     pub(super) fn are_uniform(&self) -> bool {
         let uniform = |body: &Body<'_>| {
             body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())

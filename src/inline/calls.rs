@@ -1,8 +1,9 @@
-//! The call graph: whom each function calls, in which order, and how much a copy of each makes.
+//! The call graph: which functions each function calls, an order in it, and the size of a copy of each.
 //!
-//! A limit in nodes is what people understand; memory and time are what runs out. So the bytes of
-//! copies and the calls are held to the limit as well. What a copy shares with the original (strings,
-//! payloads) is not counted, but for names, which become fresh. All of it is known before the model changes.
+//! People understand a limit in nodes, but it is memory and time that run out. So the limit also applies
+//! to the bytes of copies and to the number of calls. What a copy shares with the original (strings,
+//! payloads) is not counted, except names, which are made anew. All sizes are known before the model
+//! changes.
 
 use super::functions::{Functions, each_node_of, graphs};
 use super::options::FunctionId;
@@ -18,9 +19,9 @@ use std::collections::HashSet;
 
 /// The call graph.
 pub(super) struct Calls {
-    /// Of each function, whom it calls, once for each call.
+    /// For each function, those that it calls, once for each call.
     callees: Vec<Vec<usize>>,
-    /// Of each function, what a call of it makes without those that it calls.
+    /// For each function, the size of a copy without the bodies of the calls in it.
     sizes: Vec<Size>,
 }
 
@@ -36,20 +37,20 @@ impl Calls {
         calls
     }
 
-    /// Whom a function calls, once for each call.
+    /// The functions that a function calls, once for each call.
     pub(super) fn callees(&self, function: usize) -> &[usize] {
         self.callees.get(function).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The functions in an order in which each stands behind those that it calls.
+    /// The functions in an order in which each comes after those that it calls.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`], with the cycle, when a function calls itself.
     pub(super) fn order(&self, functions: &Functions<'_>) -> Result<Vec<usize>> {
         let mut order = Vec::with_capacity(self.callees.len());
         let mut seen = vec![false; self.callees.len()];
-        // The functions that lead to the present one, each with its next call. The model chooses the depth,
-        // so this is a stack of its own and not a recursion.
+        // The functions on the path to the present one, each with its next call. The model decides how deep
+        // calls nest, so this is an explicit stack and not a recursion.
         let mut stack: Vec<(usize, usize)> = Vec::new();
         let mut on_stack = vec![false; self.callees.len()];
         for root in 0..self.callees.len() {
@@ -75,7 +76,7 @@ impl Calls {
         Ok(order)
     }
 
-    /// What a call of `function` makes without those that it calls.
+    /// The size of a copy of `function`, without the bodies of the calls in it.
     pub(super) fn size(&self, function: usize) -> Size {
         self.sizes.get(function).copied().unwrap_or_default()
     }
@@ -103,13 +104,13 @@ fn enter(
 /// The error that prints the cycle: the functions from `first` on, and `first` again.
 fn recursion(functions: &Functions<'_>, stack: &[(usize, usize)], first: usize) -> Error {
     let cycle = stack.iter().map(|(function, _)| *function).skip_while(|f| *f != first);
-    let names = cycle.chain([first]).filter_map(|f| functions.get(f));
-    let names: Vec<_> = names.map(|function| FunctionId::from(function).to_string()).collect();
+    let closed = cycle.chain([first]).filter_map(|f| functions.get(f));
+    let names: Vec<_> = closed.map(|function| FunctionId::from(function).to_string()).collect();
     let reason = format!("functions call themselves: {}", shortened(&names).join(" -> "));
     Error::new(ErrorKind::InvalidModel, reason)
 }
 
-/// A long cycle's beginning and end.
+/// `names`, or of many only the first and the last few.
 fn shortened(names: &[String]) -> Vec<String> {
     const SHOWN: usize = 8;
     match (names.get(..SHOWN), names.get(names.len().saturating_sub(SHOWN)..)) {
@@ -121,22 +122,22 @@ fn shortened(names: &[String]) -> Vec<String> {
     }
 }
 
-/// So many bytes that are copied with nodes count as a node.
+/// This many bytes that are copied with nodes count as one node.
 const NODE: u64 = 512;
 
-/// How much something makes; sums do not overflow.
+/// The size of what is made. Sums saturate instead of overflowing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Size {
     /// Nodes, at any depth.
     pub(super) nodes: u64,
     /// Calls that are replaced.
     pub(super) calls: u64,
-    /// What is copied besides a node's own few words, in bytes.
+    /// What is copied in addition to the nodes' own structs, in bytes.
     bytes: u64,
 }
 
 impl Size {
-    /// A call that stays.
+    /// The size of a call that is kept.
     pub(super) const KEPT: Self = Self::of_nodes(1);
 
     pub(super) const fn of_nodes(nodes: u64) -> Self {
@@ -155,26 +156,26 @@ impl Size {
         }
     }
 
-    /// What `metadata` takes, which each of these nodes gets.
+    /// The size of `metadata`, copied to each of these nodes.
     pub(super) fn metadata(self, metadata: &[StringStringEntryProto]) -> Self {
         let each = u64::try_from(entries(metadata)).unwrap_or(u64::MAX);
         Self { bytes: each.saturating_mul(self.nodes), ..Self::default() }
     }
 
-    /// What a limit in nodes is held to: nodes, and what takes as long or as much memory.
+    /// What a limit in nodes is compared with: nodes, or calls or bytes that cost as much as that many.
     pub(super) fn in_nodes(self) -> u64 {
         self.nodes.max(self.calls).max(self.bytes / NODE)
     }
 }
 
-/// What a copy of `node` makes, without the nodes in its subgraphs.
+/// The size of a copy of `node`, without the nodes in its subgraphs.
 pub(super) fn size_of_node(node: &NodeProto) -> Size {
     Size::of_nodes(1).plus(Size::of_bytes(bytes(node)))
 }
 
-/// What a call of `function` makes, without those that it calls.
+/// The size of what replaces a call of `function`, without the bodies of the calls in it.
 pub(super) fn size_of_call(function: &FunctionProto, functions: &Functions<'_>) -> Size {
-    let mut size = Size { calls: 1, ..Size::of_nodes(handed_on(function)) };
+    let mut size = Size { calls: 1, ..Size::of_nodes(passed_through(function)) };
     each_node_of(function, &mut |node| {
         // A call takes memory while its body is copied.
         let call = functions.callee(node).is_some();
@@ -186,16 +187,16 @@ pub(super) fn size_of_call(function: &FunctionProto, functions: &Functions<'_>) 
     size.plus(Size::of_bytes(infos + attributes + names))
 }
 
-/// What a paste of `graph` makes, without the nodes in it.
+/// The size of a copy of `graph`, without the nodes in it.
 pub(super) fn size_of_graph(graph: &GraphProto) -> Size {
     Size { calls: 1, ..Size::of_bytes(own(graph)) }
 }
 
-/// The outputs that may need an Identity: inputs, and those that are there again.
-fn handed_on(function: &FunctionProto) -> u64 {
+/// The number of outputs that may need an Identity: those that are inputs, or are listed before.
+fn passed_through(function: &FunctionProto) -> u64 {
     let mut seen: HashSet<&Str> = function.input.iter().collect();
-    let again = function.output.iter().filter(|output| !seen.insert(output)).count();
-    u64::try_from(again).unwrap_or(u64::MAX)
+    let repeated = function.output.iter().filter(|output| !seen.insert(output)).count();
+    u64::try_from(repeated).unwrap_or(u64::MAX)
 }
 
 fn bytes(node: &NodeProto) -> usize {
@@ -216,20 +217,21 @@ fn entries(list: &[StringStringEntryProto]) -> usize {
 fn attribute(attribute: &AttributeProto) -> usize {
     let numbers = attribute.ints.len() * 8 + attribute.floats.len() * 4;
     let strings = attribute.strings.len() * size_of::<Str>();
-    let tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
-    let tensors = tensors.map(tensor).sum::<usize>();
-    let sparse = attribute.sparse_tensor.as_deref().into_iter().chain(&attribute.sparse_tensors);
-    let sparse = sparse.map(sparse_tensor).sum::<usize>();
-    let types = attribute.tp.as_deref().into_iter().chain(&attribute.type_protos);
-    let types = types.map(r#type).sum::<usize>();
+    let all_tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
+    let tensors = all_tensors.map(tensor).sum::<usize>();
+    let all_sparse =
+        attribute.sparse_tensor.as_deref().into_iter().chain(&attribute.sparse_tensors);
+    let sparse = all_sparse.map(sparse_tensor).sum::<usize>();
+    let all_types = attribute.tp.as_deref().into_iter().chain(&attribute.type_protos);
+    let types = all_types.map(r#type).sum::<usize>();
     let graphs = graphs(attribute).map(own).sum::<usize>();
     size_of::<AttributeProto>() + numbers + strings + tensors + sparse + types + graphs
 }
 
-/// A graph without its nodes.
+/// The bytes of a graph without its nodes.
 fn own(graph: &GraphProto) -> usize {
-    let infos = [&graph.input, &graph.output, &graph.value_info];
-    let infos = infos.into_iter().flatten().map(info).sum::<usize>();
+    let all_infos = [&graph.input, &graph.output, &graph.value_info].into_iter().flatten();
+    let infos = all_infos.map(info).sum::<usize>();
     let tensors = graph.initializer.iter().map(tensor).sum::<usize>();
     let sparse = graph.sparse_initializer.iter().map(sparse_tensor).sum::<usize>();
     let notes = graph.quantization_annotation.iter().map(annotation).sum::<usize>();
@@ -257,7 +259,7 @@ fn r#type(proto: &TypeProto) -> usize {
     3 * size_of::<TypeProto>() + inner
 }
 
-/// A name gets another, which is a string of its own.
+/// The bytes of dimensions; a symbolic one gets a new name, which is a string of its own.
 fn dims(dims: &[Dimension]) -> usize {
     const OWN_STRING: usize = 256;
     let named = |dim: &&Dimension| matches!(dim.value, Some(DimensionValue::DimParam(_)));

@@ -1,11 +1,12 @@
-//! Where bodies go, the model's graphs or a function that stays, and which of them may.
+//! Decides which bodies may move to a place: the model's graphs, or a function that is kept.
 //!
 //! A body may move where every operator that it uses means the same under the versions imported
-//! there; equal version numbers are not needed. This is the rule of onnx.proto's comment on
-//! `FunctionProto.opset_import`. A body that may not stays a function, with all that it calls.
+//! there; the version numbers need not be equal. This is the rule of onnx.proto's comment on
+//! `FunctionProto.opset_import`. A body that may not move stays a function, with all that it calls.
 //!
-//! Nor may it move to a function that stays where a default of it would be lost: there an attribute may refer to one
-//! that the caller has or not, and a reference cannot say what holds when nothing is given.
+//! A body may also not move into a kept function that passes on an attribute of its own for which the
+//! body has a default. The kept function's callers may leave that attribute out, and a reference to it
+//! has no place for the default.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,9 +21,9 @@ use crate::proto::{FunctionProto, NodeProto, OperatorSetIdProto, Str};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Imports {
     versions: HashMap<Vec<u8>, i64>,
-    /// Domains that the place imports itself.
+    /// The domains that the place imports itself.
     own: HashSet<Vec<u8>>,
-    /// What it has to import besides.
+    /// The operator sets that it has to import in addition.
     pub(super) added: Vec<OperatorSetIdProto>,
 }
 
@@ -35,7 +36,7 @@ fn version(import: &OperatorSetIdProto) -> i64 {
 }
 
 impl Imports {
-    /// Those of a place; what it does not import itself it has from `around`.
+    /// The operator sets `own` of a place; a domain that it does not import has the version of `around`.
     pub(super) fn new(own: &[OperatorSetIdProto], around: &[OperatorSetIdProto]) -> Self {
         let both = around.iter().chain(own);
         let versions = both.map(|import| (domain(import).to_vec(), version(import))).collect();
@@ -47,7 +48,7 @@ impl Imports {
         self.versions.get(domain).copied()
     }
 
-    /// Makes the place import `domain`, at this version if it has none.
+    /// Makes the place import `domain`, at `version` if the place has no version of it.
     fn import(&mut self, domain: &[u8], version: i64) {
         let version = *self.versions.entry(domain.to_vec()).or_insert(version);
         if self.own.insert(domain.to_vec()) {
@@ -68,7 +69,7 @@ pub(super) struct Context<'m> {
 }
 
 impl Context<'_> {
-    /// The function that `node` calls and whose body takes its place here.
+    /// The function that `node` calls, if its body replaces the node here.
     pub(super) fn callee(&self, node: &NodeProto) -> Option<usize> {
         self.functions.callee(node).filter(|callee| self.decision.inlines(*callee))
     }
@@ -77,13 +78,13 @@ impl Context<'_> {
 /// What was decided for a place.
 #[derive(Clone)]
 pub(super) struct Decision {
-    /// The functions whose bodies take the place of calls, in the order in which they are met.
+    /// The functions whose bodies replace calls, in the order in which the calls are met.
     pub(super) moved: Vec<usize>,
-    /// Where each function stands among these.
+    /// The index of each of these functions in `moved`.
     places: HashMap<usize, usize, RandomState>,
-    /// Functions that are still called from here.
+    /// The functions that are still called from here.
     pub(super) called: Vec<usize>,
-    /// Those of them that may not move here, and why.
+    /// Those of them that may not move here, with the reason.
     pub(super) conflicts: Vec<(usize, String)>,
 }
 
@@ -92,7 +93,7 @@ impl Decision {
         self.place(function).is_some()
     }
 
-    /// Where the function stands among those that move.
+    /// The index of the function among those that move.
     pub(super) fn place(&self, function: usize) -> Option<usize> {
         self.places.get(&function).copied()
     }
@@ -103,12 +104,12 @@ impl Decision {
     }
 }
 
-/// Why a function stays that would lose a default.
+/// The reason for keeping a function that would lose a default.
 const LOST: &str = "inlining would drop a default: the caller that stays passes on an attribute that it may \
                     not have";
 
-/// Decides which functions move to a place that calls `roots`, and imports there what they need. Those
-/// that would lose a default there stay.
+/// Decides which functions move to a place that calls `roots`, and adds the operator sets that they need
+/// to its `imports`. The functions in `lost` would lose a default there and are kept.
 pub(super) fn decide(
     functions: &Functions<'_>,
     calls: &Calls,
@@ -151,15 +152,17 @@ pub(super) fn decide(
     decision
 }
 
-/// The operator sets, with their versions, that the place needs for a function's body; or the
-/// operator that means something else there.
+/// The operator sets, with their versions, that the place needs for a function's body.
+///
+/// # Errors
+/// The conflict, when an operator means something else there.
 fn needs<'m>(
     functions: &Functions<'_>,
     function: &'m FunctionProto,
     imports: &Imports,
 ) -> Result<BTreeMap<&'m [u8], i64>, String> {
-    let own = function.opset_import.iter().map(|import| (domain(import), version(import)));
-    let own: HashMap<_, _> = own.collect();
+    let own: HashMap<_, _> =
+        function.opset_import.iter().map(|import| (domain(import), version(import))).collect();
     let mut needed = BTreeMap::new();
     let mut conflict = None;
     each_node_of(function, &mut |node| {
@@ -185,12 +188,14 @@ fn needs<'m>(
 
 fn explain(node: &NodeProto, here: i64, there: i64) -> String {
     let op_type = node.op_type.clone().unwrap_or_default();
-    let domain = String::from_utf8_lossy(domain_of(node));
-    let domain = if domain.is_empty() { "ai.onnx" } else { &domain };
-    format!("`{op_type}` of {domain} {here} is not, or may not be, that of {there}")
+    let domain = match domain_of(node) {
+        b"" => "ai.onnx".into(),
+        custom => String::from_utf8_lossy(custom),
+    };
+    format!("`{op_type}` of {domain} {here} differs, or may differ, from that of {there}")
 }
 
-/// Imports the domains of functions that stay and are called by the body of `index`.
+/// Imports the domains of the kept functions that the body of `index` calls.
 fn import_kept(
     functions: &Functions<'_>,
     calls: &Calls,
@@ -206,10 +211,10 @@ fn import_kept(
     }
 }
 
-/// Names of attributes that may not be given.
+/// Names of attributes that a caller may leave out.
 type Open<'m> = HashSet<&'m [u8]>;
 
-/// The functions whose default would be lost in the body of `function`, which stays.
+/// The functions whose default would be lost in the body of `function`, which is kept.
 pub(super) fn lost<'m>(functions: &Functions<'m>, function: &'m FunctionProto) -> HashSet<usize> {
     let mut lost = HashSet::new();
     let mut open: HashMap<usize, Open<'m>> = HashMap::new();
@@ -235,7 +240,8 @@ fn defaults(function: &FunctionProto) -> Open<'_> {
     function.attribute_proto.iter().map(name_of).collect()
 }
 
-/// Calls `visit` with each function, and its attribute, that gets what `is_open` from `nodes`.
+/// Calls `visit` with each function that `nodes` call, and each of its attributes that refers to an
+/// attribute for which `is_open` holds.
 fn follow<'m>(
     functions: &Functions<'_>,
     nodes: &'m [NodeProto],

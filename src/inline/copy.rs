@@ -1,8 +1,8 @@
-//! Copies of nodes, with the names of their call, and with bodies in the place of calls.
+//! Copies nodes under the names of their call, with bodies in the place of calls.
 //!
-//! One walk serves every place. In a body, names are read off its slots; in the model's own graphs
-//! they stay as written. Calls nest as deep as a model likes, so they are a list of frames; graphs
-//! nest as deep as readers take, so they are a recursion with a limit.
+//! One walk serves every place. In a body, names are read from its slots; in the model's own graphs
+//! they stay as written. The depth of calls has no limit, so the walk keeps them as a stack of frames;
+//! graphs may not nest deeper than readers accept, so they are a recursion with that limit.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -18,7 +18,7 @@ use super::functions::{graphs, invalid, is_reference, name_of, sharded};
 use super::names::{Dimensions, Fresh, Name, Taken};
 use super::rename::{Renames, renamed};
 use super::scope::{
-    Binding, Closure, Handed, Names, Passed, Scope, Slots, Value, is_plain, merged,
+    Binding, Closure, Names, Passed, PassedAs, Scope, Slots, Value, is_plain, merged,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
@@ -26,9 +26,9 @@ use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 /// The names that a fresh one must not equal.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
-    /// Of values and nodes.
+    /// Names of values and nodes.
     pub(super) names: Taken,
-    /// Of dimensions.
+    /// Names of symbolic dimensions.
     pub(super) dimensions: Dimensions,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Reserved {
 pub(super) struct Copied {
     pub(super) nodes: Vec<NodeProto>,
     pub(super) value_info: Vec<ValueInfoProto>,
-    /// Values that are to have the name of an output.
+    /// Values that get the name of an output.
     pub(super) renames: Renames,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Frame<'m> {
     pub(super) value_info: Vec<(Slot, ValueInfoProto)>,
 }
 
-/// Makes copies.
+/// Copies nodes to one place.
 pub(super) struct Copier<'m> {
     pub(super) context: &'m Context<'m>,
     pub(super) bodies: &'m Bodies<'m>,
@@ -58,22 +58,23 @@ pub(super) struct Copier<'m> {
     pub(super) fresh: Fresh<'m>,
     /// How many calls were replaced.
     pub(super) calls: u64,
-    /// How many calls had device configurations, which no node takes over.
+    /// How many calls had device configurations, which the copies do not get.
     pub(super) devices: u64,
     max_nodes: u64,
     made: Size,
     identity: Identity,
-    /// What calls of a function without attributes and metadata give.
+    /// The bindings of calls without attributes and metadata, shared by all such calls of a function.
     pub(super) bindings: HashMap<usize, Rc<Binding<'m>>, RandomState>,
-    /// Of the call at hand, the caller's name for each output.
+    /// For the present call, the caller's name for each output.
     pub(super) taken: Vec<Option<Name<'m>>>,
-    /// Memory to use again.
+    /// Empty, kept for its memory, which the next call uses again.
     frames: Vec<Frame<'m>>,
+    /// Lists of finished calls, kept for their memory.
     pub(super) names: Vec<Vec<Name<'m>>>,
 }
 
 impl<'m> Copier<'m> {
-    /// `opset` is the version of the ONNX operators where the copies go.
+    /// `opset` is the version of the ONNX operators in the place.
     pub(super) fn new(
         context: &'m Context<'m>,
         bodies: &'m Bodies<'m>,
@@ -99,7 +100,7 @@ impl<'m> Copier<'m> {
         }
     }
 
-    /// Whether a value of every type can be handed on by a node.
+    /// Whether an Identity can pass through a value of any type.
     pub(super) fn has_identity(&self) -> bool {
         self.identity == Identity::Every
     }
@@ -139,14 +140,14 @@ impl<'m> Copier<'m> {
             frames.push(frame);
             self.run(&mut frames, scope, out, depth)
         });
-        // The last first, also on errors: each may hold what the one before gave it, and nothing else
-        // would, so that dropping the first would drop them all inside one another.
+        // Drops the last frame first, also on errors: a frame may hold the only reference to what the
+        // frame before it holds, so dropping the list from the front would recurse once per frame.
         while frames.pop().is_some() {}
         self.frames = frames;
         result
     }
 
-    /// Copies what is in `frames`, to the end of all.
+    /// Copies what is in `frames` until none is left.
     fn run(
         &mut self,
         frames: &mut Vec<Frame<'m>>,
@@ -159,10 +160,10 @@ impl<'m> Copier<'m> {
                 let Some(done) = frames.pop() else { break };
                 match frames.last_mut() {
                     Some(caller) => {
-                        let more = self.hand_on(done, &mut caller.scope, out)?;
+                        let more = self.finish(done, &mut caller.scope, out)?;
                         caller.passed.extend(more);
                     }
-                    None => drop(self.hand_on(done, scope, out)?),
+                    None => drop(self.finish(done, scope, out)?),
                 }
                 continue;
             };
@@ -199,12 +200,12 @@ impl<'m> Copier<'m> {
         let name = self.optional(node.name.as_ref(), scope);
         let mut more = node.more.clone();
         if !node.device_configurations.is_empty() {
-            let tensors: Vec<_> = sharded(node).map(|tensor| scope.operand(tensor)).collect();
-            let mut tensors = tensors.into_iter();
+            let names: Vec<_> = sharded(node).map(|tensor| scope.operand(tensor)).collect();
+            let mut tensors = names.into_iter();
             for device in &mut more.device_configurations {
                 device.sharding_spec.retain_mut(|spec| {
                     let tensor = tensors.next().flatten();
-                    // Of an input that is left out nothing can be said.
+                    // A sharding of an input that the call leaves out is dropped.
                     let absent = tensor.is_some_and(Name::is_empty) && spec.tensor_name.is_some();
                     spec.tensor_name = tensor.map(|name| self.fresh.text(name));
                     !absent
@@ -220,16 +221,16 @@ impl<'m> Copier<'m> {
         Ok(())
     }
 
-    /// Notes what is about to be made. What graph arguments make is counted only here.
+    /// Counts what is about to be made. The graphs that calls pass are counted only here, and not before.
     pub(super) fn spend(&mut self, size: Size) -> Result<()> {
         self.made = self.made.plus(size);
         let over = self.made.in_nodes() > self.max_nodes;
         if over { Err(too_many(None, self.max_nodes)) } else { Ok(()) }
     }
 
-    /// Ends a body: what it hands on without computing it, and types. Returns what the body around
-    /// hands on for it.
-    fn hand_on(
+    /// Finishes a body: adds Identities, or aliases, for the values that it passes through, and the types.
+    /// Returns what the body around passes through as a consequence.
+    fn finish(
         &mut self,
         done: Frame<'m>,
         caller: &mut Scope<'m>,
@@ -240,14 +241,14 @@ impl<'m> Copier<'m> {
         slots.check_end()?;
         for passed in done.passed {
             let value = slots.at(passed.from);
-            let handed = match self.identity {
-                Identity::Every => Handed::Output(1),
+            let outcome = match self.identity {
+                Identity::Every => PassedAs::Output(1),
                 Identity::Since(_) => caller.alias(passed, value),
             };
-            match handed {
-                Handed::Aliased => {}
-                Handed::On(passed) => on.push(passed),
-                Handed::Output(since) => {
+            match outcome {
+                PassedAs::Aliased => {}
+                PassedAs::On(passed) => on.push(passed),
+                PassedAs::Output(since) => {
                     let (value, name) = (self.fresh.text(value), self.fresh.text(passed.name));
                     if self.identity.has(since) {
                         let mut node = NodeProto::new("Identity", [value], [name]);
@@ -267,24 +268,26 @@ impl<'m> Copier<'m> {
     }
 }
 
-/// Which values an operator of ONNX can hand on.
+/// Which values ONNX's Identity can pass through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Those that Identity takes in this version; 0 for none.
+    /// Values of the types that Identity has in this version of the operators; none for 0.
     Since(i64),
+    /// Values of every type.
     Every,
 }
 
 impl Identity {
-    /// What there is in a place with this version of the ONNX operators.
+    /// The Identity of a place with this version of the ONNX operators.
     pub(super) fn of(context: &Context<'_>, opset: Option<i64>) -> Self {
-        // A function of that name that stays would be called.
+        // The node would call a kept function of that name.
         let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
         let function = context.functions.callee(&node);
         let version = opset.unwrap_or_default();
         match function {
             Some(function) if !context.decision.inlines(function) => Self::Since(0),
-            // Where the function is gone the operator is meant, but a reader may wonder.
+            // The function is removed, so the node would be the operator. It is used only where there is no
+            // alias, because the source model means the function by that name.
             Some(_) => Self::Since(version),
             None if version >= 16 => Self::Every,
             None => Self::Since(version),
@@ -296,19 +299,19 @@ impl Identity {
     }
 }
 
-/// The error of an output that there is no operator for.
+/// The error of an output that needs an Identity where there is none.
 fn no_identity() -> Error {
-    let reason = "an output that a function only hands on needs ONNX's Identity, which the model does \
-                  not import, or has a function in place of, or which has no such type yet";
+    let reason = "a function passes a value through to an output, which needs ONNX's Identity: the model \
+                  does not import it, has a function of that name, or its version lacks the value's type";
     Error::new(ErrorKind::Unsupported, reason)
 }
 
-/// Bodies are resolved before the first copy.
+/// The error of a body that was not resolved before the first copy.
 pub(super) fn unresolved() -> Error {
     Error::internal("a function's body was not resolved")
 }
 
-/// The error of a model that would grow over its limit, to this size if that is known.
+/// The error of a model that would grow over `max`, to `size` if that is known.
 pub(super) fn too_many(size: Option<Size>, max: u64) -> Error {
     let what = match size {
         Some(Size { nodes: u64::MAX, .. }) => "2^64 nodes or more".to_owned(),
@@ -321,7 +324,7 @@ pub(super) fn too_many(size: Option<Size>, max: u64) -> Error {
     Error::new(ErrorKind::TooLarge, reason)
 }
 
-/// Values that are handed on; names and slots of computed outputs.
+/// Values that are passed through; names and slots of computed outputs.
 type Given<'m> = (Vec<Passed<'m>>, Vec<Option<(Name<'m>, Slot)>>);
 
 impl<'m> Copier<'m> {
@@ -346,7 +349,7 @@ impl<'m> Copier<'m> {
         names.extend(node.input.iter().map(|input| scope.name(input)));
         names.resize(1 + body.inputs.len(), Name::Absent);
         let (passed, taken) = self.outputs(function, body, &names, node, scope)?;
-        // The call's own name and shardings, which nothing takes.
+        // The slots of the call's own name and shardings are read and dropped.
         for _ in 0..1 + sharded(node).count() {
             scope.slot();
         }
@@ -361,9 +364,9 @@ impl<'m> Copier<'m> {
         Ok(Frame { nodes: function.node.iter(), scope, passed, value_info })
     }
 
-    /// Notes in `taken` the caller's name for each output that the body computes. Returns what the body
-    /// hands on without computing it, or for a second time; and where there is no Identity for
-    /// everything, the names and slots of those that it computes.
+    /// Writes the caller's name for each output that the body computes to `self.taken`. Returns the outputs
+    /// that the body passes through, or that repeat an earlier one; and where not every type has an
+    /// Identity, the names and slots of the computed outputs.
     fn outputs(
         &mut self,
         function: &FunctionProto,
@@ -408,7 +411,7 @@ impl<'m> Copier<'m> {
         Ok((passed, slots))
     }
 
-    /// What the call gives to the attributes and metadata of the body.
+    /// The attributes and metadata that the call gives to the nodes of the body.
     fn binding(
         &mut self,
         callee: usize,
@@ -448,21 +451,21 @@ impl<'m> Copier<'m> {
     }
 
     fn closure(&self, graph: &'m GraphProto, scope: &mut Scope<'m>) -> Result<Closure<'m>> {
-        let body = match &mut scope.names {
+        let resolved = match &mut scope.names {
             Names::Written(_) => self.bodies.argument(graph),
             Names::Slots(Slots { body, argument, .. }) => {
                 *argument += 1;
                 body.arguments.get(*argument - 1)
             }
         };
-        let body = body.ok_or_else(unresolved)?;
+        let body = resolved.ok_or_else(unresolved)?;
         let inputs = body.inputs.iter().map(|name| scope.name(name)).collect();
         let (binding, call) = (scope.binding.clone(), scope.call);
         Ok(Closure { graph, body, inputs, binding, call })
     }
 
-    /// The types of what the body computes, but for what the call names: the function's type of that
-    /// may be wider than the call's.
+    /// The types of what the body computes, except what the call names: for these the function's type may
+    /// be wider than the type that the caller has.
     fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(Slot, ValueInfoProto)> {
         let own = body.value_info.iter().filter(|(slot, _)| {
             let local = index(*slot).saturating_sub(1 + body.inputs.len());
@@ -477,7 +480,7 @@ impl<'m> Copier<'m> {
     }
 }
 
-/// A body with a name too few would lose operands.
+/// Checks that `names` has one name for each slot of `body`: with too few, operands would be lost.
 pub(super) fn check_names(body: &Body<'_>, names: &[Name<'_>]) -> Result<()> {
     if names.len() == 1 + body.inputs.len() + body.locals.len() {
         return Ok(());
@@ -485,8 +488,10 @@ pub(super) fn check_names(body: &Body<'_>, names: &[Name<'_>]) -> Result<()> {
     Err(Error::internal("a call has another number of names than the body of its function"))
 }
 
+/// Checks the number of a call's inputs or outputs.
+///
 /// # Errors
-/// When a call has more of them than the function.
+/// [`ErrorKind::InvalidModel`] when the call has more than the function.
 fn count(function: &FunctionProto, what: &str, given: usize, wanted: usize) -> Result<()> {
     if given <= wanted {
         return Ok(());
@@ -496,5 +501,5 @@ fn count(function: &FunctionProto, what: &str, given: usize, wanted: usize) -> R
 
 fn undefined(function: &FunctionProto, output: usize) -> Error {
     let name = function.output.get(output).cloned().unwrap_or_default();
-    invalid(function, &format!("does not give its output `{name}`, which a call takes"))
+    invalid(function, &format!("does not define its output `{name}`, which a call uses"))
 }

@@ -1,8 +1,8 @@
 //! The local functions of a model, and which of them a node calls.
 //!
-//! A function is the triple of domain, name and overload, so nothing is joined to one string that
-//! another triple could equal. What else is asked of nodes and types is here too: the walk over all nodes, because calls
-//! nest in graphs, references, shardings.
+//! A function is looked up by the triple of domain, name and overload: joined to one string, two
+//! different triples could be equal. The small helpers on nodes and types are here too: the walk over
+//! all nodes at any depth, references, shardings.
 
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,14 +15,14 @@ use std::collections::HashMap;
 /// Domain (that of ONNX is empty), name, overload.
 type Id<'m> = (&'m [u8], &'m [u8], &'m [u8]);
 
-/// With more domains than this, a call is looked up without a look at its domain first.
+/// With more domains than this, the check of a node's domain before the look-up does not pay.
 const FEW: usize = 8;
 
 /// The local functions of a model.
 pub(super) struct Functions<'m> {
     list: &'m [FunctionProto],
     by_id: HashMap<Id<'m>, usize, RandomState>,
-    /// Those of the functions, when they are few.
+    /// The domains of the functions, if they are few. Most nodes are of other domains and are no calls.
     domains: Option<Vec<&'m [u8]>>,
 }
 
@@ -31,16 +31,15 @@ impl<'m> Functions<'m> {
     /// [`ErrorKind::InvalidModel`] when two functions have one id.
     pub(super) fn new(list: &'m [FunctionProto]) -> Result<Self> {
         let mut by_id = HashMap::with_capacity_and_hasher(list.len(), RandomState::default());
-        let twice = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
-        let twice = twice.map(|(_, f)| invalid(f, "is there twice")).collect();
-        if let Some(error) = Error::join(twice) {
+        let repeated = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
+        let errors = repeated.map(|(_, f)| invalid(f, "is defined twice")).collect();
+        if let Some(error) = Error::join(errors) {
             return Err(error);
         }
         let mut domains: Vec<_> = list.iter().map(|f| id(f).0).collect();
         domains.sort_unstable();
         domains.dedup();
-        let domains = Some(domains).filter(|domains| domains.len() <= FEW);
-        Ok(Self { list, by_id, domains })
+        Ok(Self { list, by_id, domains: (domains.len() <= FEW).then_some(domains) })
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&'m FunctionProto> {
@@ -89,7 +88,7 @@ pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphP
     attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
-/// The graphs in an attribute, to be changed.
+/// The graphs in an attribute, mutably.
 pub(super) fn graphs_mut(attribute: &mut AttributeProto) -> impl Iterator<Item = &mut GraphProto> {
     let AttributeProto { g, more, .. } = attribute;
     let more = more.as_deref_mut().into_iter().flat_map(|more| &mut more.graphs);
@@ -124,14 +123,14 @@ pub(super) fn is_reference(attribute: &AttributeProto) -> bool {
     attribute.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty())
 }
 
-/// The tensor of each sharding of a node, in order.
+/// The name of the tensor of each sharding of a node, in order.
 pub(super) fn sharded(node: &NodeProto) -> impl Iterator<Item = Option<&Str>> {
     let specs = node.device_configurations.iter().flat_map(|device| &device.sharding_spec);
     specs.map(|spec| spec.tensor_name.as_ref())
 }
 
-/// The version of the ONNX operators that has an Identity for values of a type; what is not known to be
-/// something else is a tensor.
+/// The first version of the ONNX operators whose Identity takes values of this type. A value of unknown
+/// type is taken for a tensor.
 pub(super) fn identity_since(r#type: Option<&TypeProto>) -> i64 {
     match r#type.and_then(|r#type| r#type.value.as_ref()) {
         Some(Value::TensorType(_)) | None => 1,

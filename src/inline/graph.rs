@@ -1,4 +1,4 @@
-//! Copies of graphs and of the attributes that hold them, in the order in which names were resolved.
+//! Copies graphs and the attributes that hold them, in the order in which their names were resolved.
 
 use super::copy::{Copied, Copier, check_names};
 use super::functions::{graphs, is_reference};
@@ -11,8 +11,8 @@ use crate::proto::{
     ValueInfoProto,
 };
 
-/// How deep graphs may nest. Readers stop at 100 messages in one another, and a graph inside another
-/// is three deeper.
+/// How deep graphs may nest. Readers accept 100 nested messages, and each graph inside another adds
+/// three levels.
 const MAX_DEPTH: usize = 31;
 
 impl<'m> Copier<'m> {
@@ -63,22 +63,24 @@ impl<'m> Copier<'m> {
                 named(copy, attribute)
             }
             Value::Graphs(value, closures) => {
-                let graphs = closures.iter().map(|closure| self.paste(closure, depth + 1));
-                let graphs = graphs.collect::<Result<_>>()?;
-                with_graphs(attribute, value, graphs)
+                let copies = closures.iter().map(|closure| self.paste(closure, depth + 1));
+                with_graphs(attribute, value, copies.collect::<Result<_>>()?)
             }
         })
     }
 
-    /// A copy of a graph that a call gave. Its own names are fresh each time, as those of a call are.
+    /// Copies a graph that a call passed. The names that it defines are fresh each time, as in a call.
     fn paste(&mut self, closure: &Closure<'m>, depth: usize) -> Result<GraphProto> {
         self.spend(closure.body.size)?;
         let mut names = vec![Name::Absent];
         names.extend_from_slice(&closure.inputs);
         self.fresh.next(closure.body, &[], &mut names);
         check_names(closure.body, &names)?;
-        let names = Names::Slots(Slots::new(closure.body, names));
-        let mut scope = Scope { names, binding: closure.binding.clone(), call: closure.call };
+        let mut scope = Scope {
+            names: Names::Slots(Slots::new(closure.body, names)),
+            binding: closure.binding.clone(),
+            call: closure.call,
+        };
         let graph = self.graph(closure.graph, &mut scope, depth)?;
         match scope.names {
             Names::Slots(slots) => slots.check_end().map(|()| graph),
@@ -100,10 +102,10 @@ impl<'m> Copier<'m> {
         }
         let around = scope.enter(graph);
         let input = graph.input.iter().map(|info| self.info(info, scope)).collect();
-        let initializer = graph.initializer.iter().map(|tensor| self.tensor(tensor, scope));
-        let initializer = initializer.collect();
-        let sparse = graph.sparse_initializer.iter().map(|tensor| self.sparse(tensor, scope));
-        let sparse: Vec<_> = sparse.collect();
+        let initializer =
+            graph.initializer.iter().map(|tensor| self.tensor(tensor, scope)).collect();
+        let sparse: Vec<_> =
+            graph.sparse_initializer.iter().map(|tensor| self.sparse(tensor, scope)).collect();
         let mut inner = Copied { nodes: Vec::with_capacity(graph.node.len()), ..Copied::default() };
         self.nodes(&graph.node, scope, &mut inner, depth)?;
         if !inner.renames.is_empty() {
@@ -112,12 +114,12 @@ impl<'m> Copier<'m> {
             rename::apply(&inner.renames, &mut inner.nodes);
         }
         let output = graph.output.iter().map(|info| self.info(info, scope)).collect();
-        let value_info = graph.value_info.iter().filter_map(|info| self.known_info(info, scope));
-        let mut value_info: Vec<_> = value_info.collect();
+        let mut value_info: Vec<_> =
+            graph.value_info.iter().filter_map(|info| self.known_info(info, scope)).collect();
         value_info.append(&mut inner.value_info);
-        let quantization = graph.quantization_annotation.iter();
-        let quantization = quantization.filter_map(|note| self.annotation(note, scope));
-        let quantization: Vec<_> = quantization.collect();
+        let annotations = graph.quantization_annotation.iter();
+        let quantization: Vec<_> =
+            annotations.filter_map(|annotation| self.annotation(annotation, scope)).collect();
         scope.leave(around);
         Ok(GraphProto {
             node: inner.nodes,
@@ -167,7 +169,7 @@ impl<'m> Copier<'m> {
         copy
     }
 
-    /// The quantisation of a tensor, if it is still known.
+    /// The quantization annotation of a tensor, if the tensor is known here.
     fn annotation(
         &self,
         annotation: &'m TensorAnnotation,
@@ -198,7 +200,7 @@ fn named(mut value: AttributeProto, target: &AttributeProto) -> AttributeProto {
     value
 }
 
-/// The attribute `value` with these graphs for its own, under the name of `target`.
+/// The attribute `value` with `graphs` in the place of its own, under the name of `target`.
 fn with_graphs(
     target: &AttributeProto,
     value: &AttributeProto,

@@ -1,13 +1,13 @@
-//! Names that nothing else has.
+//! Fresh names: names that nothing else in the model has.
 //!
-//! What call number `n` defines as `t` becomes `t__n`, as in onnx's inliner. Every call has a number of
-//! its own, so such names differ from one another; only a name that the model has already, or that a
-//! body defines in two places, needs another attempt, `t__n_k`. So of the model's names just those
-//! are kept that end like one of these: usually none.
+//! A name `t` that a body defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner.
+//! Every call has a number of its own, so these names differ from one another. Only a name that the model
+//! has already, or that a body defines in two places, needs a second attempt, `t__n_k`. So of the model's
+//! names, only those that end like a fresh name are remembered: usually none.
 //!
-//! Names are parts of a text that many share, because a string of its own for each would cost more than
-//! the rest of the copy. Calls are numbered in the order in which they are met, so where no
-//! call's names depend on another's, names are made for many calls at once, ahead of the copies.
+//! Fresh names are parts of one shared text, because an allocation for each would cost more than the rest
+//! of the copy. Calls are numbered in the order in which they are met. Where no call's names depend on
+//! another's, the names of many calls are made at once, ahead of the copies.
 
 use std::collections::HashSet;
 use std::{slice, vec};
@@ -20,7 +20,7 @@ use crate::proto::Str;
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     names: HashSet<Str>,
-    /// What they have before `__n`.
+    /// The part of each before `__n`.
     stems: HashSet<Box<[u8]>>,
 }
 
@@ -36,11 +36,12 @@ impl Taken {
         names.into_iter().for_each(|name| self.add(name));
     }
 
-    /// Whether no fresh name meets one of these.
+    /// Whether no fresh name can equal one of these.
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
+    /// Whether a fresh name of `base` may be taken.
     fn could_have(&self, base: &[u8]) -> bool {
         !self.stems.is_empty() && self.stems.contains(base)
     }
@@ -50,7 +51,7 @@ impl Taken {
     }
 }
 
-/// What stands before the last `__n` or `__n_k` of a name that ends so.
+/// The part of `name` before its ending `__n` or `__n_k`; `None` without such an ending.
 fn stem(name: &[u8]) -> Option<&[u8]> {
     let last = without_digits(name)?;
     let stem = last.strip_suffix(b"__");
@@ -63,7 +64,7 @@ fn without_digits(name: &[u8]) -> Option<&[u8]> {
     if digits == 0 { None } else { name.get(..name.len() - digits) }
 }
 
-/// Numbers calls, and names what they define.
+/// Numbers calls, and makes names for what they define.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Numbers {
     /// The number of the last call.
@@ -75,7 +76,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// As these are `calls` calls later, when no name needs a second attempt.
+    /// The state after `calls` more calls, none of whose names needs a second attempt.
     pub(super) fn after(&self, calls: u64) -> Self {
         Self { call: self.call.saturating_add(calls), ..self.clone() }
     }
@@ -88,7 +89,8 @@ impl Numbers {
         push_number(&mut self.suffix, self.call);
     }
 
-    /// Appends the fresh name of `base`; `again` when this call has another of that base.
+    /// Appends the fresh name of `base` to `text`. With `again`, this call has a fresh name of that base
+    /// already.
     pub(super) fn push(&mut self, base: &[u8], again: bool, taken: &Taken, text: &mut Vec<u8>) {
         let start = text.len();
         text.extend_from_slice(base);
@@ -107,10 +109,10 @@ impl Numbers {
     }
 }
 
-/// The names of the symbolic dimensions of a model, and how those of bodies differ from them.
+/// The names of the symbolic dimensions of a model, which those of copied bodies must not equal.
 #[derive(Debug, Default)]
 pub(super) struct Dimensions {
-    /// How many underscores follow `__n` in names that end so.
+    /// How many underscores follow `__n`, for each name that ends with `__n` and underscores.
     endings: HashSet<usize>,
 }
 
@@ -124,8 +126,8 @@ impl Dimensions {
         }
     }
 
-    /// What a dimension in the body of call `number` is called: no other is, there or elsewhere,
-    /// because all have as many underscores in the end, and none of the model's has.
+    /// The fresh name of dimension `name` in the body of call `number`. It is unique: all fresh names end
+    /// with the same number of underscores after `__n`, and no name of the model does.
     pub(super) fn fresh(&self, name: &Str, number: u64) -> Str {
         let underscores = (0..).find(|count| !self.endings.contains(count)).unwrap_or_default();
         let mut text = [name.as_bytes(), b"__"].concat();
@@ -149,13 +151,13 @@ fn push_number(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(digits.get(digits.len() - len..).unwrap_or_default());
 }
 
-/// A name that a copy will have. It is made a string only there, so that it can be passed on freely.
+/// A name that a copy will have. It becomes a string only in the copy, and is cheap to pass around.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Name<'m> {
     Absent,
-    /// As the model has it.
+    /// A name of the model, unchanged.
     Written(&'m Str),
-    /// Fresh: a part of a text.
+    /// A fresh name: these bytes of the text with this index.
     Fresh {
         text: u32,
         start: usize,
@@ -173,56 +175,57 @@ impl Name<'_> {
     }
 }
 
-/// How many bytes of names are made at once.
+/// About how many bytes of names are made at once.
 const AHEAD: usize = 64 << 10;
 
-/// Makes names, and strings of them.
+/// Makes fresh names, and strings of them.
 pub(super) struct Fresh<'m> {
     taken: &'m Taken,
     numbers: Numbers,
-    /// The number of the call at hand.
+    /// The number of the present call.
     call: u64,
     texts: Vec<Buffer>,
     ahead: Option<Ahead<'m>>,
 }
 
-/// The calls that are not named yet, and names that no call has yet.
+/// The calls that have no names yet, and the names that no call uses yet.
 struct Ahead<'m> {
     bodies: &'m Bodies<'m>,
     roots: vec::IntoIter<usize>,
-    /// The calls that lead to the present one, each with those that follow in its body.
+    /// For each body on the path to the present one, the callees that follow in it.
     stack: Vec<slice::Iter<'m, Option<usize>>>,
-    /// Where the names of the last text end, and how many of them were given.
+    /// Where each name of the last text ends.
     ends: Vec<usize>,
+    /// How many of these names are used.
     given: usize,
 }
 
 impl<'m> Fresh<'m> {
-    /// The calls after the one numbered `call` are named one by one.
+    /// Names the calls after those that `numbers` counted, one call at a time.
     pub(super) fn new(taken: &'m Taken, numbers: Numbers) -> Self {
         let call = numbers.call;
         Self { taken, numbers, call, texts: Vec::new(), ahead: None }
     }
 
-    /// Names ahead: `roots` are the functions that will be called, which call others.
+    /// Names many calls at a time: `roots` are the functions that the place calls, in order.
     pub(super) fn ahead(mut self, roots: Vec<usize>, bodies: &'m Bodies<'m>) -> Self {
         let (roots, stack, ends) = (roots.into_iter(), Vec::new(), Vec::new());
         self.ahead = Some(Ahead { bodies, roots, stack, ends, given: 0 });
         self
     }
 
-    /// What the next maker of names begins with.
+    /// The state that the next `Fresh` continues from.
     pub(super) fn into_numbers(self) -> Numbers {
         self.numbers
     }
 
-    /// The number of the call at hand.
+    /// The number of the present call.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
 
-    /// Goes on to the next call and appends the names of what its body defines: those in `bound`, else
-    /// fresh ones.
+    /// Moves to the next call and appends a name for each local of its `body` to `names`: the name in
+    /// `bound` where there is one, else a fresh name.
     pub(super) fn next(
         &mut self,
         body: &Body<'m>,
@@ -307,7 +310,7 @@ fn last(texts: &[Buffer]) -> u32 {
 }
 
 impl<'m> Ahead<'m> {
-    /// The names of the next calls.
+    /// Makes the names of the next calls.
     fn make(&mut self, numbers: &mut Numbers, taken: &Taken) -> Buffer {
         let mut text = Vec::with_capacity(AHEAD + AHEAD / 8);
         self.ends.clear();
@@ -323,7 +326,7 @@ impl<'m> Ahead<'m> {
         Buffer::from(text)
     }
 
-    /// The body of the next call, in the order of the copies.
+    /// The body of the next call, in the order in which calls are copied.
     fn body(&mut self) -> Option<&'m Body<'m>> {
         loop {
             let next = match self.stack.last_mut() {
@@ -349,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stems_are_what_stands_before_the_number() {
+    fn a_stem_is_the_part_of_a_name_before_the_number() {
         let cases: [(&str, Option<&str>); 10] = [
             ("t__1", Some("t")),
             ("t__1_2", Some("t")),
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_fresh() {
+    fn fresh_names_equal_no_name_of_the_model() {
         let mut taken = Taken::default();
         taken.extend(&["t__1", "t__1_0", "u__2", "x"].map(Str::from));
         let mut numbers = Numbers::default();

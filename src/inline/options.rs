@@ -1,4 +1,4 @@
-//! What is inlined, [`InlineOptions`], and what came of it, [`Inlined`].
+//! Which functions are inlined, [`InlineOptions`], and what was done, [`Inlined`].
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::error::Error;
 use crate::proto::{FunctionProto, Str};
 
-/// Which function: what a call names it by.
+/// The identity of a local function: the domain, name and overload by which a node calls it.
 ///
 /// `Display` is `domain::name:overload`, without the parts that are empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ impl fmt::Display for FunctionId {
 }
 
 impl From<&FunctionProto> for FunctionId {
-    /// What calls name the function by; what is not UTF-8 shows as `U+FFFD`.
+    /// The id of the function; bytes that are not UTF-8 become `U+FFFD`.
     fn from(function: &FunctionProto) -> Self {
         let text =
             |text: Option<&Str>| text.map(Str::to_string_lossy).unwrap_or_default().into_owned();
@@ -44,8 +44,8 @@ impl From<&FunctionProto> for FunctionId {
 
 /// One function, the overloads of one, or all of a domain.
 ///
-/// Text stands for what [`FunctionId`] prints like that: `local::attention`, with every overload, or
-/// `local::attention:causal`; `local::` is the whole domain.
+/// A text selects as [`FunctionId`] prints: `local::attention` with every overload, or
+/// `local::attention:causal`. `local::` selects the whole domain.
 ///
 /// ```
 /// use onnx_container::{FunctionSelector, InlineOptions};
@@ -86,7 +86,7 @@ impl FunctionSelector {
     }
 }
 
-/// All that selects the function.
+/// Every selector that matches the function.
 fn selectors_of(id: &FunctionId) -> Vec<FunctionSelector> {
     let FunctionId { domain, name, overload } = id;
     let all = FunctionId { overload: String::new(), ..id.clone() };
@@ -96,13 +96,12 @@ fn selectors_of(id: &FunctionId) -> Vec<FunctionSelector> {
             ["".to_owned(), all.to_string(), id.to_string()].map(|s| format!("ai.onnx::{s}")),
         );
     }
-    let texts = texts.into_iter().map(FunctionSelector::from);
     let parts = [
         FunctionSelector::domain(domain),
         FunctionSelector::name(domain, name),
         FunctionSelector::overload(domain, name, overload),
     ];
-    parts.into_iter().chain(texts).collect()
+    parts.into_iter().chain(texts.into_iter().map(FunctionSelector::from)).collect()
 }
 
 fn plain(domain: impl Into<String>) -> String {
@@ -138,12 +137,12 @@ impl fmt::Display for FunctionSelector {
     }
 }
 
-/// Which local functions are inlined, and up to which size.
+/// Which local functions are inlined, and how large the result may get.
 ///
 /// ```
 /// use onnx_container::InlineOptions;
 ///
-/// // All but the attention, which a runtime has a kernel for.
+/// // All but the attention, for which a runtime has a kernel.
 /// let options = InlineOptions::new().except(["local::attention"]).max_nodes(1_000_000);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +161,7 @@ impl Default for InlineOptions {
 }
 
 impl InlineOptions {
-    /// How many nodes the result may have unless it is said otherwise: 10 million.
+    /// The default of [`max_nodes`](Self::max_nodes): 10 million nodes.
     pub const MAX_NODES: u64 = 10_000_000;
 
     /// The defaults: every function, up to [`MAX_NODES`](Self::MAX_NODES) nodes.
@@ -170,8 +169,8 @@ impl InlineOptions {
         Self::default()
     }
 
-    /// Inlines only these functions; the others stay, with calls to these replaced inside them too.
-    /// Default: all functions.
+    /// Inlines only these functions. The others are kept; calls to these functions are replaced inside
+    /// them too. Default: all functions.
     #[must_use]
     pub fn only<S: Into<FunctionSelector>>(
         mut self,
@@ -191,25 +190,27 @@ impl InlineOptions {
         self
     }
 
-    /// Refuses a model that would have more than this many nodes, at any depth, or for which as many
-    /// calls would be replaced. They are counted before one is made. Names, attributes and types of the
-    /// copies may take 512 bytes for each of that many nodes. Default [`MAX_NODES`](Self::MAX_NODES).
+    /// Refuses a model if the result would have more than `max` nodes, at any depth, if more than `max`
+    /// calls would be replaced, or if names, attributes and types of the copies would take more than
+    /// 512 bytes times `max`. Both are counted before the first node is made.
+    /// Default: [`MAX_NODES`](Self::MAX_NODES).
     #[must_use]
     pub fn max_nodes(mut self, max: u64) -> Self {
         self.max_nodes = max;
         self
     }
 
-    /// Whether a function is an error when it has to stay: its operators have another meaning at the
-    /// model's operator set versions, or its default would be lost in a function that is not selected.
-    /// Default false: it stays, with all that it calls, and is reported in [`Inlined::kept`].
+    /// Whether a selected function that cannot be inlined is an error: its operators have another
+    /// meaning at the model's operator set versions, or an attribute's default would be lost in a caller
+    /// that is not selected. Default: false; the function is kept, with all that it calls, and reported
+    /// in [`Inlined::kept`].
     #[must_use]
     pub fn refuse_conflicts(mut self, refuse: bool) -> Self {
         self.refuse_conflicts = refuse;
         self
     }
 
-    /// Of each function whether it is to be inlined; or the selectors that no function has.
+    /// For each function, whether it is to be inlined; or the selectors that match no function.
     pub(super) fn select(&self, ids: &[FunctionId]) -> Result<Vec<bool>, Vec<&FunctionSelector>> {
         let (only, except): (HashSet<_>, HashSet<_>) =
             (self.only.iter().collect(), self.except.iter().collect());
@@ -235,14 +236,14 @@ impl InlineOptions {
 pub struct Inlined {
     /// The number of calls that were replaced, those inside inlined bodies included.
     pub calls: u64,
-    /// The functions that are gone, in the order of the model.
+    /// The functions that were removed, in the order of the model.
     pub removed: Vec<FunctionId>,
-    /// The functions that stay although they were to be inlined, each with the reason: an operator
-    /// whose versions are at odds, or a default that a function which stays would lose.
+    /// The functions that were selected and could not be inlined, each with the reason: an operator that
+    /// differs between the versions, or an attribute's default that would be lost in a kept caller.
     pub kept: Vec<KeptFunction>,
-    /// Operator sets, domain and version, that only functions imported and now the model does.
+    /// The operator sets (domain and version) that only functions imported and that the model now imports.
     pub imported: Vec<(String, i64)>,
-    /// What could not be carried over, such as the device configurations of a call.
+    /// What the result does not have any more, such as the device configurations of a call.
     pub warnings: Vec<Error>,
 }
 
@@ -250,9 +251,9 @@ pub struct Inlined {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct KeptFunction {
-    /// Which one.
+    /// The id of the function.
     pub function: FunctionId,
-    /// Why.
+    /// Why it was not inlined.
     pub reason: String,
 }
 

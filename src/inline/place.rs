@@ -1,6 +1,7 @@
-//! Where calls are: the model's own graphs, or the body of a function that stays.
+//! The places where calls are replaced: the model's own graphs, or the body of a kept function.
 
 use std::collections::{HashMap, HashSet};
+use std::iter;
 
 use foldhash::fast::RandomState;
 
@@ -18,16 +19,17 @@ use crate::proto::{
 
 /// A place, with what is known of it before anything is copied.
 pub(super) struct Place<'m> {
-    /// Its lists of nodes: of the main graph and the training graphs, or of the function and the graphs
-    /// that its attributes are by default.
+    /// Its lists of nodes: those of the main graph and the training graphs, or those of the function and
+    /// of the graphs in its attribute defaults.
     pub(super) lists: Vec<(&'m [NodeProto], Steps)>,
     pub(super) context: Context<'m>,
     pub(super) imports: Imports,
-    /// Of each function that is inlined here, what a call of it makes.
+    /// For each function that is inlined here, the size of what replaces one call.
     sizes: HashMap<usize, Size, RandomState>,
 }
 
-/// The training graphs of a model: which information, whether its algorithm, the graph.
+/// The training graphs of a model: the index of the training information, whether the graph is its
+/// algorithm (else its initialization), and the graph.
 pub(super) fn training(model: &ModelProto) -> impl Iterator<Item = (usize, bool, &GraphProto)> {
     model.training_info.iter().enumerate().flat_map(|(i, info)| {
         let initialization = info.initialization.as_deref().map(|graph| (i, false, graph));
@@ -36,8 +38,8 @@ pub(super) fn training(model: &ModelProto) -> impl Iterator<Item = (usize, bool,
     })
 }
 
-/// Names that stand elsewhere than in the main graph's nodes, where values may be named: in training
-/// graphs and in what is said about quantisation.
+/// Names of values that are used outside of the main graph's nodes: in training graphs and in
+/// quantization annotations.
 pub(super) fn named_elsewhere(model: &ModelProto) -> HashSet<Str> {
     let mut names = HashSet::new();
     let mut add = |name: &Str| names.extend([name.clone()]);
@@ -55,13 +57,13 @@ impl<'m> Place<'m> {
         selected: &[bool],
     ) -> Self {
         let main = model.graph.as_deref().map(|graph| graph.node.as_slice()).unwrap_or_default();
-        let lists = [main].into_iter();
-        let lists = lists.chain(training(model).map(|(_, _, graph)| graph.node.as_slice()));
+        let training = training(model).map(|(_, _, graph)| graph.node.as_slice());
+        let lists = iter::once(main).chain(training);
         let imports = Imports::new(&model.opset_import, &[]);
         Self::new(lists, imports, functions, calls, selected, &HashSet::new())
     }
 
-    /// The body of `function`, which looks for operator sets that it does not import in the model.
+    /// The body of `function`. Operator sets that it does not import come from the model, `around`.
     pub(super) fn of_function(
         function: &'m FunctionProto,
         around: &[OperatorSetIdProto],
@@ -71,8 +73,8 @@ impl<'m> Place<'m> {
     ) -> Self {
         let imports = Imports::new(&function.opset_import, around);
         let defaults = function.attribute_proto.iter().flat_map(graphs);
-        let lists = [function.node.as_slice()].into_iter();
-        let lists = lists.chain(defaults.map(|graph| graph.node.as_slice()));
+        let lists =
+            iter::once(function.node.as_slice()).chain(defaults.map(|graph| graph.node.as_slice()));
         Self::new(lists, imports, functions, calls, selected, &lost(functions, function))
     }
 
@@ -90,13 +92,13 @@ impl<'m> Place<'m> {
         Self { lists, context: Context { functions, decision }, imports, sizes: HashMap::default() }
     }
 
-    /// Whether a function moves here, or should.
+    /// Whether a function moves here, or is kept because of a conflict.
     pub(super) fn changes(&self) -> bool {
         let decision = &self.context.decision;
         !decision.moved.is_empty() || !decision.conflicts.is_empty()
     }
 
-    /// How large it will be, with the list at `index` alone if there is one.
+    /// How large the place will be, or only the `list` of that index.
     fn size(&self, list: Option<usize>) -> Size {
         let lists =
             self.lists.iter().enumerate().filter(|(i, _)| list.is_none_or(|list| list == *i));
@@ -111,13 +113,13 @@ impl<'m> Place<'m> {
         self.size(Some(index))
     }
 
-    /// What a call of `function` makes here.
+    /// The size of what replaces a call of `function` here.
     pub(super) fn size_of(&self, function: usize) -> Size {
         self.sizes.get(&function).copied().unwrap_or(Size::KEPT)
     }
 
-    /// Notes of each function that is inlined here what a call of it makes; `rank` is higher for
-    /// those that call others.
+    /// Computes the size of what replaces a call, for each function that is inlined here. A function's
+    /// `rank` is higher than that of the functions that it calls.
     fn measure(&mut self, calls: &Calls, rank: &[usize]) {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
@@ -130,7 +132,7 @@ impl<'m> Place<'m> {
     }
 }
 
-/// Counts what all `places` will have.
+/// Counts how large all `places` will be together.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is more than `max` nodes.
@@ -165,7 +167,7 @@ impl Reserved {
         reserved
     }
 
-    /// The names in a function that stays.
+    /// The names in a kept function.
     pub(super) fn of_function(function: &FunctionProto) -> Self {
         let mut reserved = Self::default();
         reserved.names.extend(function.input.iter().chain(&function.output));
@@ -183,8 +185,8 @@ impl Reserved {
         let tensors = graph.initializer.iter().chain(sparse);
         self.names.extend(tensors.filter_map(|tensor| tensor.name.as_ref()));
         for annotation in &graph.quantization_annotation {
-            let parameters = annotation.quant_parameter_tensor_names.iter();
-            let parameters = parameters.filter_map(|entry| entry.value.as_ref());
+            let entries = annotation.quant_parameter_tensor_names.iter();
+            let parameters = entries.filter_map(|entry| entry.value.as_ref());
             self.names.extend(annotation.tensor_name.iter().chain(parameters));
         }
         self.nodes(&graph.node);

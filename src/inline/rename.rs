@@ -1,7 +1,7 @@
-//! Other names: of values that take the name of an output, and in types that move to another place.
+//! Renames values that get the name of an output, and symbolic dimensions in types of copied bodies.
 //!
-//! Older operator sets have no Identity for sequences and optionals. Such a value gets the output's
-//! name where it is computed, and all that use it follow.
+//! Older operator sets have no Identity for sequences and optionals. A value of such a type that is
+//! passed through to an output gets the output's name where it is computed and wherever it is used.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +12,11 @@ use crate::proto::tensor_shape_proto::DimensionValue;
 use crate::proto::type_proto::Value;
 use crate::proto::{NodeProto, Str, TypeProto, ValueInfoProto};
 
-/// The new names of values, by the old.
+/// The new names of values, by the old names.
 pub(super) type Renames = HashMap<Str, Str>;
 
-/// Sees that each value is computed by a node of its graph, which gives `computed`, and is no output.
+/// Checks that each value to be renamed is among the `computed` values of the graph's nodes, and is not
+/// one of its `outputs`.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for one that is not.
@@ -28,13 +29,13 @@ pub(super) fn check<'n>(
     let fails = |value: &&Str| !computed.contains(value) || outputs.contains(value.as_bytes());
     let Some(value) = renames.keys().filter(fails).min() else { return Ok(()) };
     let reason = format!(
-        "a function hands on `{value}`, which is no tensor, to an output: this version of the ONNX \
-         operators has no Identity for it"
+        "a function passes `{value}`, which is not a tensor, through to an output: this version of the \
+         ONNX operators has no Identity for its type"
     );
     Err(Error::new(ErrorKind::Unsupported, reason))
 }
 
-/// Gives the new names to all that `nodes` use and compute, at any depth.
+/// Renames what `nodes` use and compute, at any depth.
 pub(super) fn apply(renames: &Renames, nodes: &mut [NodeProto]) {
     if renames.is_empty() {
         return;
@@ -58,7 +59,8 @@ fn rename(renames: &Renames, name: &mut Str) {
     }
 }
 
-/// A copy under another name; its symbolic dimensions become those of the call whose body it is from.
+/// A copy of `info` with this name. Its symbolic dimensions get fresh names for `call`, the call whose
+/// body it is from, if any.
 pub(super) fn renamed(
     info: &ValueInfoProto,
     name: Option<Str>,

@@ -1,11 +1,12 @@
-//! What names stand for where nodes are copied from.
+//! What the names and attribute references of copied nodes stand for.
 //!
-//! In the model's own graphs a name stands for itself. In a body it stands for what its slot holds: what
-//! the call gave, or a fresh name. Where an operator set has no Identity for every type, a value that
-//! a body only hands on takes the place of the name that the call gave it.
+//! In the model's own graphs a name stands for itself. In a body it stands for what its slot holds: a
+//! name of the caller, or a fresh one. Where the operator set has no Identity for every type, a value that
+//! a body passes through becomes an alias: it replaces the name that the call has for it.
 //!
-//! An attribute of a body that refers to one of the call takes what the call gives, else the function's default, else
-//! it is dropped. A graph that is given is a closure: it sees the names of its caller, wherever it is pasted.
+//! A reference to an attribute of the function becomes the call's attribute, else the function's default;
+//! else the attribute is dropped. A graph that a call passes is a closure: it sees the names of its
+//! caller, wherever it is copied to.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -20,19 +21,19 @@ use crate::proto::{AttributeProto, GraphProto, NodeProto, Str, StringStringEntry
 
 /// How the names of a copy are found.
 pub(super) enum Names<'m> {
-    /// As they stand, but for values that a call only handed on.
+    /// A name stands for itself, unless it has an alias.
     Written(Box<Aliases<'m>>),
-    /// By the slots of a body.
+    /// Names are looked up by the slots of a body.
     Slots(Slots<'m>),
 }
 
-/// A body's names, and how far its copy is.
+/// A body's names, and how far its copy has got.
 pub(super) struct Slots<'m> {
     pub(super) body: &'m Body<'m>,
     pub(super) names: Vec<Name<'m>>,
-    /// The slots that stand for another value, which a call only handed on.
+    /// The slots that stand for another value, which a call passed through.
     pub(super) aliases: Vec<Slot>,
-    /// What the call takes of the values that the body computes: its name and slot there.
+    /// For each output that the body computes, its name and slot in the caller, if the call uses it.
     pub(super) taken: Vec<Option<(Name<'m>, Slot)>>,
     slot: usize,
     pub(super) node: usize,
@@ -56,7 +57,7 @@ impl<'m> Slots<'m> {
         self.names.get(index(slot)).copied().unwrap_or(Name::Absent)
     }
 
-    /// Sees that the copy has read every slot, and none that is not there: it would have lost operands.
+    /// Checks that the copy has read exactly the slots of the body: otherwise it has lost operands.
     pub(super) fn check_end(&self) -> Result<()> {
         if self.slot == self.body.slots.len() {
             return Ok(());
@@ -64,19 +65,19 @@ impl<'m> Slots<'m> {
         Err(Error::internal("a body was copied in another order than it was resolved in"))
     }
 
-    /// Which output of the function is computed in this slot, if any.
+    /// The index of the computed output that has this slot, if any.
     fn computed(&self, slot: Slot) -> Option<usize> {
         let local = index(slot).checked_sub(1 + self.body.inputs.len());
         local.filter(|local| *local < self.body.computed)
     }
 }
 
-/// Names that stand for other values, in the graph where that was decided and those inside.
+/// Names that stand for other values, in the graph where the alias was made and in its subgraphs.
 #[derive(Default)]
 pub(super) struct Aliases<'m> {
     values: HashMap<&'m [u8], Name<'m>>,
     order: Vec<&'m [u8]>,
-    /// The outputs of the graph that is copied, which keep their names, with [`identity_since`].
+    /// The outputs of the graph that is copied, each with [`identity_since`]. They keep their names.
     outputs: HashMap<&'m [u8], i64>,
 }
 
@@ -88,35 +89,35 @@ impl<'m> Aliases<'m> {
         self.values.get(name.as_bytes()).copied().unwrap_or(Name::Written(name))
     }
 
-    fn insert(&mut self, name: Name<'m>, value: Name<'m>) -> Handed<'m> {
-        let Name::Written(name) = name else { return Handed::Output(1) };
+    fn insert(&mut self, name: Name<'m>, value: Name<'m>) -> PassedAs<'m> {
+        let Name::Written(name) = name else { return PassedAs::Output(1) };
         if let Some(since) = self.outputs.get(name.as_bytes()) {
-            return Handed::Output(*since);
+            return PassedAs::Output(*since);
         }
         self.order.push(name.as_bytes());
         self.values.insert(name.as_bytes(), value);
-        Handed::Aliased
+        PassedAs::Aliased
     }
 }
 
-/// A value that a body hands on without computing it.
+/// A value that a body passes through without computing it.
 #[derive(Clone, Copy)]
 pub(super) struct Passed<'m> {
     /// The slot of the value in the body.
     pub(super) from: Slot,
-    /// The name that the call gives it.
+    /// The caller's name for it.
     pub(super) name: Name<'m>,
-    /// The slot of that name where the call stands.
+    /// The slot of that name in the caller.
     pub(super) slot: Slot,
 }
 
-/// What became of a value that is handed on.
-pub(super) enum Handed<'m> {
-    /// It stands for the name from now on.
+/// How a value is passed through.
+pub(super) enum PassedAs<'m> {
+    /// It replaces the caller's name from now on.
     Aliased,
-    /// It does, and the name is what the body around hands on.
+    /// It replaces the caller's name, which is itself a value that the body around passes through.
     On(Passed<'m>),
-    /// The name is that of an output of a graph; its type has an Identity since this version.
+    /// The caller's name is an output of a graph, whose type has an Identity since this version.
     Output(i64),
 }
 
@@ -124,12 +125,12 @@ pub(super) enum Handed<'m> {
 pub(super) struct Scope<'m> {
     pub(super) names: Names<'m>,
     pub(super) binding: Rc<Binding<'m>>,
-    /// The call whose body it is; dimensions have its number.
+    /// The call whose body is copied; fresh dimensions have its number.
     pub(super) call: Option<u64>,
 }
 
 impl<'m> Scope<'m> {
-    /// A graph of the model, or the body of a function that stays.
+    /// The scope of a graph of the model, or of the body of a kept function.
     ///
     /// Each of its `outputs` comes with [`identity_since`].
     pub(super) fn written(
@@ -141,12 +142,12 @@ impl<'m> Scope<'m> {
         Self { names: Names::Written(Box::new(aliases)), binding: Rc::new(binding), call: None }
     }
 
-    /// Whether nothing has another name than it had.
+    /// Whether every name stands for itself.
     pub(super) fn is_unchanged(&self) -> bool {
         matches!(&self.names, Names::Written(aliases) if aliases.values.is_empty())
     }
 
-    /// The values that are not there any more.
+    /// The names that were replaced and are not in the result.
     pub(super) fn aliased(&self) -> impl Iterator<Item = &'m [u8]> {
         let aliases = match &self.names {
             Names::Written(aliases) => aliases.order.as_slice(),
@@ -199,7 +200,7 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// The next name of an annotation of a node's operand; as written if it is about none of them.
+    /// The next name of an annotation of a node's operand; unchanged if it names none of the operands.
     pub(super) fn operand(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
             Names::Written(aliases) => written.map(|name| aliases.get(name)),
@@ -210,7 +211,7 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// The next name of a type; `None` if the value is not there any more.
+    /// The next name of a value's type; `None` if the value is not in the result.
     pub(super) fn typed(&mut self, written: Option<&'m Str>) -> Option<Name<'m>> {
         match &mut self.names {
             Names::Written(aliases) => {
@@ -224,14 +225,14 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// Lets `value` stand for what a call gives under another name, unless that is an output.
-    pub(super) fn alias(&mut self, passed: Passed<'m>, value: Name<'m>) -> Handed<'m> {
+    /// Replaces the caller's name of `passed` by `value`, unless that name is an output.
+    pub(super) fn alias(&mut self, passed: Passed<'m>, value: Name<'m>) -> PassedAs<'m> {
         let slots = match &mut self.names {
             Names::Written(aliases) => return aliases.insert(passed.name, value),
             Names::Slots(slots) => slots,
         };
         if let Some(since) = slots.body.graph_outputs.get(&passed.slot) {
-            return Handed::Output(*since);
+            return PassedAs::Output(*since);
         }
         if let Some(name) = slots.names.get_mut(index(passed.slot)) {
             *name = value;
@@ -239,12 +240,12 @@ impl<'m> Scope<'m> {
         slots.aliases.push(passed.slot);
         let taken = slots.computed(passed.slot).and_then(|output| slots.taken.get(output));
         match taken.copied().flatten() {
-            Some((name, slot)) => Handed::On(Passed { from: passed.slot, name, slot }),
-            None => Handed::Aliased,
+            Some((name, slot)) => PassedAs::On(Passed { from: passed.slot, name, slot }),
+            None => PassedAs::Aliased,
         }
     }
 
-    /// The outputs of the graph that is copied, when it is one of the model's own.
+    /// The outputs of the graph that is copied, if it is one of the model's own.
     pub(super) fn outputs(&self) -> HashSet<&'m [u8]> {
         match &self.names {
             Names::Written(aliases) => aliases.outputs.keys().copied().collect(),
@@ -252,6 +253,7 @@ impl<'m> Scope<'m> {
         }
     }
 
+    /// Enters a subgraph. The result restores the state around it, by [`leave`](Self::leave).
     pub(super) fn enter(&mut self, graph: &'m GraphProto) -> Option<Around<'m>> {
         let Names::Written(aliases) = &mut self.names else { return None };
         let own = outputs_of(graph).map(|(name, since)| (name.as_bytes(), since)).collect();
@@ -268,7 +270,7 @@ impl<'m> Scope<'m> {
     }
 }
 
-/// What a graph around had, to be put back at the end of the graph inside.
+/// The state of the graph around, restored at the end of the subgraph.
 pub(super) struct Around<'m> {
     aliases: usize,
     outputs: HashMap<&'m [u8], i64>,
@@ -286,52 +288,51 @@ pub(super) struct Binding<'m> {
     /// The attributes of the call, by name.
     given: Vec<(&'m [u8], Value<'m>)>,
     defaults: Defaults<'m>,
-    /// The metadata of the calls around, the inner one's first.
+    /// The metadata of the calls around, the innermost call's first.
     pub(super) metadata: Vec<StringStringEntryProto>,
 }
 
-/// What a reference stands for when the call does not give it.
+/// What a reference stands for when the call does not have the attribute.
 #[derive(Default)]
 enum Defaults<'m> {
-    /// There are no references: the nodes are a graph's.
+    /// The nodes are those of a graph, which has no references.
     #[default]
     Graph,
-    /// What the function that is called says.
+    /// The called function's default, if it has one.
     Call(Option<&'m Body<'m>>),
-    /// What the call of a function that stays will say: references stay too.
+    /// The nodes are those of a kept function: its calls decide, so the reference is kept.
     Open,
 }
 
 /// The value of an attribute.
 #[derive(Clone)]
 pub(super) enum Value<'m> {
-    /// That of this attribute, which holds no graph.
+    /// The value of this attribute, which holds no graph.
     Plain(&'m AttributeProto),
     /// Graphs, with this attribute's type.
     Graphs(&'m AttributeProto, Rc<[Closure<'m>]>),
-    /// What the call of a function that stays will give by this name, or its default; of this
-    /// attribute's type.
+    /// A reference to the attribute of this name of a kept function, with the type of this attribute.
     Open(&'m Str, &'m AttributeProto),
 }
 
-/// A graph, and all that it takes from where it stands.
+/// A graph, with what it uses from where it is written.
 pub(super) struct Closure<'m> {
     pub(super) graph: &'m GraphProto,
     pub(super) body: &'m Body<'m>,
     /// The values of its free names.
     pub(super) inputs: Vec<Name<'m>>,
     pub(super) binding: Rc<Binding<'m>>,
-    /// The call whose body it stands in, which its symbolic dimensions belong to.
+    /// The call whose body it is written in; its fresh dimensions have that number.
     pub(super) call: Option<u64>,
 }
 
 impl<'m> Binding<'m> {
-    /// That of a function that stays.
+    /// The binding of a kept function's body.
     pub(super) fn open() -> Self {
         Self { defaults: Defaults::Open, ..Self::default() }
     }
 
-    /// That of a call.
+    /// The binding of a call.
     pub(super) fn call(
         body: &'m Body<'m>,
         mut given: Vec<(&'m [u8], Value<'m>)>,
@@ -342,11 +343,11 @@ impl<'m> Binding<'m> {
         Self { given, defaults: Defaults::Call(Some(body)), metadata }
     }
 
-    /// What an attribute with a reference stands for, in this place, which is the body of `call`; `None`
-    /// when it is to be dropped.
+    /// The value of an `attribute` that is a reference, in the body of `call`; `None` when the attribute
+    /// is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] outside a function.
+    /// [`ErrorKind::InvalidModel`] when the reference is not in a function.
     pub(super) fn value(
         &self,
         attribute: &'m AttributeProto,
@@ -356,7 +357,7 @@ impl<'m> Binding<'m> {
         let Some(name) = &attribute.ref_attr_name else { return Ok(None) };
         let body = match &self.defaults {
             Defaults::Graph => {
-                let reason = format!("an attribute refers to `{name}`, outside of a function");
+                let reason = format!("an attribute outside of a function refers to `{name}`");
                 return Err(Error::new(ErrorKind::InvalidModel, reason));
             }
             Defaults::Open => return Ok(Some(Value::Open(name, attribute))),
@@ -370,7 +371,8 @@ impl<'m> Binding<'m> {
         Ok(default.map(|default| self.default_value(default, bodies, call)))
     }
 
-    /// A default graph sees no names and no attributes of the call, but is part of the body.
+    /// The value of a default. A default graph sees no names or attributes of the call; its nodes get the
+    /// call's metadata, as those of the body do.
     fn default_value(
         &self,
         default: &'m AttributeProto,
@@ -390,7 +392,7 @@ impl<'m> Binding<'m> {
     }
 }
 
-/// The metadata of `node` and of the calls around it; of one key the inner one's counts.
+/// The metadata of `node` and of the calls around it; for a key that several have, the innermost wins.
 pub(super) fn merged(
     node: &NodeProto,
     around: &[StringStringEntryProto],
@@ -405,7 +407,7 @@ pub(super) fn merged(
     all
 }
 
-/// Whether a copy of the attribute is just that: no graph inside, no reference.
+/// Whether the attribute can be copied unchanged: it holds no graph and is no reference.
 pub(super) fn is_plain(attribute: &AttributeProto) -> bool {
     !is_reference(attribute) && graphs(attribute).next().is_none()
 }

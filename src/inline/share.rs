@@ -1,8 +1,8 @@
-//! A long list of nodes, copied by several threads.
+//! Copies a long list of nodes with several threads.
 //!
 //! Where the numbers of calls are known beforehand, parts of a list do not depend on one another.
-//! Each thread has functions of its own: copies share strings with them, and threads that count
-//! references to the same string would wait for one another.
+//! Each thread has a copy of the functions: the nodes it makes share strings with them, and threads that
+//! count references to the same strings would slow one another down.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -23,12 +23,12 @@ use super::splice::{Spliced, Step};
 use crate::error::{Error, Result};
 use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto};
 
-/// From how many new nodes on a list is long.
+/// The least number of new nodes for which threads pay off.
 const LONG: u64 = 16 << 10;
-/// Functions of more bytes than this are not copied.
+/// Functions of more bytes than this are not copied for each thread, so one thread does the work.
 const LARGE: u64 = 1 << 20;
 
-/// How many parts each thread makes, about.
+/// About how many parts each thread makes.
 const PARTS: u64 = 8;
 
 /// A part of a list that is to be copied.
@@ -36,11 +36,11 @@ struct Task<'s> {
     steps: &'s [Step],
     callees: &'s [usize],
     size: Size,
-    /// The numbers of the calls before.
+    /// The state of the numbers before the first call of this part.
     numbers: Numbers,
 }
 
-/// What came of it: nodes, how many calls, how many of those with devices.
+/// The result of a task: nodes, the number of calls, and how many of these had device configurations.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) spliced: Spliced,
@@ -49,7 +49,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Puts together what is `made`, in order; ends the work at the first error.
+    /// Appends the parts that are `made` in the order of the list; the first error ends the work.
     fn collect(
         &mut self,
         made: mpsc::Receiver<(usize, Result<Self>)>,
@@ -82,7 +82,7 @@ impl Part {
     }
 }
 
-/// A list that is copied by several threads: what each of them needs to know.
+/// Copies a place's first list with several threads.
 pub(super) struct ParallelCopy<'m> {
     pub(super) place: &'m Place<'m>,
     pub(super) reserved: &'m Reserved,
@@ -91,8 +91,8 @@ pub(super) struct ParallelCopy<'m> {
 }
 
 impl<'m> ParallelCopy<'m> {
-    /// Whether the place's first list is worth several threads. Its bodies have to be uniform, and
-    /// its fresh names must not equal any that the model has.
+    /// Whether several threads pay off for the place's first list. The caller makes sure that its bodies
+    /// are uniform and that its fresh names equal none that the model has.
     pub(super) fn is_worthwhile(&self, list: &[FunctionProto]) -> bool {
         let len = || list.iter().fold(0_u64, |sum, f| sum.saturating_add(f.encoded_len()));
         let identity = Identity::of(&self.place.context, self.place.imports.version(b""));
@@ -102,9 +102,9 @@ impl<'m> ParallelCopy<'m> {
             && len() <= LARGE
     }
 
-    /// Copies the place's first list. Also gives what the copies were: calls, and calls with devices.
+    /// Copies the place's first list.
     ///
-    /// Parts are many, and are put together while the next are made: their memory is used again.
+    /// There are many parts, and they are appended while later ones are made: their memory is reused.
     pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<Part> {
         let parts = self.tasks();
         let next = AtomicUsize::new(0);
@@ -112,12 +112,12 @@ impl<'m> ParallelCopy<'m> {
         let (sender, made) = mpsc::channel();
         thread::scope(|scope| {
             let work = |sender| self.work(&parts, &next, functions, &sender);
-            let workers = (0..cores()).map(|_| {
+            let spawned = (0..cores()).map(|_| {
                 let sender = sender.clone();
                 thread::Builder::new().spawn_scoped(scope, move || work(sender))
             });
-            // With fewer threads than wished for, those that there are do the work.
-            let workers: Vec<_> = workers.flatten().collect();
+            // If the system refuses a thread, the others do the work; if it refuses all, this one does.
+            let workers: Vec<_> = spawned.flatten().collect();
             if workers.is_empty() {
                 work(sender.clone())?;
             }
@@ -152,7 +152,7 @@ impl<'m> ParallelCopy<'m> {
         tasks
     }
 
-    /// How many steps, with how many calls, make so many nodes.
+    /// How many of the first `steps`, with how many calls and of which size, make `nodes` nodes.
     fn take(&self, steps: &[Step], callees: &[usize], nodes: u64) -> (usize, usize, Size) {
         let (mut called, mut size) = (0, Size::default());
         for (taken, step) in steps.iter().enumerate() {
@@ -199,8 +199,8 @@ impl<'m> ParallelCopy<'m> {
     fn part(&self, task: &Task<'_>, context: &Context<'_>, bodies: &Bodies<'_>) -> Result<Part> {
         let list = self.place.lists.first();
         let (nodes, _) = list.ok_or_else(|| Error::internal("a place without nodes is copied"))?;
-        let fresh = Fresh::new(&self.reserved.names, task.numbers.clone());
-        let fresh = fresh.ahead(task.callees.to_vec(), bodies);
+        let fresh = Fresh::new(&self.reserved.names, task.numbers.clone())
+            .ahead(task.callees.to_vec(), bodies);
         let opset = self.place.imports.version(b"");
         let mut copier = Copier::new(context, bodies, self.reserved, fresh, self.max_nodes, opset);
         let mut scope = Scope::written(Binding::default(), iter::empty());
@@ -214,7 +214,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The same functions with strings of their own.
+/// A copy of `functions` that shares no strings with them.
 fn private(functions: &[FunctionProto]) -> Result<Vec<FunctionProto>> {
     let model = ModelProto { functions: functions.to_vec(), ..ModelProto::default() };
     let bytes = model.encode_to_vec()?.into();

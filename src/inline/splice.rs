@@ -1,7 +1,7 @@
-//! The nodes of a graph of the model: which stay as they are, and bodies in the place of the rest.
+//! The new nodes of a graph of the model: unchanged nodes, and bodies in the place of calls.
 //!
-//! Nothing of the model is touched while bodies are copied, so an error leaves it as it was; a place is
-//! left for each node that stays, and these move there at the end.
+//! The model is not touched while bodies are copied, so an error leaves it unchanged. The new list has an
+//! empty place for each node that does not change; these nodes move there at the end.
 
 use std::collections::HashSet;
 use std::mem;
@@ -19,19 +19,19 @@ use crate::proto::{NodeProto, ValueInfoProto};
 #[derive(Default)]
 pub(super) struct Steps {
     pub(super) list: Vec<Step>,
-    /// Whom they call, at any depth, once for each call.
+    /// The functions that the nodes call, at any depth, once for each call.
     pub(super) callees: Vec<usize>,
-    /// What there is at any depth, without calls.
+    /// The size of the nodes at any depth, without calls.
     pub(super) size: Size,
 }
 
 /// What becomes of the next nodes.
 pub(super) enum Step {
-    /// They stay.
+    /// The nodes of this range do not change.
     Keep(Range<usize>),
-    /// The one at this index is a call of this function.
+    /// The node at the first index is a call of the function with the second index.
     Call(usize, usize),
-    /// The one at this index holds so many calls.
+    /// The node at this index holds this many calls.
     Copy(usize, usize),
 }
 
@@ -60,7 +60,7 @@ impl Steps {
         self.callees.is_empty()
     }
 
-    /// Counts a node and those inside it; tells whom it calls.
+    /// Counts a node and those inside it. Returns the function that the node itself calls, if any.
     fn scan(&mut self, node: &NodeProto, functions: &Functions<'_>) -> Option<usize> {
         let callee = functions.callee(node);
         match callee {
@@ -80,27 +80,27 @@ fn out_of_list() -> Error {
     Error::internal("a step is about nodes that are not in its list")
 }
 
-/// New nodes with places for those that stay.
+/// New nodes, with places for the nodes that do not change.
 #[derive(Default)]
 pub(super) struct Spliced {
     pub(super) copied: Copied,
-    /// Old places, and where the first of them goes.
+    /// Ranges of unchanged nodes in the old list, each with the index of its first place in the new list.
     moves: Vec<(Range<usize>, usize)>,
-    /// Values that are not there any more: a call only handed them on.
+    /// Names that are not in the result: a call passed the value through, under its other name.
     gone: HashSet<Vec<u8>>,
 }
 
 impl Spliced {
-    /// No nodes, with room for about so many.
+    /// An empty list with room for about `len` nodes.
     pub(super) fn with_room(len: u64) -> Self {
         let mut spliced = Self::default();
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        // Without that memory the list grows, and then fails where it has to.
+        // If there is not that much memory, the list grows as it is filled.
         let _ = spliced.copied.nodes.try_reserve(len);
         spliced
     }
 
-    /// Copies what `steps` says of `nodes`, which are in `scope`; there will be about `len`.
+    /// Takes the `steps` over `nodes`, which are in `scope`; the result has about `len` nodes.
     pub(super) fn new<'m>(
         nodes: &'m [NodeProto],
         steps: &[Step],
@@ -147,7 +147,7 @@ impl Spliced {
         nodes.resize_with(nodes.len() + run.len(), NodeProto::default);
     }
 
-    /// Appends what was copied of later nodes.
+    /// Appends the result for the nodes that follow.
     pub(super) fn append(&mut self, mut later: Self) {
         let start = self.copied.nodes.len();
         self.moves.extend(later.moves.into_iter().map(|(old, new)| (old, start + new)));
@@ -156,13 +156,13 @@ impl Spliced {
         self.gone.extend(later.gone);
     }
 
-    /// Puts the new nodes in the place of the old, with the types of what they compute.
+    /// Replaces `nodes` by the new ones, and adds the types of what these compute to `types`.
     pub(super) fn apply(mut self, nodes: &mut Vec<NodeProto>, types: &mut Vec<ValueInfoProto>) {
         for (old, new) in self.moves {
             let places = self.copied.nodes.get_mut(new..new + old.len()).unwrap_or_default();
             let old = nodes.get_mut(old).unwrap_or_default();
-            // Otherwise empty nodes would be left in the graph.
-            assert_eq!(old.len(), places.len(), "every node that stays has its place");
+            // A bug here would leave empty nodes in the graph.
+            assert_eq!(old.len(), places.len(), "every unchanged node has its place");
             old.iter_mut().zip(places).for_each(|(old, place)| mem::swap(old, place));
         }
         *nodes = self.copied.nodes;

@@ -1,7 +1,7 @@
 //! Every ONNX element type: its number, spec name, width and the Rust type that holds it.
 //!
-//! The numbers are those of `TensorProto.DataType` in onnx.proto. How elements narrower than a
-//! byte lie in their bytes is left to `tensor::packed`.
+//! The numbers are those of `TensorProto.DataType` in onnx.proto. The packing of elements narrower
+//! than a byte is left to `tensor::packed`.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ macro_rules! data_types {
         pub enum DataType { $(#[doc = $doc] $variant = $number,)* }
 
         impl DataType {
-            /// Every type of onnx 1.23, in the order of their numbers, `Undefined` included.
+            /// Every type of onnx 1.23 in the order of the numbers, including `Undefined`.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The name in onnx.proto, such as `FLOAT8E4M3FN`.
@@ -121,8 +121,8 @@ impl DataType {
         })
     }
 
-    /// Whether formats of weights may have no such type and hold its packed bytes as `UINT8` instead:
-    /// types narrower than a byte, 8-bit floats and complex numbers.
+    /// Whether other weight formats may lack this type and hold its packed bytes as `UINT8` instead:
+    /// true for types narrower than a byte, 8-bit floats and complex numbers.
     ///
     /// ```
     /// use onnx_container::DataType;
@@ -141,8 +141,8 @@ impl DataType {
     }
 
     /// Whether an array of bytes with the dimensions `bytes` can hold the elements of a tensor of this
-    /// type with the dimensions `dims` in their order: it has one dimension, or `dims` with the last
-    /// one counted in bytes. The length of both is not compared.
+    /// type with the dimensions `dims` in their order: it has one dimension, or it has `dims` with the
+    /// last one counted in bytes. With one dimension, the lengths are not compared.
     ///
     /// ```
     /// use onnx_container::DataType;
@@ -184,7 +184,8 @@ impl DataType {
     }
 }
 
-/// Names of element types in another format; a type that is not listed has none there.
+/// Makes the functions between element types and their names in another format. A type that is not listed
+/// has no name there.
 macro_rules! names_elsewhere {
     ($doc_to:literal, $to:ident, $doc_from:literal, $from:ident: $($variant:ident = $name:literal;)*) => {
         impl DataType {
@@ -239,7 +240,7 @@ names_elsewhere! {
 
 names_elsewhere! {
     "The name of the `torch.dtype`, such as `float8_e4m3fn`; `None` for strings and for all types \
-     narrower than a byte, of which torch has none with one element an item.",
+     narrower than a byte, because torch has no such type with one element per item.",
     torch_name,
     "The type that torch calls `name` (without `torch.`).",
     from_torch_name:
@@ -274,8 +275,8 @@ impl fmt::Display for DataType {
 /// The number of elements of a tensor with `dims`: 1 for a scalar, 0 when a dimension is 0.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] when a dimension is negative or the count does not fit 63 bits. A zero
-/// does not excuse the others: `[2^62, 4, 0]` is refused.
+/// [`ErrorKind::Shape`] when a dimension is negative or the product of the dimensions that are not zero
+/// does not fit 63 bits: `[2^62, 4, 0]` is refused too.
 pub fn element_count(dims: &[i64]) -> Result<u64> {
     let mut count = 1_u64;
     let mut empty = false;
@@ -297,17 +298,17 @@ pub fn element_count(dims: &[i64]) -> Result<u64> {
 }
 
 mod sealed {
-    /// Keeps `Element` closed: its implementations promise a memory layout.
+    /// Seals `Element`: its implementations guarantee a memory layout.
     pub trait Sealed {}
 }
 
 /// A Rust type whose little-endian memory is that of an ONNX element type.
 ///
-/// Every numeric type that fills its bytes has one: the numbers of the language, [`bool`],
-/// [`half::f16`] and [`half::bf16`], [`num_complex::Complex`], and of the crate `microfloat`
-/// `f8e4m3fn`, `f8e4m3fnuz`, `f8e5m2`, `f8e5m2fnuz` and `f8e8m0fnu`.
+/// Every ONNX type of at least 8 bits, except strings, has one: Rust's integers and floats, [`bool`],
+/// [`half::f16`] and [`half::bf16`], [`num_complex::Complex`], and `f8e4m3fn`, `f8e4m3fnuz`, `f8e5m2`,
+/// `f8e5m2fnuz` and `f8e8m0fnu` of the crate `microfloat`.
 ///
-/// Sealed: the implementations promise that layout.
+/// The trait is sealed, because the implementations guarantee that layout.
 ///
 /// ```
 /// use microfloat::f8e4m3fn;
@@ -324,7 +325,7 @@ pub trait Element:
     /// The ONNX element type.
     const DTYPE: DataType;
 
-    /// The bytes of a scalar part, which a big-endian host must reverse: 4 for `Complex<f32>`.
+    /// The size in bytes of one scalar, whose bytes a big-endian host must reverse: 4 for `Complex<f32>`.
     const SCALAR_BYTES: usize;
 }
 
@@ -366,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_both_ways() {
+    fn a_type_and_its_number_convert_both_ways() {
         for (number, dtype) in (0_i32..).zip(DataType::ALL) {
             assert_eq!(dtype.number(), number);
             assert_eq!(DataType::try_from(number).unwrap(), *dtype);
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn names_elsewhere_go_both_ways() {
+    fn a_type_and_its_names_in_other_formats_convert_both_ways() {
         for dtype in DataType::ALL {
             if let Some(name) = dtype.safetensors_name() {
                 assert_eq!(DataType::from_safetensors_name(name), Some(*dtype));

@@ -1,10 +1,10 @@
-//! Which constants a reader must see to infer shapes.
+//! Finds the constants that a reader must see to infer shapes.
 //!
 //! onnxruntime reads some operands while it builds a session: the target of a Reshape, the axes of
 //! a Squeeze, the sizes of a Split. Shape inference does not read external files, so a model whose
-//! 16-byte shape operand lies outside is refused. This module finds those constants: the operands
+//! 16-byte shape operand is external is refused. This module finds those constants: the operands
 //! themselves, and what flows into them through the operators that readers fold, across subgraphs
-//! and function calls. What is done with the answer is left to `Container::externalize` and `check`.
+//! and function calls. Using the answer is left to `Container::externalize` and `check`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,11 +16,11 @@ use crate::wire::Str;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ShapeUse {
-    /// It feeds an operator whose inference is not known here, or flows into a shape operand together
-    /// with values that only a run gives: read when it is a few integers.
+    /// It feeds an operator whose shape inference is not known here, or flows into a shape operand
+    /// together with values that are only known at run time: readers may read it if it is a few integers.
     Unknown,
     /// It flows into a shape operand through operators that readers fold, or it is an operand that
-    /// shape inference reads where it can and does without where it cannot.
+    /// shape inference reads if it can and does not require.
     Derived,
     /// It is a shape operand that onnxruntime must see to build a session.
     Operand,
@@ -45,7 +45,7 @@ pub enum ShapeUse {
 /// ```
 #[derive(Debug, Default)]
 pub struct ShapeOperands {
-    /// By the address of the tensor: names repeat across scopes.
+    /// By the address of the tensor, because names repeat across scopes.
     uses: HashMap<usize, ShapeUse>,
 }
 
@@ -95,8 +95,8 @@ fn required_inputs(op_type: &[u8]) -> &'static [usize] {
     }
 }
 
-/// The input positions whose values decide an output's shape by the specification, and which
-/// onnxruntime does without.
+/// The input positions whose values decide an output's shape by the specification, but which
+/// onnxruntime does not require.
 fn inferred_inputs(op_type: &[u8]) -> &'static [usize] {
     match op_type {
         b"DFT" | b"Resize" => &[1],
@@ -158,9 +158,9 @@ const FOLDED: &[&[u8]] = &[
     b"Where",
 ];
 
-/// Operators of the default domain, up to onnx 1.23, that read no operand but those of
-/// [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and SequenceMap
-/// were not measured.
+/// Operators of the default domain, up to onnx 1.23, that were measured to read no other operand than
+/// those of [`required_inputs`] and [`inferred_inputs`] while a session is built. Loop, Scan and
+/// SequenceMap were not measured.
 const MEASURED: &str = "
 Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
 BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -189,7 +189,7 @@ TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
 /// A value of some graph.
 type Value = usize;
 
-/// The names of one graph, innermost last.
+/// The values of one graph, by name.
 type Frame<'m> = HashMap<&'m [u8], Value>;
 
 /// A local function's values, as its callers see them.
@@ -206,11 +206,11 @@ struct Call {
     outputs: Vec<Option<Value>>,
 }
 
-/// A value that another is computed from.
+/// A value that another value is computed from.
 #[derive(Clone, Copy)]
 struct Source {
     value: Value,
-    /// Whether the other is known whenever this one is: all that it is computed from are constants.
+    /// Whether the other value is known whenever this one is, because it is computed from constants only.
     exact: bool,
 }
 
@@ -219,9 +219,11 @@ struct Flow<'m> {
     sources: Vec<Vec<Source>>,
     constants: HashSet<Value>,
     seeds: Vec<(Value, ShapeUse)>,
-    /// Values that feed operators which are not known here; they pass nothing on.
+    /// Values that feed operators which are not known here, and through which nothing is followed.
     unknown: HashSet<Value>,
+    /// The address of each tensor, with its value.
     tensors: Vec<(usize, Value)>,
+    /// The names in scope: one frame for each graph around, the innermost last.
     frames: Vec<Frame<'m>>,
     functions: HashMap<[&'m [u8]; 3], usize>,
     signatures: Vec<Signature>,
@@ -312,7 +314,7 @@ impl<'m> Flow<'m> {
         }
     }
 
-    /// Walks a graph in the scope of the frames around it; its inputs and outputs are returned.
+    /// Walks a graph in the scope of the frames around it. Returns its inputs and outputs.
     fn graph(&mut self, graph: &'m GraphProto) -> Signature {
         self.frames.push(Frame::new());
         let inputs = graph.input.iter().filter_map(|i| self.define(bytes(&i.name))).collect();
@@ -357,9 +359,10 @@ impl<'m> Flow<'m> {
         outputs: &[Option<Value>],
         subgraphs: &[Signature],
     ) {
-        let positions = required_inputs(op).iter().map(|i| (i, ShapeUse::Operand));
-        let positions = positions.chain(inferred_inputs(op).iter().map(|i| (i, ShapeUse::Derived)));
-        let operands = positions.filter_map(|(i, used)| Some(((*inputs.get(*i)?)?, used)));
+        let required = required_inputs(op).iter().map(|i| (i, ShapeUse::Operand));
+        let inferred = inferred_inputs(op).iter().map(|i| (i, ShapeUse::Derived));
+        let operands =
+            required.chain(inferred).filter_map(|(i, used)| Some(((*inputs.get(*i)?)?, used)));
         self.seeds.extend(operands);
         match op {
             b"Constant" => self.constant(&node.attribute, outputs),
@@ -383,10 +386,12 @@ impl<'m> Flow<'m> {
         }
     }
 
-    /// Outputs are known when all inputs are; of the rest, readers know parts: `[batch, 2, 3]`.
+    /// The outputs are known if all inputs are. Otherwise readers may know parts of them, such as the last
+    /// two dimensions of `[batch, 2, 3]`.
     fn fold(&mut self, inputs: &[Option<Value>], outputs: &[Option<Value>]) {
         let exact = inputs.iter().flatten().all(|input| self.constants.contains(input));
-        // By way of one value: a node may have very many of both.
+        // All inputs flow into one value, and it into all outputs: a node may have very many of both, and
+        // edges between each pair would be quadratic.
         let all = Some(self.value());
         inputs.iter().for_each(|input| self.flows(*input, all, exact));
         outputs.iter().for_each(|output| self.flows(all, *output, true));
@@ -440,12 +445,13 @@ impl<'m> Flow<'m> {
         ShapeOperands { uses: uses.collect() }
     }
 
+    /// Follows the operands back to what they are computed from. The result is the use of each value.
     fn follow(&self) -> Vec<Option<ShapeUse>> {
         let mut marks = vec![None; self.sources.len()];
         let mut work = self.seeds.clone();
         while let Some((value, mark)) = work.pop() {
-            let slot = marks.get_mut(value).filter(|slot| **slot < Some(mark));
-            let Some(slot) = slot else { continue };
+            let lower = marks.get_mut(value).filter(|slot| **slot < Some(mark));
+            let Some(slot) = lower else { continue };
             *slot = Some(mark);
             for source in self.sources.get(value).into_iter().flatten() {
                 let most = if source.exact { ShapeUse::Derived } else { ShapeUse::Unknown };

@@ -1,33 +1,33 @@
-//! Whether an operator means the same in two versions of its domain.
+//! Tells whether an operator means the same in two versions of its domain.
 //!
 //! A local function may import another version of a domain than the model that calls it. Its body can
-//! move into the model only where each operator resolves to the same schema in both. The table of
-//! schemas is onnx's own; which operators are asked about, and what follows, is left to the caller.
+//! move into the model only if each operator has the same schema in both versions. The table of
+//! schemas is onnx's own. Which operators to compare is left to the caller.
 
 mod table;
 
 use table::{DOMAINS, Domain};
 
-/// The version of a domain in which an operator, as one version of the domain has it, was new or
-/// last changed: onnx's `since_version`.
+/// The version of a domain in which an operator was added or last changed, as seen from one version of
+/// the domain: onnx's `since_version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// It has been the same since this version. An operator may be deprecated since.
+    /// The operator is unchanged since this version. This may be the version that deprecated it.
     Known(i64),
-    /// A later version of the domain brings it.
+    /// The operator is added in a later version of the domain.
     NotYet,
-    /// Onnx has no schema of it: a custom operator, or an operator of a custom domain.
+    /// Onnx has no schema for it: a custom operator, or an operator of a custom domain.
     NoSchema,
-    /// Onnx has schemas of the domain, but the table ends before this version.
+    /// Onnx has schemas for the domain, but the table ends before this version.
     NewerThanTable,
 }
 
-/// The one name of a domain: `ai.onnx` is also written as the empty string.
+/// The canonical name of a domain: `ai.onnx` and the empty string are the same domain.
 pub(crate) fn normalized(domain: &[u8]) -> &[u8] {
     if domain == b"ai.onnx" { b"" } else { domain }
 }
 
-/// What `op_type` is in `version` of `domain`.
+/// Since which version `op_type` is as it is in `version` of `domain`.
 pub(crate) fn since_version(domain: &[u8], op_type: &[u8], version: i64) -> Since {
     let Some(domain) = known_domain(normalized(domain)) else { return Since::NoSchema };
     if version > domain.newest {
@@ -40,9 +40,9 @@ pub(crate) fn since_version(domain: &[u8], op_type: &[u8], version: i64) -> Sinc
 
 /// Whether `op_type` means the same in versions `a` and `b` of `domain`.
 ///
-/// An operator without a schema does: onnx's checker, whose rule this is, accepts any two versions
-/// of a custom operator. Past the end of the table an operator may have changed, so there only
-/// equal versions are the same.
+/// An operator without a schema is the same in all versions: this is the rule of onnx's checker for
+/// custom operators. Past the end of the table an operator may have changed, so there only equal
+/// versions are the same.
 pub(crate) fn same_operator(domain: &[u8], op_type: &[u8], a: i64, b: i64) -> bool {
     let since = since_version(domain, op_type, a);
     a == b || (since != Since::NewerThanTable && since == since_version(domain, op_type, b))
@@ -106,7 +106,7 @@ mod tests {
             ("", "Softmax", 12, 13, false),
             ("", "ReduceLogSum", 17, 18, false),
             ("", "Relu", 13, 14, false),
-            // Deprecated in 10: what follows is one operator that nobody may use.
+            // Deprecated in 10, and unchanged (unusable) from then on.
             ("", "Upsample", 9, 10, false),
             ("", "Upsample", 10, 13, true),
             // New in 17.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_can_be_searched() {
+    fn the_table_is_sorted_and_has_no_duplicates() {
         for domain in DOMAINS {
             let named = known_domain(normalized(domain.name.as_bytes())).unwrap();
             assert!(std::ptr::eq(named, domain), "{} is there twice", domain.name);

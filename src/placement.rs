@@ -1,11 +1,11 @@
 //! Alignment and the arithmetic of byte offsets.
 //!
-//! Weights files place byte ranges one after the other at aligned offsets. The arithmetic is checked
-//! here, once; what lies at an offset is left to the callers.
+//! Weights files place byte ranges one after the other at aligned offsets. The overflow checks are all
+//! here; what is stored at an offset is left to the callers.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A power of two that byte offsets are multiples of.
+/// An alignment of byte offsets: a power of two.
 ///
 /// ```
 /// use onnx_container::Alignment;
@@ -21,7 +21,7 @@ impl Alignment {
     pub const DENSE: Self = Self(1);
     /// 64 bytes: a cache line, and the widest vector registers.
     pub const CACHE_LINE: Self = Self(64);
-    /// 256 bytes: what GPU libraries want of a tensor they read in place.
+    /// 256 bytes: the alignment that GPU libraries need for tensors they read in place.
     pub const DEVICE: Self = Self(256);
     /// 4096 bytes: a memory page.
     pub const PAGE: Self = Self(4096);
@@ -44,8 +44,8 @@ impl Alignment {
         self.0
     }
 
-    /// The smallest multiple of the alignment that is at least `offset` (bytes), or `None` when it
-    /// does not fit 64 bits.
+    /// The smallest multiple of the alignment that is at least `offset` (bytes); `None` if it does not
+    /// fit 64 bits.
     pub const fn align_up(self, offset: u64) -> Option<u64> {
         match offset.checked_add(self.0 - 1) {
             Some(end) => Some(end & !(self.0 - 1)),
@@ -59,7 +59,7 @@ impl Alignment {
     }
 }
 
-/// Hands out consecutive aligned byte ranges, starting at offset 0.
+/// Places consecutive aligned byte ranges, from offset 0 on.
 #[derive(Debug, Clone, Default)]
 pub struct Cursor(u64);
 
@@ -67,7 +67,7 @@ impl Cursor {
     /// Places `len` bytes at the next offset that is a multiple of `alignment`, and returns it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when the range would pass 2^63 bytes, the most a file can hold.
+    /// [`ErrorKind::TooLarge`] when the range would end beyond 2^63 bytes, the most a file can hold.
     pub fn place(&mut self, len: u64, alignment: Alignment) -> Result<u64> {
         let start = alignment.align_up(self.0);
         let end = start.and_then(|s| s.checked_add(len)).filter(|e| i64::try_from(*e).is_ok());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_file_is_refused() {
+    fn a_range_beyond_the_largest_file_is_refused() {
         for (first, second) in [(1, u64::MAX), (1, i64::MAX as u64), (i64::MAX as u64, 1)] {
             let mut cursor = Cursor::default();
             cursor.place(first, Alignment::DENSE).unwrap();

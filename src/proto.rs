@@ -1,12 +1,12 @@
 //! The messages of onnx.proto, as of onnx 1.23 (IR version 14).
 //!
 //! Each struct has the fields of its message under their names in onnx.proto, and
-//! [`unknown`](ModelProto::unknown) for what a later version may add. An optional field is an
-//! `Option`, so what was not set stays apart from what was set to its default; an enum is its
-//! number, known or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings,
-//! bytes and packed numbers are slices of the input. What nodes and attributes seldom have is in
-//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and
-//! used as if it were in the message: `attribute.tensors`.
+//! [`unknown`](ModelProto::unknown) for fields that a later version may add. An optional field is an
+//! `Option`, so an unset field differs from one that is set to its default. An enum is its number, known
+//! or not, with constants such as [`AttributeProto::TENSOR`]. Decoded strings, bytes and packed numbers
+//! are slices of the input. Rarely set fields of nodes and attributes are in
+//! [`NodeMore`](node_proto::NodeMore) and [`AttributeMore`](attribute_proto::AttributeMore), and are
+//! used like fields of the message itself: `attribute.tensors`.
 //!
 //! ```
 //! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto};
@@ -40,37 +40,37 @@ pub use self::tensor::{SparseTensorProto, TensorProto};
 pub use self::types::{TensorShapeProto, TypeProto};
 pub use crate::wire::{DecodeOptions, Message, Packed, Rare, Str, Unknown};
 
-/// What lies inside a [`NodeProto`].
+/// Types that are nested in [`NodeProto`].
 pub mod node_proto {
     pub use super::graph::NodeMore;
 }
 
-/// What lies inside an [`AttributeProto`].
+/// Types that are nested in [`AttributeProto`].
 pub mod attribute_proto {
     pub use super::graph::AttributeMore;
 }
 
-/// What lies inside a [`TensorProto`].
+/// Types that are nested in [`TensorProto`].
 pub mod tensor_proto {
     pub use super::tensor::Segment;
 }
 
-/// What lies inside a [`TypeProto`].
+/// Types that are nested in [`TypeProto`].
 pub mod type_proto {
     pub use super::types::{Map, Opaque, Optional, Sequence, SparseTensor, Tensor, Value};
 }
 
-/// What lies inside a [`TensorShapeProto`].
+/// Types that are nested in [`TensorShapeProto`].
 pub mod tensor_shape_proto {
     pub use super::types::{Dimension, DimensionValue};
 }
 
-/// What lies inside a [`SimpleShardedDimProto`].
+/// Types that are nested in [`SimpleShardedDimProto`].
 pub mod simple_sharded_dim_proto {
     pub use super::device::Dim;
 }
 
-/// Each message's name and fields, to be held against onnx.proto.
+/// Each message's name and fields, for the test that compares them with onnx.proto.
 #[doc(hidden)]
 pub const MESSAGES: &[(&str, &[crate::wire::FieldInfo])] = &[
     (AttributeProto::NAME, AttributeProto::FIELDS),

@@ -1,9 +1,9 @@
 //! Tensors: an element type, dimensions and the elements, with typed views of them.
 //!
-//! Weights come from messages, from external files, from arrays; after import they all are the
-//! same thing, packed little-endian bytes in a shared [`Buffer`], or strings. A [`Tensor`] has
-//! been held to its shape once, so nothing after it has to. A view borrows where the memory allows
-//! it and says why where it does not; copies are made only by calls that say so.
+//! Weights come from messages, external files and arrays; after import all of them are packed
+//! little-endian bytes in a shared [`Buffer`], or strings. The length of a [`Tensor`]'s data is checked
+//! against its shape when it is made, and not again. A view borrows where alignment and byte order allow
+//! it and is an error where they do not; only calls that are documented to copy do so.
 //!
 //! The packing of narrow elements is in `packed`, the fields of `TensorProto` are in `import`.
 
@@ -25,10 +25,10 @@ use storage::Storage;
 
 pub(crate) use storage::little_endian;
 
-/// A tensor whose bytes (or strings) are as many as its element type and dimensions say.
+/// A tensor whose number of bytes (or strings) matches its element type and dimensions.
 ///
-/// Cloning copies no element. Equality compares types, dimensions and bytes, so two NaNs of one bit
-/// pattern are equal and 0.0 differs from -0.0.
+/// Cloning copies no elements. Equality compares types, dimensions and bytes, so two NaNs with the same
+/// bits are equal and 0.0 differs from -0.0.
 ///
 /// ```
 /// use onnx_container::{Buffer, DataType, Tensor};
@@ -50,8 +50,8 @@ impl Tensor {
     /// A tensor of `bytes`: row-major, little-endian, narrow elements packed, as in `raw_data`.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when `bytes` is not
-    /// exactly as long as type and dimensions say; [`ErrorKind::DataType`] for strings and the
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the length of
+    /// `bytes` is not exactly what type and dimensions need; [`ErrorKind::DataType`] for strings and the
     /// undefined type.
     pub fn new(dtype: DataType, dims: impl Into<Vec<i64>>, bytes: Buffer) -> Result<Self> {
         let dims = dims.into();
@@ -62,16 +62,16 @@ impl Tensor {
     /// A tensor of `strings` in row-major order, usually UTF-8.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the strings are not
-    /// exactly as many as the dimensions say.
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the number of
+    /// strings is not exactly what the dimensions need.
     pub fn from_strings(dims: impl Into<Vec<i64>>, strings: Vec<Buffer>) -> Result<Self> {
         let dims = dims.into();
         import::check_string_count(&dims, &strings)?;
         Ok(Self { dtype: DataType::String, dims, storage: Storage::Strings(strings.into()) })
     }
 
-    /// A tensor of elements narrower than a byte, from their `codes`: one a byte, in the low bits.
-    /// The other way is [`unpack`](Self::unpack).
+    /// A tensor of elements narrower than a byte, from their `codes`: one per byte, in the low bits.
+    /// [`unpack`](Self::unpack) is the inverse.
     ///
     /// ```
     /// use onnx_container::{DataType, Tensor};
@@ -96,12 +96,12 @@ impl Tensor {
         Self::new(dtype, dims, Buffer::from(width.pack(codes)))
     }
 
-    /// The external tensor `proto`, whose bytes were found: `bytes` holds exactly its elements, in
-    /// the form of [`new`](Self::new). Where `proto` says that they lie is not looked at.
+    /// The external tensor `proto` with its `bytes`, which hold exactly its elements in the form of
+    /// [`new`](Self::new). The location in `proto` is not read.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new), and [`ErrorKind::InvalidModel`] when `proto` carries elements
-    /// of its own, [`ErrorKind::Unsupported`] when it is a segment of a larger tensor.
+    /// Those of [`new`](Self::new), and [`ErrorKind::InvalidModel`] when `proto` also holds elements
+    /// inline, [`ErrorKind::Unsupported`] when it is a segment of a larger tensor.
     pub fn from_external(proto: &TensorProto, bytes: Buffer) -> Result<Self> {
         import::external_data_type(proto)
             .and_then(|dtype| Self::new(dtype, proto.dims.as_slice(), bytes))
@@ -118,9 +118,10 @@ impl Tensor {
         &self.dims
     }
 
-    /// The dimensions in the form that `ndarray` takes.
+    /// The dimensions as the `usize`s of `ndarray`.
     pub fn shape(&self) -> Vec<usize> {
-        // Checked on the way in: not negative, and 64 bits are a `usize` on every supported target.
+        // No conversion fails: dimensions are checked when the tensor is made, and supported targets have
+        // a `usize` of 64 bits.
         self.dims.iter().map(|dim| usize::try_from(*dim).unwrap_or_default()).collect()
     }
 
@@ -132,7 +133,7 @@ impl Tensor {
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> usize {
         match &self.storage {
-            // What it was held to, whatever the owner of the bytes did since.
+            // The length that was checked, even if the owner of the bytes has changed it since.
             Storage::Bytes(bytes) => bytes.span(),
             Storage::Strings(strings) => strings.iter().map(|string| string.len()).sum(),
         }
@@ -143,7 +144,7 @@ impl Tensor {
         self.buffer().map(|buffer| &**buffer)
     }
 
-    /// The packed little-endian bytes with their owner; `None` for strings.
+    /// The packed little-endian bytes as a buffer that can be shared; `None` for strings.
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.storage {
             Storage::Bytes(bytes) => Some(bytes),
@@ -159,7 +160,7 @@ impl Tensor {
         }
     }
 
-    /// The elements, borrowed. [`to_slice`](Self::to_slice) copies them where this cannot borrow.
+    /// The elements, borrowed. Where this cannot borrow, [`to_slice`](Self::to_slice) copies.
     ///
     /// ```
     /// use onnx_container::{Buffer, DataType, Tensor};
@@ -171,7 +172,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] when the tensor is not of `T`s or a byte of it is no `bool`,
+    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid `bool`,
     /// [`ErrorKind::Unsupported`] when the bytes are not aligned for `T` or the host is big-endian.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         let bytes = self.bytes_of::<T>()?;
@@ -194,11 +195,10 @@ impl Tensor {
         }
     }
 
-    /// The elements, borrowed where alignment and byte order of the host allow it and copied once
-    /// where they do not.
+    /// The elements, borrowed where alignment and byte order of the host allow it, else copied once.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] when the tensor is not of `T`s or a byte of it is no `bool`.
+    /// [`ErrorKind::DataType`] when the element type is not that of `T` or a byte is not a valid `bool`.
     pub fn to_slice<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         let bytes = self.bytes_of::<T>()?;
         if let Borrowed::Elements(elements) = borrow_elements(bytes) {
@@ -217,7 +217,7 @@ impl Tensor {
         ArrayViewD::from_shape(self.shape(), self.as_slice()?).map_err(|e| self.shape_error(&e))
     }
 
-    /// The elements as an array of its own: always a copy.
+    /// The elements as an owned array: always a copy.
     ///
     /// # Errors
     /// Those of [`to_slice`](Self::to_slice).
@@ -226,7 +226,7 @@ impl Tensor {
         ArrayD::from_shape_vec(self.shape(), elements).map_err(|e| self.shape_error(&e))
     }
 
-    /// The codes of elements narrower than a byte, one a byte in its low bits, in row-major order.
+    /// The codes of elements narrower than a byte, one per byte in its low bits, in row-major order.
     ///
     /// ```
     /// use onnx_container::{Buffer, DataType, Tensor};
@@ -244,7 +244,7 @@ impl Tensor {
         Ok(width.unpack(self.as_bytes().unwrap_or_default(), self.element_count()))
     }
 
-    /// The numbers that a tensor of `INT4` or `INT2` holds, in row-major order.
+    /// The values of an `INT4` or `INT2` tensor, in row-major order.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for every other type.
@@ -256,8 +256,8 @@ impl Tensor {
         Ok(narrow_width(self.dtype)?.sign_extend(self.unpack()?))
     }
 
-    /// Whether the bits after the last element are zero, as the spec wants them. Always so for
-    /// types that fill their bytes. Import keeps other bits as they are and no reading heeds them.
+    /// Whether the bits after the last element are zero, as the specification requires. Always true for
+    /// types of whole bytes. Import keeps bits that are not zero, and reading elements ignores them.
     pub fn padding_is_zero(&self) -> bool {
         match (Width::of(self.dtype), self.as_bytes()) {
             (Some(width), Some(bytes)) => width.padding_is_zero(bytes, self.element_count()),
@@ -272,13 +272,13 @@ impl Tensor {
         import::to_proto(self.dtype, &self.dims, &self.storage, name)
     }
 
-    /// A tensor whose shape is known to fit `bytes`.
+    /// A tensor whose shape is known to match `bytes`.
     pub(crate) fn of_array(dtype: DataType, dims: Vec<i64>, bytes: Buffer) -> Self {
         debug_assert!(import::check_byte_len(dtype, &dims, &bytes).is_ok());
         Self { dtype, dims, storage: Storage::Bytes(bytes) }
     }
 
-    /// The bytes, when the elements are `T`s.
+    /// The bytes, if the element type is that of `T`.
     fn bytes_of<T: Element>(&self) -> Result<&[u8]> {
         self.as_bytes().filter(|_| self.dtype == T::DTYPE).ok_or_else(|| {
             let reason = format!("the elements are {}, not {}", self.dtype, T::DTYPE);
@@ -294,14 +294,14 @@ impl Tensor {
 impl TryFrom<&TensorProto> for Tensor {
     type Error = Error;
 
-    /// The tensor in `proto`, from whichever field holds it. `raw_data` is shared, and so are
-    /// `float_data` and `double_data` where the message was read from one run of wire bytes; the
-    /// other fields are narrowed and packed into bytes of their own.
+    /// The tensor in `proto`, from whichever field holds its elements. `raw_data` is shared, and so are
+    /// `float_data` and `double_data` if the message holds them in one packed record; the other fields
+    /// are narrowed and packed into new memory.
     ///
-    /// An entry of `int32_data` or `uint64_data` for a narrower type counts by its low bits, as
-    /// `onnx.numpy_helper` reads it, and both the signed and the unsigned way to write these bits
-    /// are accepted (255 and -1 are the same `INT8`); an entry that needs more bits is an error. A
-    /// `BOOL` entry that is not 0 is true. A field that is present and empty counts as absent.
+    /// Of an entry of `int32_data` or `uint64_data` for a narrower type, the low bits are the element, as
+    /// for `onnx.numpy_helper`. Signed and unsigned entries are accepted (255 and -1 are the same
+    /// `INT8`); an entry that needs more bits is an error. A `BOOL` entry that is not 0 is true. A field
+    /// that is present and empty is treated as absent.
     ///
     /// # Errors
     /// [`ErrorKind::MissingHandle`] when the elements are external, [`ErrorKind::Unsupported`] for
@@ -316,7 +316,7 @@ impl TryFrom<&TensorProto> for Tensor {
     }
 }
 
-/// What became of seeing bytes as elements in place.
+/// The result of borrowing bytes as elements.
 enum Borrowed<'a, T> {
     Elements(&'a [T]),
     Unaligned,
@@ -336,12 +336,12 @@ fn borrow_elements<T: Element>(bytes: &[u8]) -> Borrowed<'_, T> {
     match try_cast_slice(bytes) {
         Ok(elements) => Borrowed::Elements(elements),
         Err(CheckedCastError::InvalidBitPattern) => Borrowed::Invalid,
-        // The length was checked when the tensor was made, so only the address is left.
+        // The length was checked when the tensor was made, so only the address can be wrong.
         Err(CheckedCastError::PodCastError(_)) => Borrowed::Unaligned,
     }
 }
 
-/// Only `bool` has bytes that are no elements.
+/// The error of the first byte that is not a `bool`, the only type with invalid bytes.
 fn invalid_element(dtype: DataType, bytes: &[u8]) -> Error {
     let found = bytes.iter().enumerate().find(|(_, byte)| **byte > 1);
     let (index, byte) = found.unwrap_or((0, &0));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_held_to_the_shape() {
+    fn a_length_that_does_not_match_the_shape_is_refused() {
         let cases: &[(DataType, &[i64], usize, ErrorKind)] = &[
             (DataType::Float, &[2], 4, ErrorKind::Shape),
             (DataType::Float, &[], 0, ErrorKind::Shape),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_of_scalars_and_empty_tensors() {
+    fn scalars_have_one_element_and_empty_tensors_none() {
         let scalar = tensor(DataType::Double, &[], &1.5_f64.to_le_bytes());
         assert_eq!((scalar.element_count(), scalar.byte_len()), (1, 8));
         assert_eq!(scalar.to_array::<f64>().unwrap().first(), Some(&1.5));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_are_not_lent() {
+    fn elements_of_another_type_are_not_borrowed() {
         let ints = tensor(DataType::Int32, &[1], &[0; 4]);
         let error = ints.as_slice::<f32>().unwrap_err();
         assert_eq!(error.to_string(), "the elements are INT32, not FLOAT");
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn unaligned_elements_are_copied_not_lent() {
+    fn unaligned_elements_are_copied_not_borrowed() {
         use half::f16;
 
         let bytes: Vec<u8> = [1.0_f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_bools_are_not_lent() {
+    fn bytes_that_are_not_bools_are_not_borrowed() {
         let good = tensor(DataType::Bool, &[2], &[1, 0]);
         assert_eq!(good.as_slice::<bool>().unwrap(), [true, false]);
         let bad = tensor(DataType::Bool, &[2], &[1, 7]);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_packed_once() {
+    fn codes_are_packed_and_checked() {
         let tensor = Tensor::pack(DataType::Float6E2M3, [3], &[63, 0, 63]).unwrap();
         assert_eq!(tensor.as_bytes(), Some(&[0x3f, 0xf0, 0x03][..]));
         assert!(tensor.padding_is_zero());

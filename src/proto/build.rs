@@ -1,4 +1,4 @@
-//! Messages made in one call.
+//! Constructors and builder methods of messages.
 
 use super::attribute_proto::AttributeMore;
 use super::tensor_shape_proto::{Dimension, DimensionValue};
@@ -15,7 +15,7 @@ fn strings<S: Into<Str>>(from: impl IntoIterator<Item = S>) -> Vec<Str> {
 }
 
 impl ModelProto {
-    /// A model of the newest format version with this graph; the operator sets are still missing.
+    /// A model of the newest format version with this graph. It has no operator sets yet.
     pub fn new(graph: GraphProto) -> Self {
         let graph = Some(Box::new(graph));
         Self { ir_version: Some(IR_VERSION), graph, ..Self::default() }
@@ -56,7 +56,7 @@ impl TensorProto {
         Self { name, data_type, dims: dims.into(), ..Self::default() }
     }
 
-    /// An external tensor: its data lie at `location`, a handle such as `#w` or a file.
+    /// An external tensor whose data is at `location`, a handle such as `#w` or a file.
     pub fn external(
         name: impl Into<Str>,
         data_type: impl Into<i32>,
@@ -68,7 +68,7 @@ impl TensorProto {
         Self { external_data, data_location, ..Self::new(name, data_type, dims) }
     }
 
-    /// The same with these little-endian bytes.
+    /// Sets `raw_data` to these little-endian bytes.
     #[must_use]
     pub fn with_raw_data(mut self, bytes: impl Into<Buffer>) -> Self {
         self.raw_data = Some(bytes.into());
@@ -93,32 +93,32 @@ impl AttributeProto {
         Self { more: more.into(), ..Self::of(kind, name) }
     }
 
-    /// A whole number.
+    /// An attribute with an integer.
     pub fn int(name: impl Into<Str>, value: i64) -> Self {
         Self { i: Some(value), ..Self::of(Self::INT, name) }
     }
 
-    /// A number.
+    /// An attribute with a float.
     pub fn float(name: impl Into<Str>, value: f32) -> Self {
         Self { f: Some(value), ..Self::of(Self::FLOAT, name) }
     }
 
-    /// A byte string.
+    /// An attribute with a byte string.
     pub fn string(name: impl Into<Str>, value: impl AsRef<[u8]>) -> Self {
         Self { s: Some(Buffer::from(value.as_ref())), ..Self::of(Self::STRING, name) }
     }
 
-    /// Whole numbers.
+    /// An attribute with integers.
     pub fn ints(name: impl Into<Str>, values: impl Into<Vec<i64>>) -> Self {
         Self { ints: values.into().into(), ..Self::of(Self::INTS, name) }
     }
 
-    /// Numbers.
+    /// An attribute with floats.
     pub fn floats(name: impl Into<Str>, values: impl Into<Vec<f32>>) -> Self {
         Self { floats: values.into().into(), ..Self::of(Self::FLOATS, name) }
     }
 
-    /// Byte strings.
+    /// An attribute with byte strings.
     pub fn strings<S: AsRef<[u8]>>(
         name: impl Into<Str>,
         values: impl IntoIterator<Item = S>,
@@ -127,36 +127,36 @@ impl AttributeProto {
         Self::rare(Self::STRINGS, name, AttributeMore { strings, ..AttributeMore::default() })
     }
 
-    /// A tensor.
+    /// An attribute with a tensor.
     pub fn tensor(name: impl Into<Str>, value: TensorProto) -> Self {
         Self { t: Some(Box::new(value)), ..Self::of(Self::TENSOR, name) }
     }
 
-    /// Tensors.
+    /// An attribute with tensors.
     pub fn tensors(name: impl Into<Str>, values: impl Into<Vec<TensorProto>>) -> Self {
         let tensors = values.into();
         Self::rare(Self::TENSORS, name, AttributeMore { tensors, ..AttributeMore::default() })
     }
 
-    /// A graph.
+    /// An attribute with a graph.
     pub fn graph(name: impl Into<Str>, value: GraphProto) -> Self {
         Self { g: Some(Box::new(value)), ..Self::of(Self::GRAPH, name) }
     }
 
-    /// Graphs.
+    /// An attribute with graphs.
     pub fn graphs(name: impl Into<Str>, values: impl Into<Vec<GraphProto>>) -> Self {
         let graphs = values.into();
         Self::rare(Self::GRAPHS, name, AttributeMore { graphs, ..AttributeMore::default() })
     }
 
-    /// A sparse tensor.
+    /// An attribute with a sparse tensor.
     pub fn sparse_tensor(name: impl Into<Str>, value: SparseTensorProto) -> Self {
         let sparse_tensor = Some(Box::new(value));
         let more = AttributeMore { sparse_tensor, ..AttributeMore::default() };
         Self::rare(Self::SPARSE_TENSOR, name, more)
     }
 
-    /// Sparse tensors.
+    /// An attribute with sparse tensors.
     pub fn sparse_tensors(name: impl Into<Str>, values: impl Into<Vec<SparseTensorProto>>) -> Self {
         let sparse_tensors = values.into();
         let more = AttributeMore { sparse_tensors, ..AttributeMore::default() };
@@ -165,7 +165,7 @@ impl AttributeProto {
 }
 
 impl ValueInfoProto {
-    /// A tensor with these dimensions; a negative one is not known.
+    /// A tensor with these dimensions; a negative dimension is unknown.
     pub fn tensor(
         name: impl Into<Str>,
         elem_type: impl Into<i32>,
@@ -174,7 +174,7 @@ impl ValueInfoProto {
         Self::tensor_with(name, elem_type, dims.into_iter().map(Dimension::from))
     }
 
-    /// A tensor with these dimensions, some of which may be names.
+    /// A tensor with these dimensions, some of which may be symbolic (names).
     ///
     /// ```
     /// use onnx_container::DataType;
@@ -194,12 +194,12 @@ impl ValueInfoProto {
 }
 
 impl TypeProto {
-    /// The type of a tensor with these dimensions; a negative one is not known.
+    /// The type of a tensor with these dimensions; a negative dimension is unknown.
     pub fn tensor(elem_type: impl Into<i32>, dims: impl IntoIterator<Item = i64>) -> Self {
         Self::tensor_with(elem_type, dims.into_iter().map(Dimension::from))
     }
 
-    /// The type of a tensor with these dimensions, some of which may be names.
+    /// The type of a tensor with these dimensions, some of which may be symbolic (names).
     pub fn tensor_with(
         elem_type: impl Into<i32>,
         dims: impl IntoIterator<Item = Dimension>,
@@ -212,14 +212,14 @@ impl TypeProto {
 }
 
 impl TensorShapeProto {
-    /// A shape; a negative dimension is not known.
+    /// A shape; a negative dimension is unknown.
     pub fn new(dims: impl IntoIterator<Item = i64>) -> Self {
         Self { dim: dims.into_iter().map(Dimension::from).collect(), ..Self::default() }
     }
 }
 
 impl From<i64> for Dimension {
-    /// A number; a negative one is not known.
+    /// A fixed dimension; a negative one is unknown.
     fn from(dim: i64) -> Self {
         let value = Some(dim).filter(|dim| *dim >= 0).map(DimensionValue::DimValue);
         Self { value, ..Self::default() }
@@ -227,7 +227,7 @@ impl From<i64> for Dimension {
 }
 
 impl From<&str> for Dimension {
-    /// A name, which stands for the same number wherever it occurs.
+    /// A symbolic dimension: the same name stands for the same size everywhere.
     fn from(name: &str) -> Self {
         Self { value: Some(DimensionValue::DimParam(name.into())), ..Self::default() }
     }
@@ -241,7 +241,7 @@ impl OperatorSetIdProto {
 }
 
 impl StringStringEntryProto {
-    /// An entry.
+    /// An entry with this key and value.
     pub fn new(key: impl Into<Str>, value: impl Into<Str>) -> Self {
         Self { key: Some(key.into()), value: Some(value.into()), ..Self::default() }
     }

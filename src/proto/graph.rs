@@ -1,4 +1,4 @@
-//! The graph, its nodes and their attributes.
+//! Messages for the graph, its nodes and their attributes.
 
 use super::{
     NodeDeviceConfigurationProto, SparseTensorProto, StringStringEntryProto, TensorProto, TypeProto,
@@ -7,39 +7,39 @@ use crate::buffer::Buffer;
 use crate::wire::{Rare, Str, messages};
 
 messages! {
-    /// A graph: nodes in an order in which they can run, and the values they start from.
+    /// A graph: nodes in topological order, with its inputs, outputs and initializers.
     message GraphProto {
-        /// The nodes.
+        /// The nodes, in topological order.
         1 node: Vec<NodeProto>,
         /// The name of the graph.
         2 name: Option<Str>,
-        /// Tensors with a name: weights, or the values of inputs that are not given.
+        /// Named tensors: weights, or the default values of inputs.
         5 initializer: Vec<TensorProto>,
         /// A description for people.
         10 doc_string: Option<Box<Str>>,
-        /// What goes in.
+        /// The inputs.
         11 input: Vec<ValueInfoProto>,
-        /// What comes out.
+        /// The outputs.
         12 output: Vec<ValueInfoProto>,
-        /// Types and shapes of values in between.
+        /// Types and shapes of intermediate values.
         13 value_info: Vec<ValueInfoProto>,
-        /// How tensors are quantised.
+        /// The quantization parameters of tensors.
         14 quantization_annotation: Rare<Vec<TensorAnnotation>>,
-        /// Initializers that are mostly zero.
+        /// Initializers that are stored as sparse tensors.
         15 sparse_initializer: Rare<Vec<SparseTensorProto>>,
-        /// Named remarks.
+        /// Metadata: keys and values.
         16 metadata_props: Vec<StringStringEntryProto>,
     }
 
     /// A node: an operator, or a function, applied to named values.
     message NodeProto {
-        /// The values it takes; an empty name stands for one that is left out.
+        /// The names of its inputs; an empty name is an optional input that is left out.
         1 input: Vec<Str>,
-        /// The values it gives.
+        /// The names of its outputs; an empty name is an optional output that is left out.
         2 output: Vec<Str>,
         /// Its name, if it has one.
         3 name: Option<Str>,
-        /// The operator or function.
+        /// The name of the operator or function.
         4 op_type: Option<Str>,
         /// The attributes.
         5 attribute: Vec<AttributeProto>,
@@ -47,27 +47,27 @@ messages! {
             /// A description for people.
             6 doc_string: Option<Str>,
         }
-        /// The operator's domain.
+        /// The domain of the operator or function.
         7 domain: Option<Str>,
         and {
-            /// Which of the functions of that name.
+            /// Which overload of the function of that name.
             8 overload: Option<Box<Str>>,
         }
-        /// Named remarks.
+        /// Metadata: keys and values.
         9 metadata_props: Vec<StringStringEntryProto>,
         and {
-            /// The devices it is spread over.
+            /// How it is distributed over devices.
             10 device_configurations: Vec<NodeDeviceConfigurationProto>,
         }
     }
 
-    /// An attribute of a node: a name and a value, whose kind `type` says.
+    /// An attribute of a node: a name, and a value in the field that `type` selects.
     message AttributeProto {
         /// The name.
         1 name: Option<Str>,
-        /// A number.
+        /// A float.
         2 f: Option<f32>,
-        /// A whole number.
+        /// An integer.
         3 i: Option<i64>,
         /// A byte string, usually UTF-8.
         4 s: Option<Buffer>,
@@ -75,9 +75,9 @@ messages! {
         5 t: Option<Box<TensorProto>>,
         /// A graph, such as the branch of an If.
         6 g: Option<Box<GraphProto>>,
-        /// Numbers.
+        /// Floats.
         7 floats: Rare<Vec<f32>>,
-        /// Whole numbers.
+        /// Integers.
         8 ints: Rare<Vec<i64>>,
         rare more: AttributeMore {
             /// Byte strings.
@@ -93,10 +93,10 @@ messages! {
             /// Types.
             15 type_protos: Vec<TypeProto>,
         }
-        /// Which kind of value it has, such as [`AttributeProto::FLOAT`].
+        /// The kind of the value, such as [`AttributeProto::FLOAT`].
         20 r#type: Option<i32>,
         and {
-            /// Inside a function: the attribute of the call that gives the value.
+            /// In a function body: the name of the function's attribute whose value this one has.
             21 ref_attr_name: Option<Str>,
             /// A sparse tensor.
             22 sparse_tensor: Option<Box<SparseTensorProto>>,
@@ -113,15 +113,15 @@ messages! {
         2 r#type: Option<Box<TypeProto>>,
         /// A description for people.
         3 doc_string: Option<Box<Str>>,
-        /// Named remarks.
+        /// Metadata: keys and values.
         4 metadata_props: Rare<Vec<StringStringEntryProto>>,
     }
 
-    /// How a tensor is quantised.
+    /// The quantization parameters of a tensor.
     message TensorAnnotation {
         /// The tensor.
         1 tensor_name: Option<Str>,
-        /// Which tensor holds which parameter.
+        /// The tensor that holds each parameter, such as `SCALE_TENSOR`.
         2 quant_parameter_tensor_names: Vec<StringStringEntryProto>,
     }
 }

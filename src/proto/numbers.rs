@@ -1,4 +1,4 @@
-//! The numbers that onnx.proto gives names.
+//! The named constants of onnx.proto.
 
 use super::{AttributeProto, TensorProto};
 use crate::dtype::DataType;
@@ -15,7 +15,7 @@ macro_rules! numbers {
 }
 
 numbers! { AttributeProto:
-    /// The kind is not stated.
+    /// The kind is not set.
     UNDEFINED = 0;
     /// `f`
     FLOAT = 1;
@@ -48,9 +48,9 @@ numbers! { AttributeProto:
 }
 
 numbers! { TensorProto:
-    /// The elements lie in the tensor itself.
+    /// The elements are in the message itself.
     DEFAULT = 0;
-    /// The elements lie where `external_data` says.
+    /// The elements are in another file, at the location in `external_data`.
     EXTERNAL = 1;
 }
 

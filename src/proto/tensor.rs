@@ -1,17 +1,17 @@
-//! Tensors.
+//! Messages for tensors.
 
 use super::StringStringEntryProto;
 use crate::buffer::Buffer;
 use crate::wire::{Packed, Rare, Str, messages};
 
 messages! {
-    /// A tensor: a type, a shape and numbers, here or in another file.
+    /// A tensor: an element type, a shape and elements, which are inline or in another file.
     message TensorProto {
         /// The shape.
         1 dims: Vec<i64>,
         /// The element type, such as [`TensorProto::FLOAT`].
         2 data_type: Option<i32>,
-        /// Which part of a larger tensor it is.
+        /// The part of a larger tensor that this is.
         3 segment: Option<Box<Segment>>,
         /// The elements of FLOAT and COMPLEX64.
         4 float_data: Rare<Packed<f32>>,
@@ -23,7 +23,7 @@ messages! {
         7 int64_data: Rare<Packed<i64>>,
         /// The name.
         8 name: Option<Str>,
-        /// The elements as little-endian bytes, instead of in one of the typed fields.
+        /// The elements as little-endian bytes; then the typed fields are empty.
         9 raw_data: Option<Buffer>,
         /// The elements of DOUBLE and COMPLEX128.
         10 double_data: Rare<Packed<f64>>,
@@ -31,29 +31,29 @@ messages! {
         11 uint64_data: Rare<Packed<u64>>,
         /// A description for people.
         12 doc_string: Option<Box<Str>>,
-        /// Where the elements lie: `location`, `offset`, `length`, `checksum`.
+        /// Where external elements are: `location`, `offset`, `length`, `checksum`.
         13 external_data: Vec<StringStringEntryProto>,
-        /// Whether they lie elsewhere: [`TensorProto::DEFAULT`] or [`TensorProto::EXTERNAL`].
+        /// Whether the elements are external: [`TensorProto::DEFAULT`] or [`TensorProto::EXTERNAL`].
         14 data_location: Option<i32>,
-        /// Named remarks.
+        /// Metadata: keys and values.
         16 metadata_props: Rare<Vec<StringStringEntryProto>>,
     }
 
     /// A part of a tensor that is stored in several.
     message Segment = "TensorProto.Segment" {
-        /// The first element.
+        /// The index of the first element.
         1 begin: Option<i64>,
-        /// The element after the last.
+        /// The index after the last element.
         2 end: Option<i64>,
     }
 
     /// A tensor of which only some elements are stored.
     message SparseTensorProto {
-        /// The elements, in one dimension; its name is the name of the whole.
+        /// The stored elements, in one dimension. Its name is the name of the sparse tensor.
         1 values: Option<Box<TensorProto>>,
-        /// Where they are: one number or one row of numbers for each.
+        /// The index of each stored element: one linear index, or one row of indices.
         2 indices: Option<Box<TensorProto>>,
-        /// The shape of the whole.
+        /// The shape of the sparse tensor.
         3 dims: Vec<i64>,
     }
 }

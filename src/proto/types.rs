@@ -1,4 +1,4 @@
-//! Types and shapes.
+//! Messages for types and shapes.
 
 use crate::wire::{Str, messages};
 
@@ -16,7 +16,7 @@ messages! {
         /// What the value means, such as `IMAGE`.
         6 denotation: Option<Box<Str>>,
         and {
-            /// A type that only a runtime knows.
+            /// An opaque type, which only a runtime knows.
             7 opaque_type: OpaqueType(Box<Opaque>),
             /// A sparse tensor.
             8 sparse_tensor_type: SparseTensorType(Box<SparseTensor>),
@@ -29,7 +29,7 @@ messages! {
     message Tensor = "TypeProto.Tensor" {
         /// The element type, such as [`TensorProto::FLOAT`](super::TensorProto::FLOAT).
         1 elem_type: Option<i32>,
-        /// The shape; unset when not even the rank is known.
+        /// The shape; unset if the rank is unknown.
         2 shape: Option<Box<TensorShapeProto>>,
     }
 
@@ -41,7 +41,7 @@ messages! {
 
     /// The type of a map.
     message Map = "TypeProto.Map" {
-        /// The type of the keys: a whole number or STRING.
+        /// The type of the keys: an integer type or STRING.
         1 key_type: Option<i32>,
         /// The type of the values.
         2 value_type: Option<Box<TypeProto>>,
@@ -49,7 +49,7 @@ messages! {
 
     /// The type of a value that may be missing.
     message Optional = "TypeProto.Optional" {
-        /// The type when it is not.
+        /// The type of the value if it is present.
         1 elem_type: Option<Box<TypeProto>>,
     }
 
@@ -57,11 +57,11 @@ messages! {
     message SparseTensor = "TypeProto.SparseTensor" {
         /// The element type, such as [`TensorProto::FLOAT`](super::TensorProto::FLOAT).
         1 elem_type: Option<i32>,
-        /// The shape; unset when not even the rank is known.
+        /// The shape; unset if the rank is unknown.
         2 shape: Option<Box<TensorShapeProto>>,
     }
 
-    /// A type that only a runtime knows.
+    /// An opaque type, which only a runtime knows.
     message Opaque = "TypeProto.Opaque" {
         /// The domain of its name.
         1 domain: Option<Str>,
@@ -75,12 +75,12 @@ messages! {
         1 dim: Vec<Dimension>,
     }
 
-    /// A dimension; neither alternative when nothing is known of it.
+    /// A dimension; without a value if it is unknown.
     message Dimension = "TensorShapeProto.Dimension" {
         oneof value: DimensionValue {
-            /// A number.
+            /// A fixed size.
             1 dim_value: DimValue(i64),
-            /// A name, which stands for the same number wherever it occurs.
+            /// A symbolic size: the same name stands for the same size everywhere.
             2 dim_param: DimParam(Str),
         }
         /// What the dimension means, such as `DATA_BATCH`.

@@ -1,8 +1,8 @@
 //! Tensors from vectors, and every float type as `f32`.
 //!
-//! Who computes a mean or a norm wants numbers, whichever of the eleven float types the weights have.
-//! All of them but `DOUBLE` fit an `f32` exactly. Quantised integers are left out: what number they
-//! stand for is a matter of the graph.
+//! Code that computes a mean or a norm needs numbers, whichever of the twelve float types the weights
+//! have. Every value of each of them but `DOUBLE` is an `f32` exactly. Quantized integers are left out:
+//! their scale and zero point are known to the graph only.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Tensor {
-    /// A tensor of `elements` in row-major order, whose memory it keeps.
+    /// A tensor of `elements` in row-major order, without a copy.
     ///
     /// ```
     /// use onnx_container::Tensor;
@@ -30,15 +30,15 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the elements are not
-    /// as many as the dimensions say.
+    /// [`ErrorKind::Shape`] when a dimension is negative, when the shape overflows, or when the number of
+    /// elements is not what the dimensions need.
     pub fn from_vec<T: Element>(dims: impl Into<Vec<i64>>, elements: Vec<T>) -> Result<Self> {
         Self::new(T::DTYPE, dims, values_to_buffer(elements))
     }
 
     /// The elements of a float tensor as `f32`: `FLOAT` is borrowed where
-    /// [`to_slice`](Self::to_slice) borrows, `DOUBLE` is rounded to the nearest (what is too large
-    /// becomes infinite), and every other float type fits exactly.
+    /// [`to_slice`](Self::to_slice) borrows, `DOUBLE` is rounded to the nearest `f32` (too large values
+    /// become infinite), and every other float type converts exactly.
     ///
     /// ```
     /// use half::f16;
@@ -52,8 +52,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for types that are no floats: [`to_slice`](Self::to_slice) has the
-    /// integers as they are, [`unpack`](Self::unpack) the codes of narrow ones.
+    /// [`ErrorKind::DataType`] for types that are not floats: use [`to_slice`](Self::to_slice) for
+    /// integers, [`unpack`](Self::unpack) for the codes of narrow integers.
     pub fn to_f32(&self) -> Result<Cow<'_, [f32]>> {
         let values = match self.dtype() {
             DataType::Float => return self.to_slice::<f32>(),
@@ -69,7 +69,7 @@ impl Tensor {
             DataType::Float6E2M3 => self.each_code(|code| f6e2m3fn::from_bits(code).to_f32())?,
             DataType::Float6E3M2 => self.each_code(|code| f6e3m2fn::from_bits(code).to_f32())?,
             other => {
-                let reason = format!("{other} elements are no floats");
+                let reason = format!("{other} elements are not floats");
                 return Err(Error::new(ErrorKind::DataType, reason));
             }
         };
@@ -85,15 +85,15 @@ impl Tensor {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)] // rounding is what is asked for
+#[allow(clippy::cast_possible_truncation)] // rounds, as `to_f32` documents
 fn narrowed(value: f64) -> f32 {
     value as f32
 }
 
 impl<T: Element> From<Vec<T>> for Tensor {
-    /// A tensor of one dimension, which keeps the vector's memory.
+    /// A tensor of one dimension, without a copy of the elements.
     fn from(elements: Vec<T>) -> Self {
-        // No vector is longer than `isize::MAX`.
+        // The conversion never fails: a vector has at most `isize::MAX` elements.
         let dims = elements.len().try_into().map_or(i64::MAX, |len: i64| len);
         Self::of_array(T::DTYPE, vec![dims], values_to_buffer(elements))
     }

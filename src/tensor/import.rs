@@ -1,10 +1,10 @@
-//! `TensorProto` to elements and back.
+//! Converts a `TensorProto` to elements and back.
 //!
 //! A message can hold its elements in `raw_data` or in one of six typed fields, and narrow types
-//! share fields with wide ones. Everything becomes the bytes that `raw_data` would have, shared
-//! with the message where they already lie like that. Every number comes from a file: what the
-//! dimensions ask for is compared with the bytes that are there, and nothing is allocated by the
-//! dimensions. Reading external files is left to the loader; it brings the bytes.
+//! share fields with wide ones. All become the bytes that `raw_data` would have, shared with the message
+//! where they are already in that form. The message is untrusted input: the size that the dimensions
+//! need is compared with the bytes that are there before anything is allocated. Reading external files
+//! is left to the loader, which passes the bytes.
 
 use std::fmt::Display;
 
@@ -31,7 +31,7 @@ enum Field {
 }
 
 impl Field {
-    /// The field that holds elements of `dtype` when they are not raw.
+    /// The field that holds elements of `dtype` if they are not in `raw_data`.
     fn of(dtype: DataType) -> Option<Self> {
         match dtype {
             DataType::Undefined => None,
@@ -96,7 +96,7 @@ pub(super) fn import(proto: &TensorProto) -> Result<(DataType, Storage)> {
     Ok((dtype, storage))
 }
 
-/// The type of the external tensor `proto`, refused when it cannot be one.
+/// The type of the external tensor `proto`; an error if the tensor cannot be external.
 pub(super) fn external_data_type(proto: &TensorProto) -> Result<DataType> {
     refuse_segment(proto)?;
     let dtype = data_type(proto)?;
@@ -132,7 +132,7 @@ pub(super) fn to_proto(
     proto
 }
 
-/// Adds the name of `proto`, when it has one, to an `error` about it.
+/// Adds the name of `proto`, if it has one, to an `error` about it.
 pub(super) fn name_tensor(error: Error, proto: &TensorProto) -> Error {
     match &proto.name {
         Some(name) if !name.is_empty() => error.with_tensor(name.to_string_lossy()),
@@ -140,7 +140,7 @@ pub(super) fn name_tensor(error: Error, proto: &TensorProto) -> Error {
     }
 }
 
-/// Holds the length of `bytes` to what type and dimensions say.
+/// Checks that `bytes` has the length that type and dimensions need.
 pub(super) fn check_byte_len(dtype: DataType, dims: &[i64], bytes: &[u8]) -> Result<()> {
     let expected = dtype.byte_len(dims)?;
     if usize::try_from(expected) == Ok(bytes.len()) {
@@ -151,12 +151,12 @@ pub(super) fn check_byte_len(dtype: DataType, dims: &[i64], bytes: &[u8]) -> Res
     Err(Error::new(ErrorKind::Shape, reason))
 }
 
-/// Holds the number of `strings` to the dimensions.
+/// Checks that there are as many `strings` as the dimensions need.
 pub(super) fn check_string_count(dims: &[i64], strings: &[Buffer]) -> Result<()> {
     check_count(dims, strings.len(), "strings")
 }
 
-/// Holds `found` elements, called `what`, to the dimensions.
+/// Checks that `found`, a number of elements called `what`, is what the dimensions need.
 pub(super) fn check_count(dims: &[i64], found: usize, what: &str) -> Result<()> {
     let expected = element_count(dims)?;
     if usize::try_from(expected) == Ok(found) {
@@ -232,7 +232,7 @@ fn typed(field: Field, dtype: DataType, proto: &TensorProto) -> Result<Storage> 
     bytes.map(Storage::Bytes)
 }
 
-/// What the entries of a typed field must be.
+/// The type and dimensions that the entries of a typed field must match.
 #[derive(Clone, Copy)]
 struct Entries<'a> {
     dtype: DataType,
@@ -241,7 +241,7 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Entries of a fixed width, which lie in the message as in `raw_data`.
+    /// The bytes of entries of a fixed width, which have the same form in the message as in `raw_data`.
     fn fixed<T: Element + Number>(self, packed: &Packed<T>) -> Result<Buffer> {
         self.check_count(packed.len())?;
         match packed.wire_buffer() {
@@ -250,7 +250,7 @@ impl Entries<'_> {
         }
     }
 
-    /// Entries of `int32_data` for every type narrower than 32 bits.
+    /// The bytes of entries of `int32_data`, for every type narrower than 32 bits.
     fn narrow(self, packed: &Packed<i32>) -> Result<Buffer> {
         let byte = |entry| (-128..=255).contains(&entry);
         match (self.dtype, self.dtype.bit_width()) {
@@ -269,8 +269,8 @@ impl Entries<'_> {
         }
     }
 
-    /// What `element` makes of each entry, when they are as many as the dimensions say and fit,
-    /// which is the second thing that `element` tells.
+    /// The bytes of what `element` makes of each entry. The second value of `element` is whether the entry
+    /// fits the type; all must fit, and their number must match the dimensions.
     fn varints<T, E>(
         self,
         packed: &Packed<T>,
@@ -297,14 +297,14 @@ impl Entries<'_> {
             Some((index, entry)) => {
                 format!("entry {index} of `{field}` is {entry}, too wide for {dtype}")
             }
-            // A mapped file can change between two looks.
+            // A mapped file can change between two reads.
             None => format!("an entry of `{field}` was too wide for {dtype}"),
         };
         Error::new(ErrorKind::InvalidModel, reason)
     }
 
-    /// Holds the number of entries to the dimensions. Complex elements take two entries; one entry
-    /// of 4- and 2-bit types has a byte of elements, one of a 6-bit type a single element.
+    /// Checks that the number of entries is what the dimensions need. A complex element is two entries;
+    /// one entry of a 4- or 2-bit type is a byte of elements, one entry of a 6-bit type is one element.
     fn check_count(self, found: usize) -> Result<()> {
         let count = element_count(self.dims)?;
         let expected = match self.dtype {

@@ -1,25 +1,25 @@
-//! Elements narrower than a byte: 2 and 4 bits, and 6 bits as four codes in three bytes.
+//! Packs and unpacks elements narrower than a byte: 2 and 4 bits, and 6 bits as four codes in three
+//! bytes.
 //!
 //! ONNX packs such elements from the least significant bit up, without gaps, and fills the last
-//! byte with zero bits. Here packed bytes become codes, one a byte in its low bits, and codes
-//! become packed bytes. What number a code stands for is left to the caller; only the sign of
-//! two's-complement codes is handled, because it needs the width.
+//! byte with zero bits. Unpacked codes are one per byte, in the low bits. The value of a code is left to
+//! the caller; only the sign of two's-complement codes is handled here, because it needs the width.
 
 use crate::dtype::DataType;
 
 /// The width of an element that is narrower than a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// Four elements a byte.
+    /// Four elements per byte.
     Two,
-    /// Two elements a byte.
+    /// Two elements per byte.
     Four,
     /// Four elements in three bytes.
     Six,
 }
 
 impl Width {
-    /// The width of `dtype`, when it is narrower than a byte.
+    /// The width of `dtype`, if it is narrower than a byte.
     pub(crate) fn of(dtype: DataType) -> Option<Self> {
         match dtype.bit_width()? {
             2 => Some(Self::Two),
@@ -43,7 +43,7 @@ impl Width {
         u8::MAX >> (8 - self.bits())
     }
 
-    /// The codes in `bytes`, one a byte: `count` of them, or as many as there are.
+    /// The codes in `bytes`, one per byte: `count` of them, or as many as there are.
     pub(crate) fn unpack(self, bytes: &[u8], count: usize) -> Vec<u8> {
         let mut codes = match self {
             Self::Two => unpack2(bytes),
@@ -54,14 +54,14 @@ impl Width {
         codes
     }
 
-    /// Two's-complement codes as numbers, in place of the bits above them.
+    /// The numbers that two's-complement codes stand for.
     pub(crate) fn sign_extend(self, codes: Vec<u8>) -> Vec<i8> {
         let shift = 8 - self.bits();
-        // Numbers take the memory of their codes.
+        // The collect reuses the memory of the codes.
         codes.into_iter().map(|code| (code << shift).cast_signed() >> shift).collect()
     }
 
-    /// `codes` packed, their bits above the width dropped and the padding zero.
+    /// The packed `codes`, with zero padding; bits above the width are dropped.
     pub(crate) fn pack(self, codes: &[u8]) -> Vec<u8> {
         match self {
             Self::Two => pack2(codes),
@@ -70,7 +70,7 @@ impl Width {
         }
     }
 
-    /// Whether the bits of `bytes` after `count` elements are zero, as the spec wants them.
+    /// Whether the bits of `bytes` after `count` elements are zero, as the specification requires.
     pub(crate) fn padding_is_zero(self, bytes: &[u8], count: usize) -> bool {
         let used = count % 8 * usize::from(self.bits()) % 8;
         used == 0 || bytes.last().is_none_or(|last| last >> used == 0)
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_extended() {
+    fn codes_are_sign_extended() {
         assert_eq!(Width::Four.sign_extend(vec![0, 7, 8, 15]), [0, 7, -8, -1]);
         assert_eq!(Width::Two.sign_extend(vec![0, 1, 2, 3]), [0, 1, -2, -1]);
     }
 
     #[test]
-    fn padding_is_what_follows_the_last_element() {
+    fn padding_is_the_bits_after_the_last_element() {
         let cases: &[(Width, &[u8], usize, bool)] = &[
             (Width::Four, &[0x13], 1, false),
             (Width::Four, &[0x03], 1, true),

@@ -1,8 +1,8 @@
-//! Where the elements of a tensor lie, and the step between typed memory and little-endian bytes.
+//! Stores the elements of a tensor, and converts between typed memory and little-endian bytes.
 //!
 //! ONNX bytes are little-endian, and so is nearly every host: there the memory of typed values is
-//! shown as bytes and nothing is copied. On a big-endian host the scalars are reversed in a copy.
-//! Nothing here knows shapes.
+//! used as bytes and nothing is copied. On a big-endian host the bytes of each scalar are reversed in a
+//! copy. Shapes are left to the other files.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bytemuck::Pod;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::Element;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::placement::Alignment;
 
 /// The elements of a tensor, in row-major order.
@@ -22,7 +22,7 @@ pub(crate) enum Storage {
     Strings(Arc<[Buffer]>),
 }
 
-/// Typed values whose memory a [`Buffer`] shows.
+/// Typed values whose memory a [`Buffer`] shares as bytes.
 struct Values<T>(Vec<T>);
 
 impl<T: Element> AsRef<[u8]> for Values<T> {
@@ -36,10 +36,11 @@ pub(crate) fn values_to_buffer<T: Element>(values: Vec<T>) -> Buffer {
     little_endian::<T>(Buffer::from_owner(Values(values)))
 }
 
-/// From how many bytes on memory of its own is better than the heap's: it has huge pages.
+/// From this many bytes on, mapped memory is used instead of the heap: it can have huge pages.
 const MAPPED: usize = 4 << 20;
 
-/// `count` values as little-endian bytes, in memory that `fill` writes to, and what `fill` says.
+/// Allocates `count` zeroed values for `fill` to write. Returns them as little-endian bytes, with what
+/// `fill` returns.
 pub(crate) fn filled<T: Element + Pod, R>(
     count: usize,
     fill: impl FnOnce(&mut [T]) -> Result<R>,
@@ -47,13 +48,16 @@ pub(crate) fn filled<T: Element + Pod, R>(
     let len = count.saturating_mul(size_of::<T>());
     if len < MAPPED {
         let mut values = vec![T::zeroed(); count];
-        let said = fill(&mut values)?;
-        return Ok((values_to_buffer(values), said));
+        let result = fill(&mut values)?;
+        return Ok((values_to_buffer(values), result));
     }
     let mut memory = BufferMut::zeroed(len, Alignment::CACHE_LINE)?;
-    // Aligned to more than any `T`, and a multiple of its size.
-    let said = fill(bytemuck::try_cast_slice_mut(&mut memory).unwrap_or_default())?;
-    Ok((little_endian::<T>(memory.freeze()), said))
+    let slots = bytemuck::try_cast_slice_mut(&mut memory);
+    // No `T` needs more alignment, and the length is a multiple of its size.
+    let slots =
+        slots.map_err(|_| Error::internal("memory of a cache line's alignment is unaligned"))?;
+    let result = fill(slots)?;
+    Ok((little_endian::<T>(memory.freeze()), result))
 }
 
 /// The memory of `T`s as little-endian bytes: the same buffer on a little-endian host.
@@ -66,10 +70,10 @@ pub(crate) fn little_endian<T: Element>(memory: Buffer) -> Buffer {
     Buffer::from(bytes)
 }
 
-/// The elements in little-endian `bytes`, copied; `None` when a bit pattern is not a `T`.
+/// A copy of the elements in little-endian `bytes`; `None` if a bit pattern is not a `T`.
 ///
-/// `T` has no value to fill a vector with, and unaligned bytes cannot be seen as `T`s, so they go
-/// through a small aligned block that stays in the cache.
+/// `T` has no default to fill a vector with, and unaligned bytes cannot be cast to `T`s, so they are
+/// copied through a small aligned block that stays in the cache.
 pub(crate) fn copy_elements<T: Element>(bytes: &[u8]) -> Option<Vec<T>> {
     let mut block = [0_u128; 512];
     let block: &mut [u8] = bytemuck::cast_slice_mut(&mut block);
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn values_are_shown_not_copied() {
+    fn values_become_bytes_without_a_copy() {
         let values = vec![1.0_f32, -2.0];
         let address = values.as_ptr().addr();
         let buffer = values_to_buffer(values);

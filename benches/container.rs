@@ -62,7 +62,7 @@ fn save_packed(bencher: Bencher, workload: &str) {
     let (container, _) = container(workload);
     let folder = folder();
     let path = folder.path().join("m.onnx");
-    let options = SaveOptions::from(WeightFiles::One).sync(false);
+    let options = SaveOptions::from(WeightFiles::Packed).sync(false);
     bencher.bench_local(|| container.save(&path, options.clone()).unwrap());
 }
 

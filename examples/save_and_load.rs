@@ -44,7 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("wrote {}: {} bytes", file.name, file.bytes);
     }
     // What was saved names the file; the container still names the handle.
-    let graph = saved.model.graph.as_ref().ok_or("no graph")?;
+    let model = saved.model()?;
+    let graph = model.graph.as_ref().ok_or("no graph")?;
     for entry in graph.initializer.iter().flat_map(|tensor| &tensor.external_data) {
         if let (Some(key), Some(value)) = (&entry.key, &entry.value) {
             println!("  {key} = {value}");

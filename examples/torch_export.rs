@@ -102,7 +102,7 @@ fn module(folder: &Path) -> Result<()> {
 
     let mut weights = torch::variables(&store)?;
     let path = folder.join("tagger.onnx");
-    filled("structure.onnx", weights.clone())?.save(&path, WeightFiles::One)?;
+    filled("structure.onnx", weights.clone())?.save(&path, WeightFiles::Packed)?;
     let loaded = Container::load(&path, MmapChoice::never())?;
     same("#head.weight", &loaded, &tagger.embed.ws)?;
     same("#mix.weight", &loaded, &tagger.mix.ws)?;
@@ -112,7 +112,7 @@ fn module(folder: &Path) -> Result<()> {
         *mix = ("val_1".to_owned(), Initializer::try_from(tagger.mix.ws.tr())?);
     }
     let path = folder.join("optimized.onnx");
-    filled("optimized.onnx", weights)?.save(&path, WeightFiles::One)?;
+    filled("optimized.onnx", weights)?.save(&path, WeightFiles::Packed)?;
     let loaded = Container::load(&path, MmapChoice::never())?;
     same("#val_1", &loaded, &tagger.mix.ws.tr())?;
 

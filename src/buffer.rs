@@ -57,6 +57,9 @@ struct SourceFile {
     identity: FileIdentity,
     /// Where in the memory the file begins.
     start: usize,
+    /// Whether the identity alone tells that the file still holds these bytes: not of a copy that was
+    /// read so soon after a write that the next write could leave the same times.
+    settled: bool,
 }
 
 /// What tells a file from another that was put in its place, or from itself with other bytes.
@@ -178,7 +181,7 @@ impl Buffer {
     /// The whole mapped file at `path`. A map outlives its descriptor, so none is kept: a model
     /// can have more weights files than a process may have open.
     pub(crate) fn from_map(map: Mmap, slot: Slot, path: PathBuf, identity: FileIdentity) -> Self {
-        let file = SourceFile { path, identity, start: 0 };
+        let file = SourceFile { path, identity, start: 0, settled: true };
         Self::from_memory(Memory::Map { map, _slot: slot }, Some(file))
     }
 
@@ -360,12 +363,17 @@ impl Buffer {
     }
 
     /// Which bytes of which file these are, mapped or read, and that file as it was then. A copy of
-    /// bytes that may have changed while they were read has no source.
+    /// bytes that changed while they were read has no source.
     pub(crate) fn source(&self) -> Option<(FileRange<'_>, &FileIdentity)> {
-        let SourceFile { path, identity, start } = self.root.0.file.as_ref()?;
+        let SourceFile { path, identity, start, .. } = self.root.0.file.as_ref()?;
         let offset = |at: usize| u64::try_from(at.checked_sub(*start)?).ok();
         let range = offset(self.start)?..offset(self.end)?;
         Some((FileRange { path, range }, identity))
+    }
+
+    /// Whether the identity of the [`source`](Self::source) alone tells that it still holds these bytes.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.root.0.file.as_ref().is_some_and(|file| file.settled)
     }
 }
 
@@ -497,15 +505,22 @@ impl BufferMut {
         self.into_buffer(None)
     }
 
-    /// As [`freeze`](Self::freeze), of what was read: the whole file at `path`.
-    pub(crate) fn freeze_copy(self, path: PathBuf, identity: FileIdentity) -> Buffer {
-        self.into_buffer(Some((path, identity)))
+    /// As [`freeze`](Self::freeze), of what was read: the whole file at `path`. `settled` says whether
+    /// its `identity` alone tells later that it still holds these bytes.
+    pub(crate) fn freeze_copy(
+        self,
+        path: PathBuf,
+        identity: FileIdentity,
+        settled: bool,
+    ) -> Buffer {
+        self.into_buffer(Some((path, identity, settled)))
     }
 
-    fn into_buffer(self, file: Option<(PathBuf, FileIdentity)>) -> Buffer {
+    fn into_buffer(self, file: Option<(PathBuf, FileIdentity, bool)>) -> Buffer {
         let Self { memory, range: used } = self;
         let start = used.start;
-        let file = file.map(|(path, identity)| SourceFile { path, identity, start });
+        let file =
+            file.map(|(path, identity, settled)| SourceFile { path, identity, start, settled });
         let memory = match memory {
             Zeroed::Heap(bytes) => Memory::Vec(bytes),
             Zeroed::Map(map) => Memory::Anonymous(map),

@@ -7,8 +7,10 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
@@ -129,17 +131,49 @@ impl HandleNames {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Container {
-    pub(crate) model: ModelProto,
+    pub(crate) model: SharedModel,
     pub(crate) initializers: HashMap<Handle, Initializer>,
     pub(crate) warnings: Vec<Error>,
     /// The files that it was filled from, which a save does not replace.
     pub(crate) attached: Vec<PathBuf>,
 }
 
+/// A model that is copied when it is changed while somebody else has it: a result of a save shows the
+/// graph that was written, whatever becomes of the container's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedModel(Arc<ModelProto>);
+
+impl SharedModel {
+    /// The model, copied where somebody else has it too.
+    fn into_inner(self) -> ModelProto {
+        Arc::unwrap_or_clone(self.0)
+    }
+}
+
+impl From<ModelProto> for SharedModel {
+    fn from(model: ModelProto) -> Self {
+        Self(Arc::new(model))
+    }
+}
+
+impl Deref for SharedModel {
+    type Target = ModelProto;
+
+    fn deref(&self) -> &ModelProto {
+        &self.0
+    }
+}
+
+impl DerefMut for SharedModel {
+    fn deref_mut(&mut self) -> &mut ModelProto {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
 impl Container {
     /// A container of `model`, with no large initializers yet.
     pub fn new(model: ModelProto) -> Self {
-        Self { model, ..Self::default() }
+        Self { model: model.into(), ..Self::default() }
     }
 
     /// The model; its external tensors have handles for locations.
@@ -234,7 +268,15 @@ impl Container {
 
     /// The handle and initializer behind the external `tensor`, seen to fit it.
     pub(crate) fn initializer_of(&self, tensor: &TensorProto) -> Result<(&Handle, &Initializer)> {
-        let entry = ExternalData::parse(tensor)?;
+        self.initializer_at(&ExternalData::parse(tensor)?, tensor)
+    }
+
+    /// As [`initializer_of`](Self::initializer_of), of a tensor whose `entry` was parsed.
+    pub(crate) fn initializer_at(
+        &self,
+        entry: &ExternalData,
+        tensor: &TensorProto,
+    ) -> Result<(&Handle, &Initializer)> {
         let (dtype, len) = external_data::layout(tensor)?;
         let found = self.initializers.get_key_value(entry.location.as_str());
         let (handle, initializer) = found.ok_or_else(|| unresolved(&entry.location))?;
@@ -297,7 +339,7 @@ impl Container {
     /// As [`check`](Self::check).
     pub fn embed(&self) -> Result<ModelProto> {
         self.check()?;
-        self.embed_in(self.model.clone())
+        self.embed_in(ModelProto::clone(&self.model))
     }
 
     /// As [`embed`](Self::embed), without a copy of the message either.
@@ -306,13 +348,13 @@ impl Container {
     /// As [`check`](Self::check).
     pub fn into_embedded(mut self) -> Result<ModelProto> {
         self.check()?;
-        let model = std::mem::take(&mut self.model);
+        let model = std::mem::take(&mut self.model).into_inner();
         self.embed_in(model)
     }
 
     /// The message; its external tensors name handles. The large initializers are dropped.
     pub fn into_model(self) -> ModelProto {
-        self.model
+        self.model.into_inner()
     }
 
     /// The message and the large initializers behind its handles.
@@ -328,7 +370,7 @@ impl Container {
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     pub fn into_parts(self) -> (ModelProto, BTreeMap<Handle, Initializer>) {
-        (self.model, self.initializers.into_iter().collect())
+        (self.model.into_inner(), self.initializers.into_iter().collect())
     }
 
     /// `model`, whose external tensors are those of this container's, with every tensor inline.

@@ -61,9 +61,10 @@ impl Container {
         names.avoid(&self.model)?;
         let handle = names.of(name);
         let (dtype, dims) = (initializer.dtype(), initializer.dims());
-        let graph = self.model.graph.get_or_insert_default();
+        let model: &mut ModelProto = &mut self.model;
+        let graph = model.graph.get_or_insert_default();
         graph.initializer.push(TensorProto::external(name, dtype, dims, handle.as_str()));
-        if self.model.ir_version.is_some_and(|version| version < 4) {
+        if model.ir_version.is_some_and(|version| version < 4) {
             graph.input.push(ValueInfoProto::tensor(name, dtype, dims.iter().copied()));
         }
         self.initializers.insert(handle.clone(), initializer);

@@ -116,13 +116,13 @@ impl MmapChoice {
 }
 
 /// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote to
-/// it meanwhile, and whoever does later can be told by the time.
+/// it meanwhile, and whether whoever does later can be told by the time.
 fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
     let settled = identity.is_settled(SystemTime::now());
     let bytes = read(file, identity.len())?;
     let same = |now: &Metadata| FileIdentity::new(now) == identity;
-    if settled && file.metadata().is_ok_and(|now| same(&now)) {
-        return Ok(bytes.freeze_copy(path.to_path_buf(), identity));
+    if file.metadata().is_ok_and(|now| same(&now)) {
+        return Ok(bytes.freeze_copy(path.to_path_buf(), identity, settled));
     }
     Ok(bytes.freeze())
 }

@@ -4,6 +4,8 @@
 //! names, the files that would be replaced, the free space. Then the files are staged and renamed.
 
 mod attached;
+mod encode;
+mod file_names;
 mod kept;
 mod neighbours;
 mod options;
@@ -11,45 +13,68 @@ mod plan;
 mod produce;
 mod publish;
 mod target;
+mod weights;
 mod write;
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) use attached::refuse_attached;
+pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use neighbours::model_that_needs;
 pub(crate) use neighbours::{locations, neighbours};
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]
-pub(crate) use plan::{ExportStyle, Exports};
-pub(crate) use plan::{Source, default_data_name, weight_prefix};
+pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
 pub(crate) use publish::staging_prefix;
 pub use target::SavedFile;
 pub(crate) use target::Target;
+pub(crate) use weights::{NotLoaded, Weights};
 pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::byte_size::ByteSize;
-use crate::container::{Container, Handle};
+use crate::container::{Container, Handle, SharedModel};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, fold_case, is_external};
+use crate::external_data::{self, fold_case};
 use crate::inline::{Inlined, inline_functions};
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
-use crate::save::kept::KeptFiles;
+use crate::save::encode::WrittenModel;
+use crate::save::kept::{Kept, KeptFile};
 use crate::save::neighbours::Needed;
-use crate::save::plan::{Plan, PlannedFile};
-use crate::save::write::Metered;
-use crate::traversal;
-use crate::wire::Message;
+#[cfg(not(feature = "safetensors"))]
+use crate::save::plan::PlannedFile;
+use crate::save::plan::{Inputs, Plan};
+use crate::save::produce::ahead_of;
+use crate::save::publish::Staging;
+use crate::save::write::{Metered, write_file};
 
-/// What a save wrote, or would write.
+/// What a save wrote, or would write. The graph is not copied for it, unless the
+/// container's is changed while this lives.
+///
+/// ```
+/// use onnx_container::Container;
+/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+/// let mut container = Container::new(ModelProto::new(graph));
+/// container.insert("#w", ndarray::array![1_u8, 2])?;
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let saved = container.save(folder.path().join("m.onnx"), true)?;
+/// assert_eq!(saved.files.len(), 2);
+/// let model = saved.model()?; // its external tensors name files, those of the container handles
+/// let entry = &model.graph.as_ref().unwrap().initializer[0].external_data[0];
+/// assert_eq!(entry.value.as_ref().unwrap(), &"m.onnx.data");
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The model as written: external tensors name files, not handles.
-    pub model: ModelProto,
     /// The files that were written, beside one another, the model last.
     pub files: Vec<SavedFile>,
     /// The length of all these files in bytes.
@@ -57,6 +82,10 @@ pub struct Saved {
     /// The weights files that the model refers to and that stay as they were, by their locations;
     /// see [`SaveOptions::keep_placement`].
     pub kept: Vec<SavedFile>,
+    /// How many bytes of the kept files no tensor of the model refers to: padding, and what is left of
+    /// tensors that were deleted or replaced. Saving with
+    /// [`keep_placement(false)`](SaveOptions::keep_placement) drops them.
+    pub unreferenced_bytes: u64,
     /// What came of inlining local functions, when that was asked for.
     pub inlined: Option<Inlined>,
     /// What was free on the target's file system before the save, in bytes, where it says.
@@ -65,6 +94,31 @@ pub struct Saved {
     pub unused: Vec<Handle>,
     /// Files that the model which was replaced needed and the new one does not. They are left.
     pub left_behind: Vec<PathBuf>,
+    model: Arc<WrittenModel>,
+}
+
+impl Saved {
+    /// The model as written, made now: external tensors name files, not handles.
+    ///
+    /// # Errors
+    /// What a source of weights gives that go into the model and fail to be read.
+    pub fn model(&self) -> Result<ModelProto> {
+        self.model.to_message()
+    }
+
+    /// The graph that was written, with external tensors that name handles: that of the container, or
+    /// the one that [inlining](SaveOptions::inline_functions) made.
+    pub fn structure(&self) -> &ModelProto {
+        self.model.model()
+    }
+
+    /// Writes the bytes of the model file to `out`, once more.
+    ///
+    /// # Errors
+    /// What `out` gives, and as [`model`](Self::model).
+    pub fn encode_model(&self, out: &mut impl Write) -> Result<()> {
+        self.model.encode(out)
+    }
 }
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
@@ -129,7 +183,7 @@ impl Container {
             Ok(()) => Ok(job.saved),
             // Somebody replaced the packed file meanwhile: it is written after all.
             Err(error) if error.kind() != ErrorKind::Cancelled && job.lost_its_file() => {
-                self.save(path, options.keep_placement(false))
+                self.save(path, options.clone().keep_placement(false))
             }
             Err(error) => Err(error),
         }
@@ -204,11 +258,25 @@ impl Container {
         if let Some((container, options)) = self.externalized(&options)? {
             return container.to_parts(options);
         }
+        if options.weight_files == WeightFiles::AsLoaded {
+            let reason = "there are no files here that weights could stay in";
+            return Err(Error::new(ErrorKind::CannotKeep, reason));
+        }
         let (model, _) = self.model_to_save(&options)?;
-        self.check_for(&model)?;
-        let source = Source { container: self, model: &model };
-        let plan = Plan::new(source, &source.used()?, "model.onnx", &options)?;
-        let model = self.model_as_written(model, &plan)?.encode_to_vec()?;
+        let mut weights = Weights::resolve(self, &model, NotLoaded::Refuse)?;
+        weights.make_inline(|tensor| {
+            options.weight_files == WeightFiles::Embedded || !tensor.from_memory
+        });
+        let kept = Kept::default();
+        let plan = Plan::new(Inputs {
+            weights: &weights,
+            #[cfg(feature = "safetensors")]
+            model: &model,
+            kept: &kept,
+            model_name: "model.onnx",
+            options: &options,
+        })?;
+        let model = WrittenModel::new(model, weights, &plan, &kept)?.encode_to_vec()?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
@@ -226,37 +294,23 @@ impl Container {
 
     /// The model that is saved, whose external tensors name handles: this one, unless `options` ask
     /// for a change to it.
-    fn model_to_save(
-        &self,
-        options: &SaveOptions,
-    ) -> Result<(Cow<'_, ModelProto>, Option<Inlined>)> {
+    fn model_to_save(&self, options: &SaveOptions) -> Result<(SharedModel, Option<Inlined>)> {
         let Some(inlining) = &options.inline_functions else {
-            return Ok((Cow::Borrowed(&self.model), None));
+            return Ok((self.model.clone(), None));
         };
         let mut model = self.model.clone();
         let inlined = inline_functions(&mut model, inlining.clone())?;
-        Ok((Cow::Owned(model), Some(inlined)))
+        Ok((model, Some(inlined)))
     }
 
-    /// `model` with external tensors that name their place in the planned files; a tensor without a
-    /// place is inline.
-    fn model_as_written(&self, model: Cow<'_, ModelProto>, plan: &Plan<'_>) -> Result<ModelProto> {
-        let mut model = model.into_owned();
-        traversal::tensors_mut(&mut model, |place, tensor| {
-            if is_external(tensor) {
-                let (handle, initializer) = self.initializer_of(tensor)?;
-                match plan.place(handle) {
-                    Some((location, range)) => external_data::set_range(tensor, location, range),
-                    None => {
-                        let bytes = initializer.to_buffer();
-                        let named = |e: Error| e.with_tensor(place.qualified_name(tensor));
-                        external_data::set_inline(tensor, bytes.map_err(named)?);
-                    }
-                }
-            }
-            Ok(())
-        })?;
-        Ok(model)
+    /// The weights of `model` that a save with `options` has to place.
+    fn weights_to_save(&self, model: &ModelProto, options: &SaveOptions) -> Result<Weights<'_>> {
+        if options.weight_files != WeightFiles::Embedded {
+            return Weights::resolve(self, model, NotLoaded::Stay);
+        }
+        let mut weights = Weights::resolve(self, model, NotLoaded::Refuse)?;
+        weights.make_inline(|_| true);
+        Ok(weights)
     }
 }
 
@@ -269,51 +323,99 @@ fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
     let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
     let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
     for piece in &file.pieces {
-        let place = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
-        let target = place.and_then(|(start, end)| bytes.get_mut(start..end));
-        let target = target.ok_or_else(|| Error::internal("a piece lies beyond its file"))?;
-        piece.initializer.read_at(0, target).map_err(|error| piece.name_in(error))?;
+        let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
+        let place = range.and_then(|(start, end)| bytes.get_mut(start..end));
+        let outside = || Error::internal(format!("a weight lies outside of `{}`", file.name));
+        let read = piece.initializer.read_at(0, place.ok_or_else(outside)?);
+        read.map_err(|error| piece.name_in(error))?;
     }
     Ok(bytes.freeze())
 }
 
+/// A staging folder for `target` with `files` in it.
+pub(crate) fn stage(
+    target: &Target,
+    files: &[PlannedFile<'_>],
+    options: &SaveOptions,
+    meter: &Meter<'_>,
+) -> Result<Staging> {
+    let mut staging = Staging::new(&target.directory, &target.name, options.sync)?;
+    ahead_of(files, options.max_bytes_in_flight, |ahead| {
+        files.iter().try_for_each(|plan| {
+            staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
+        })
+    })?;
+    Ok(staging)
+}
+
 /// One save: what goes where, known before anything is done.
-struct Job<'c> {
-    options: &'c SaveOptions,
+struct Job<'c, 'o> {
+    options: &'o SaveOptions,
     target: Target,
+    kept: Kept,
     plan: Plan<'c>,
+    /// The files of tensors that were not loaded.
+    not_loaded: BTreeSet<String>,
     saved: Saved,
 }
 
-impl<'c> Job<'c> {
-    fn new(container: &'c Container, path: &Path, options: &'c SaveOptions) -> Result<Self> {
+impl<'c, 'o> Job<'c, 'o> {
+    fn new(container: &'c Container, path: &Path, options: &'o SaveOptions) -> Result<Self> {
         let target = Target::new(path)?;
         let (model, inlined) = container.model_to_save(options)?;
-        container.check_for(&model)?;
-        let source = Source { container, model: &model };
-        let used = source.used()?;
-        let plan = match kept::plan(&used, &target, options)? {
-            Some(plan) => plan,
-            None => Plan::new(source, &used, &target.name, options)?,
+        let weights = container.weights_to_save(&model, options)?;
+        let kept = Kept::new(&weights, &target, options)?;
+        let plan = Plan::new(Inputs {
+            weights: &weights,
+            #[cfg(feature = "safetensors")]
+            model: &model,
+            kept: &kept,
+            model_name: &target.name,
+            options,
+        })?;
+        let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
+        let model = Arc::new(WrittenModel::new(model, weights, &plan, &kept)?);
+        let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
+        files.push(SavedFile::new(target.name.as_str(), model.encoded_len()?));
+        let saved = Saved {
+            bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
+            files,
+            kept: kept.files.iter().map(KeptFile::to_saved).collect(),
+            unreferenced_bytes: kept.unreferenced_bytes(),
+            inlined,
+            free_bytes: target.free_bytes(),
+            unused,
+            left_behind: Vec::new(),
+            model,
         };
-        let unused = source.unused(&used);
-        let model = container.model_as_written(model, &plan)?;
-        let mut files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
-        files.push(SavedFile::new(target.name.as_str(), model.encoded_len()));
-        let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
-        let kept = plan.kept.as_ref().map(KeptFiles::to_saved).unwrap_or_default();
-        let (free_bytes, left_behind) = (target.free_bytes(), Vec::new());
-        let saved = Saved { model, files, bytes, kept, inlined, free_bytes, unused, left_behind };
-        let mut job = Self { options, target, plan, saved };
+        let mut job = Self { options, target, kept, plan, not_loaded, saved };
         job.saved.left_behind = job.left_behind();
         Ok(job)
     }
 
     fn check_target(&self) -> Result<()> {
+        self.check_kept()?;
         #[cfg(feature = "safetensors")]
         self.check_foreign()?;
         self.check_len()?;
         self.target.check(&self.saved.files, self.options.overwrite)
+    }
+
+    /// The locations that the saved model refers to and that are not written.
+    fn stays(&self) -> impl Iterator<Item = &String> {
+        self.kept.files.iter().map(|file| &file.location).chain(&self.not_loaded)
+    }
+
+    /// Refuses to replace a file that the saved model itself needs as it is.
+    fn check_kept(&self) -> Result<()> {
+        let stays: HashSet<_> = self.stays().map(|location| fold_case(location)).collect();
+        let errors = self.saved.files.iter().filter(|file| stays.contains(&fold_case(&file.name)));
+        let errors = errors.map(|file| {
+            let reason = "the saved model refers to weights in this file: it is not replaced";
+            let path = self.target.directory.join(&file.name);
+            Error::new(ErrorKind::AlreadyExists, reason).with_path(path)
+        });
+        Error::join(errors.collect()).map_or(Ok(()), Err)
     }
 
     fn check_len(&self) -> Result<()> {
@@ -344,17 +446,20 @@ impl<'c> Job<'c> {
 
     /// Files of the model that is being replaced which neither the new one nor any other needs.
     fn left_behind(&self) -> Vec<PathBuf> {
-        let Saved { files, kept, .. } = &self.saved;
-        let named: HashSet<_> = files.iter().chain(kept).map(|f| fold_case(&f.name)).collect();
-        let old = locations(&self.target.path());
-        let left = old.into_iter().filter(|location| !named.contains(&fold_case(location)));
-        let left = left.filter(|location| external_data::check_location(location).is_ok());
+        let files = self.saved.files.iter().map(|file| &file.name);
+        let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
         let directory = &self.target.directory;
         // Another name of a kept file is not left: one may be a link to the other.
         let real = |name: &str| directory.join(name).canonicalize().ok();
-        let kept: HashSet<_> = kept.iter().filter_map(|file| real(&file.name)).collect();
-        let left = left.filter(|name| real(name).is_none_or(|path| !kept.contains(&path)));
-        let left: Vec<_> = left.filter(|name| directory.join(name).is_file()).collect();
+        let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
+        let is_left = |location: &String| {
+            !named.contains(&fold_case(location))
+                && external_data::check_location(location).is_ok()
+                && directory.join(location).is_file()
+                && real(location).is_none_or(|path| !stays.contains(&path))
+        };
+        let left: Vec<_> =
+            locations(&self.target.path()).into_iter().filter(|name| is_left(name)).collect();
         if left.is_empty() {
             return Vec::new();
         }
@@ -366,21 +471,19 @@ impl<'c> Job<'c> {
     fn write(&self) -> Result<()> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
-        let mut staging = self.target.stage(&self.plan.files, self.options, &meter)?;
+        let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
         staging.file(&self.target.name, |file, path| {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
-        let Some(kept) = &self.plan.kept else { return staging.publish_if(|| meter.step()) };
         if self.options.sync {
-            kept.flush()?;
+            self.kept.flush()?;
         }
-        staging.publish_if(|| kept.check().and_then(|()| meter.step()))
+        staging.publish_if(|| self.kept.check().and_then(|()| meter.step()))
     }
 
     /// Whether a packed file that was to be kept is not there any more.
     fn lost_its_file(&self) -> bool {
-        let kept = self.plan.kept.as_ref();
-        self.options.weight_files == WeightFiles::One && kept.is_some_and(|k| k.check().is_err())
+        self.options.weight_files == WeightFiles::Packed && self.kept.check().is_err()
     }
 }

@@ -8,6 +8,7 @@
 
 mod field;
 pub(crate) mod nested;
+mod overlay;
 mod packed;
 mod parallel;
 mod placing;
@@ -25,7 +26,8 @@ use std::io::{self, Write};
 
 pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{Number, Varint};
-pub(crate) use self::field::{one_size, plain, write_one};
+pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
+pub(crate) use self::overlay::{Overlay, Replacement};
 pub use self::packed::Packed;
 use self::placing::Copying;
 pub(crate) use self::rare::Empty;
@@ -64,12 +66,15 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// The number of the field with the bytes of a tensor, which no other message has; else 0.
     #[doc(hidden)]
     const RAW_DATA: u32 = field::number_of("raw_data", Self::FIELDS);
+    /// Whether an overlay may replace it while a message around it is encoded.
+    #[doc(hidden)]
+    const REPLACEABLE: bool;
 
     /// Merges the value of a record; `false`, with nothing read, when it is not of a known field.
     #[doc(hidden)]
     fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
     #[doc(hidden)]
-    fn fields_size(&self, sizes: &mut Sizes) -> u64;
+    fn fields_size(&self, sizes: &mut Sizes<'_>) -> u64;
     #[doc(hidden)]
     fn write_fields(&self, writer: &mut Writer<'_>) -> io::Result<()>;
     #[doc(hidden)]
@@ -107,11 +112,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`].
     fn encode(&self, out: &mut impl Write) -> Result<()> {
-        let mut sizes = Sizes::default();
-        let len = self.fields_size(&mut sizes);
-        let mut window = vec![0; usize::try_from(len.min(GATHERED)).unwrap_or_default()];
-        let mut writer = Writer::new(&mut window, Some(out), sizes);
-        self.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)
+        encode_over(self, None, out)
     }
 
     /// The encoded message in memory.
@@ -119,12 +120,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::TooLarge`] when there is no memory for it.
     fn encode_to_vec(&self) -> Result<Vec<u8>> {
-        let mut sizes = Sizes::default();
-        let len = self.fields_size(&mut sizes);
-        let mut bytes = zeros(len)?;
-        let mut writer = Writer::new(&mut bytes, None, sizes);
-        self.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)?;
-        Ok(bytes)
+        encode_over_to_vec(self, None)
     }
 
     #[doc(hidden)]
@@ -138,6 +134,37 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
         }
         Ok(())
     }
+}
+
+/// The length of `message` in bytes, as it is written under `overlay`.
+pub(crate) fn encoded_len_over(message: &impl Message, overlay: &dyn Overlay) -> u64 {
+    message.fields_size(&mut Sizes::over(Some(overlay)))
+}
+
+/// As [`Message::encode`], with the replacements of `overlay`.
+pub(crate) fn encode_over(
+    message: &impl Message,
+    overlay: Option<&dyn Overlay>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut sizes = Sizes::over(overlay);
+    let len = message.fields_size(&mut sizes);
+    let mut window = vec![0; usize::try_from(len.min(GATHERED)).unwrap_or_default()];
+    let mut writer = Writer::new(&mut window, Some(out), sizes);
+    message.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)
+}
+
+/// As [`Message::encode_to_vec`], with the replacements of `overlay`.
+pub(crate) fn encode_over_to_vec(
+    message: &impl Message,
+    overlay: Option<&dyn Overlay>,
+) -> Result<Vec<u8>> {
+    let mut sizes = Sizes::over(overlay);
+    let len = message.fields_size(&mut sizes);
+    let mut bytes = zeros(len)?;
+    let mut writer = Writer::new(&mut bytes, None, sizes);
+    message.write_fields(&mut writer).and_then(|()| writer.finish(len)).map_err(write_error)?;
+    Ok(bytes)
 }
 
 /// How a message is read: `DecodeOptions::new().recursion_limit(300)`.
@@ -262,10 +289,11 @@ fn zeros(len: u64) -> Result<Vec<u8>> {
         .map_err(|len| Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory")))
 }
 
+/// What stopped the writing: an error of this crate where a source of bytes failed, or `out`'s own.
 fn write_error(error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull => ErrorKind::NoSpace,
         _ => ErrorKind::Io,
     };
-    Error::new(kind, error.to_string())
+    error.downcast().unwrap_or_else(|error| Error::new(kind, error.to_string()))
 }

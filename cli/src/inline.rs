@@ -32,7 +32,8 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
     let written = write(&mut container, args).map_err(save::refused)?;
     let Written { saved, inlined, moved } = written;
-    let changed = Changed::new(inlined, nodes_before, nodes(&saved.model), &saved.model.functions);
+    let changed =
+        Changed::new(inlined, nodes_before, nodes(saved.structure()), &saved.structure().functions);
     changed.warnings().for_each(|warning| complain(format_args!("warning: {warning}")));
     let verified = original.map(|mut original| {
         // Copies of a tensor share its bytes: those that were read are held against the result.
@@ -81,7 +82,7 @@ struct Written {
 fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
     let how = |layout| save_as(layout, container, args);
     let saved =
-        if args.packed.is_given() { how(WeightFiles::One) } else { save::keeping_files(how) };
+        if args.packed.is_given() { how(WeightFiles::Packed) } else { save::keeping_files(how) };
     match saved {
         Ok(mut saved) => {
             let inlined = mem::take(&mut saved.inlined).unwrap_or_default();
@@ -96,7 +97,7 @@ fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error>
 fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
     let inlined = inline_functions(container.model_mut(), options(args))?;
     let moved = container.externalize(ExternalizeOptions::new())?;
-    let how = save::options(WeightFiles::One, Some(&args.packed), &args.write.target);
+    let how = save::options(WeightFiles::Packed, Some(&args.packed), &args.write.target);
     let saved = save::try_save(container, &args.paths.output, how, &args.write.target)?;
     Ok(Written { saved, inlined, moved: Some(moved) })
 }

@@ -20,7 +20,7 @@ const SHORT: usize = 5;
 
 /// The layout of one weights file, of the kind that was asked for.
 pub fn packed(args: &LayoutArgs) -> WeightFiles {
-    if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::One }
+    if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::Packed }
 }
 
 /// The options of the command line for `layout`, whose one weights file looks as `packed` says.
@@ -31,10 +31,11 @@ pub fn options(
 ) -> SaveOptions {
     let options = SaveOptions::from(layout).sync(!target.no_sync).overwrite(!target.no_clobber);
     let Some(packed) = packed else { return options };
-    let options = packed.align.iter().fold(options, |options, align| options.alignment(*align));
-    let large = packed.align_large.iter();
-    let options = large.fold(options, |options, align| options.alignment_large(*align));
-    packed.data_name.iter().fold(options, |options, name| options.data_name(name))
+    let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
+    match &packed.data_name {
+        Some(name) => aligned.data_name(name),
+        None => aligned,
+    }
 }
 
 /// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
@@ -75,8 +76,7 @@ pub fn try_save(
     options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Error> {
-    let limit = (!args.allow_over_2gib).then_some(MAX_PROTOBUF);
-    let options = limit.into_iter().fold(options, SaveOptions::max_model_bytes);
+    let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     if args.dry_run {
         return container.dry_run(path, options);
     }
@@ -90,7 +90,7 @@ pub fn keeping_files(
 ) -> Result<Saved, Error> {
     match save_as(WeightFiles::AsLoaded) {
         Err(error) if error.each().all(|error| error.kind() == ErrorKind::CannotKeep) => {
-            save_as(WeightFiles::One)
+            save_as(WeightFiles::Packed)
         }
         other => other,
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{
-    ExportStyle, Exports, Meter, SaveOptions, SavedFile, Source, Target, refuse_attached,
+    ExportStyle, Exports, Meter, NotLoaded, PlannedFile, SaveOptions, SavedFile, Target, Weights,
+    refuse_attached, stage,
 };
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment (which asks for
@@ -154,14 +155,13 @@ impl Container {
         let (path, options) = (path.as_ref(), options.into());
         let mut target = Target::new(path)?;
         let stem = stem(&target.name).map_err(|error| error.with_path(path))?.to_owned();
-        self.check()?;
+        let weights = Weights::resolve(self, &self.model, NotLoaded::Refuse)?;
         if self.is_empty() {
             let reason = "there are no large initializers: move tensors out of the model first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
-        let source = Source { container: self, model: &self.model };
-        let plan = Exports::new(source, &stem, &options.style())?;
-        let files: Vec<_> = plan.files.iter().map(SavedFile::planned).collect();
+        let plan = Exports::new(&self.model, &weights, &stem, &options.style())?;
+        let files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         if let Some(last) = files.last() {
             target.name.clone_from(&last.name);
         }
@@ -172,7 +172,7 @@ impl Container {
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
         meter.step()?;
-        target.stage(&plan.files, &options.save, &meter)?.publish_if(|| meter.step())?;
+        stage(&target, &plan.files, &options.save, &meter)?.publish_if(|| meter.step())?;
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,

@@ -1,35 +1,55 @@
 //! Weights that stay where they are: in files that still are what was loaded.
 //!
 //! A change to the graph of a model should not cost a copy of its weights. That a file is unchanged
-//! is told by its identity, not by its bytes, and by the same door as a load: what is kept is what a
-//! reader of the model opens. It is asked when the save is planned, and again when its files are
-//! renamed. What is written otherwise is left to `plan`.
+//! is told by its identity, and by its bytes only where they were read as they were written. It is
+//! opened as a load opens it, so what is kept is what a reader of the model finds. This is asked when
+//! the save is planned, and again when its files are renamed. What is written is left to `plan`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use crate::buffer::FileIdentity;
+use crate::buffer::{Buffer, FileIdentity};
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, fold_case, is_handle};
 use crate::initializer::Initializer;
+use crate::save::file_names::{data_name, free_data_name};
 use crate::save::neighbours::locations;
 use crate::save::options::{SaveOptions, WeightFiles};
-use crate::save::plan::{Placed, Plan, Used, data_name};
 use crate::save::target::{SavedFile, Target};
+use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 
-/// The files that a model goes on to refer to.
-pub(crate) struct KeptFiles {
-    folder: Folder,
+/// The files that a model goes on to refer to. There may be none.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Where they are; `None` when none is kept.
+    folder: Option<Folder>,
     pub(crate) files: Vec<KeptFile>,
+    /// By the number of a weight, where it stays: the number of the file, and the bytes in it. What is
+    /// missing does not stay.
+    pub(crate) ranges: Vec<Option<(usize, Range<u64>)>>,
+    /// The file that what does not stay goes to, where it must not take the place of any other.
+    pub(crate) new_name: Option<String>,
 }
 
 /// One of them.
 pub(crate) struct KeptFile {
     pub(crate) location: String,
     file: LoadedFile,
+}
+
+impl KeptFile {
+    /// The length of the file in bytes.
+    fn len(&self) -> u64 {
+        self.file.identity.len()
+    }
+
+    pub(crate) fn to_saved(&self) -> SavedFile {
+        SavedFile::new(self.location.as_str(), self.len())
+    }
 }
 
 /// A file as it was when it was mapped or read.
@@ -43,6 +63,8 @@ struct LoadedFile {
 struct Origin {
     file: LoadedFile,
     range: Range<u64>,
+    /// The bytes, where the file's identity alone does not tell that it still has them.
+    unsure: Option<Buffer>,
 }
 
 impl Origin {
@@ -50,14 +72,98 @@ impl Origin {
         let bytes = initializer.as_buffer()?;
         let (place, identity) = bytes.source()?;
         let file = LoadedFile { path: place.path.to_path_buf(), identity: identity.clone() };
-        Some(Self { file, range: place.range })
+        let unsure = (!bytes.is_settled()).then(|| bytes.clone());
+        Some(Self { file, range: place.range, unsure })
     }
 }
 
-impl KeptFiles {
+impl Kept {
+    /// What stays of `weights`, where `options` ask for that: of a packed file only when all do.
+    ///
+    /// # Errors
+    /// For [`WeightFiles::AsLoaded`] one for all files that cannot stay.
+    pub(crate) fn new(
+        weights: &Weights<'_>,
+        target: &Target,
+        options: &SaveOptions,
+    ) -> Result<Self> {
+        match options.weight_files {
+            WeightFiles::AsLoaded => Self::every_file(weights, target, options),
+            WeightFiles::Packed if options.keep_placement => {
+                Ok(Self::one_file(weights, target, options).unwrap_or_default())
+            }
+            _ => Ok(Self::default()),
+        }
+    }
+
+    /// Keeps the target's data file when everything lies in it, aligned as it was asked for.
+    fn one_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Option<Self> {
+        let first = weights.used.iter().find(|weight| weight.len > 0)?;
+        let folder = Folder::open_for(target).ok()?;
+        let kept = folder.data_file(Origin::of(first.initializer)?.file, target, options)?;
+        let range = |weight: &Weight<'_>| {
+            if weight.len == 0 {
+                return Some(NO_BYTES);
+            }
+            let is_sure = |origin: &Origin| origin.file == kept.file && origin.unsure.is_none();
+            let origin = Origin::of(weight.initializer).filter(is_sure)?;
+            let aligned = options.alignment_asked(weight.len).is_aligned(origin.range.start);
+            aligned.then_some(origin.range)
+        };
+        let ranges = weights.used.iter().map(|weight| Some(Some((0, range(weight)?))));
+        let ranges = ranges.collect::<Option<_>>()?;
+        Some(Self { folder: Some(folder), files: vec![kept], ranges, new_name: None })
+    }
+
+    /// Keeps every file that weights lie in, or says of each why not. What lies in no file gets a new
+    /// one.
+    fn every_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Result<Self> {
+        let mut finder = Finder::new(Folder::open_for(target)?);
+        let mut ranges = vec![None; weights.used.len()];
+        // What has no bytes comes last, and into the model where its file cannot stay.
+        let all = || weights.used.iter().enumerate();
+        let (empty, full): (Vec<_>, Vec<_>) = all().partition(|(_, weight)| weight.len == 0);
+        for (number, weight) in full {
+            let Some(origin) = Origin::of(weight.initializer) else { continue };
+            let Origin { file, range: bytes, unsure } = origin;
+            let Some(file) = finder.number(file, weight.handle) else { continue };
+            if let Some(loaded) = unsure {
+                finder.compare(file, &loaded, bytes.start, weight.handle);
+            }
+            *ranges.get_mut(number).ok_or_else(no_weight)? = Some((file, bytes));
+        }
+        let errors = std::mem::take(&mut finder.errors);
+        for (number, weight) in empty {
+            let Some(Origin { file, .. }) = Origin::of(weight.initializer) else { continue };
+            let stays = finder.number(file, weight.handle).map(|file| (file, NO_BYTES));
+            *ranges.get_mut(number).ok_or_else(no_weight)? = stays;
+        }
+        let Finder { folder, files, .. } = finder;
+        if let Some(error) = Error::join(errors) {
+            return Err(error);
+        }
+        let is_kept = |name: &str| {
+            let name = fold_case(name);
+            let locations = files.iter().map(|file: &KeptFile| &file.location);
+            locations.chain(&weights.not_loaded).any(|location| fold_case(location) == name)
+        };
+        let is_there = |name: &str| target.directory.join(name).symlink_metadata().is_ok();
+        let new_name = match options.data_name {
+            Some(_) => None,
+            None => Some(free_data_name(&target.name, |name| is_kept(name) || is_there(name))),
+        };
+        Ok(Self { folder: Some(folder), files, ranges, new_name })
+    }
+
     /// Errs when a file is no longer what was loaded.
     pub(crate) fn check(&self) -> Result<()> {
-        self.files.iter().try_for_each(|kept| self.folder.open(kept).map(drop))
+        self.open_all().try_for_each(|opened| opened.map(drop))
+    }
+
+    /// The files, opened as a load does it.
+    fn open_all(&self) -> impl Iterator<Item = Result<(&KeptFile, File)>> {
+        let all = self.folder.iter().flat_map(|folder| self.files.iter().map(move |f| (folder, f)));
+        all.map(|(folder, file)| Ok((file, folder.open(file)?)))
     }
 
     /// Waits until the files are on the disk: whoever wrote them may not have.
@@ -67,9 +173,12 @@ impl KeptFiles {
         // Some network file systems flush only what is open for writing.
         let lost = [Errno::IO, Errno::NOSPC, Errno::DQUOT];
         let is_lost = |e: &_| Errno::from_io_error(e).is_some_and(|e| lost.contains(&e));
-        self.files.iter().try_for_each(|kept| match self.folder.open(kept)?.sync_all() {
-            Err(error) if is_lost(&error) => Err(Error::io(&kept.file.path, error)),
-            _ => Ok(()),
+        self.open_all().try_for_each(|opened| {
+            let (kept, file) = opened?;
+            match file.sync_all() {
+                Err(error) if is_lost(&error) => Err(Error::io(&kept.file.path, error)),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -79,86 +188,84 @@ impl KeptFiles {
         Ok(())
     }
 
-    pub(crate) fn to_saved(&self) -> Vec<SavedFile> {
-        let saved =
-            |kept: &KeptFile| SavedFile::new(kept.location.as_str(), kept.file.identity.len());
-        self.files.iter().map(saved).collect()
-    }
-
-    fn plan<'c>(self, places: HashMap<&'c Handle, Placed>) -> Plan<'c> {
-        Plan { files: Vec::new(), kept: Some(self), places }
-    }
-}
-
-/// A plan for `used` that writes no weights, where `options` ask for one: of a packed file only when
-/// there is one.
-pub(crate) fn plan<'c>(
-    used: &[Used<'c>],
-    target: &Target,
-    options: &SaveOptions,
-) -> Result<Option<Plan<'c>>> {
-    match options.weight_files {
-        WeightFiles::AsLoaded => every_file(used, target).map(Some),
-        WeightFiles::One if options.keep_placement => Ok(one_file(used, target, options)),
-        _ => Ok(None),
-    }
-}
-
-/// Keeps the target's data file when everything lies in it, aligned as it was asked for.
-fn one_file<'c>(used: &[Used<'c>], target: &Target, options: &SaveOptions) -> Option<Plan<'c>> {
-    let first = used.iter().find(|tensor| tensor.len > 0)?;
-    let folder = Folder::open_for(target).ok()?;
-    let kept = folder.data_file(Origin::of(first.initializer)?.file, target, options)?;
-    let mut places = HashMap::with_capacity(used.len());
-    for Used { handle, initializer, len, .. } in used {
-        let origin = Origin::of(initializer).filter(|origin| origin.file == kept.file);
-        let aligned = |at: u64| *len == 0 || options.alignment_asked(*len).is_aligned(at);
-        let range = match origin {
-            Some(origin) if aligned(origin.range.start) => origin.range,
-            // Nothing has a place everywhere.
-            None if *len == 0 => 0..0,
-            _ => return None,
-        };
-        places.insert(*handle, Placed { file: 0, range });
-    }
-    Some(KeptFiles { folder, files: vec![kept] }.plan(places))
-}
-
-/// Keeps every file, or says of each why not.
-fn every_file<'c>(used: &[Used<'c>], target: &Target) -> Result<Plan<'c>> {
-    let mut kept = KeptFiles { folder: Folder::open_for(target)?, files: Vec::new() };
-    let mut places = HashMap::with_capacity(used.len());
-    // `None` for a file that cannot stay and was reported.
-    let mut known: HashMap<LoadedFile, Option<usize>> = HashMap::new();
-    let mut errors = Vec::new();
-    // What has no bytes comes last, and into the model where its file cannot stay.
-    let (empty, full): (Vec<_>, Vec<_>) = used.iter().partition(|tensor| tensor.len == 0);
-    for Used { handle, initializer, len, .. } in full.into_iter().chain(empty) {
-        let mut refuse = |e: Error| errors.extend((*len > 0).then(|| e.with_tensor(handle.name())));
-        let Some(Origin { file, range }) = Origin::of(initializer) else {
-            refuse(cannot_keep("lies in no file"));
-            continue;
-        };
-        let number = *known.entry(file).or_insert_with_key(|file| {
-            let found = kept.folder.locate(file);
-            let found = found.map(|location| KeptFile { location, file: file.clone() });
-            let file = found.map_err(&mut refuse).ok()?;
-            kept.files.push(file);
-            Some(kept.files.len() - 1)
-        });
-        if let Some(file) = number {
-            places.insert(*handle, Placed { file, range });
+    /// The bytes of the files that lie in none of the ranges of weights.
+    pub(crate) fn unreferenced_bytes(&self) -> u64 {
+        let mut ranges: Vec<_> = self.ranges.iter().flatten().collect();
+        ranges.sort_unstable_by_key(|(file, range)| (*file, range.start));
+        let (mut referenced, mut last, mut end) = (0_u64, None, 0);
+        for (file, range) in ranges {
+            if last != Some(file) {
+                (last, end) = (Some(file), 0);
+            }
+            referenced += range.end.saturating_sub(range.start.max(end));
+            end = range.end.max(end);
         }
+        let all = self.files.iter().map(KeptFile::len).fold(0, u64::saturating_add);
+        all.saturating_sub(referenced)
     }
-    let errors = errors.into_iter().map(|error| error.because("the weights cannot stay"));
-    match Error::join(errors.collect()) {
-        Some(error) => Err(error),
-        None => Ok(kept.plan(places)),
+}
+
+/// Finds the files of weights, each once.
+struct Finder {
+    folder: Folder,
+    files: Vec<KeptFile>,
+    /// `None` for a file that cannot stay and was reported.
+    known: HashMap<LoadedFile, Option<usize>>,
+    errors: Vec<Error>,
+}
+
+impl Finder {
+    fn new(folder: Folder) -> Self {
+        Self { folder, files: Vec::new(), known: HashMap::new(), errors: Vec::new() }
+    }
+
+    /// Reports when the file of this number does not hold `bytes` from `start` on.
+    fn compare(&mut self, number: usize, bytes: &[u8], start: u64, handle: &Handle) {
+        let Some(kept) = self.files.get(number) else { return };
+        let path = &kept.file.path;
+        let opened = self.folder.open(kept);
+        let same =
+            opened.and_then(|file| holds(&file, bytes, start).map_err(|e| Error::io(path, e)));
+        let error = match same {
+            Ok(true) => return,
+            Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
+            Err(error) => error,
+        };
+        self.errors.push(error.with_tensor(handle.name()).because("the weights cannot stay"));
+    }
+
+    /// The number of `file`, in which the weight behind `handle` lies.
+    fn number(&mut self, file: LoadedFile, handle: &Handle) -> Option<usize> {
+        let Self { folder, files, errors, .. } = self;
+        *self.known.entry(file).or_insert_with_key(|file| match folder.locate(file) {
+            Ok(location) => {
+                files.push(KeptFile { location, file: file.clone() });
+                Some(files.len() - 1)
+            }
+            Err(error) => {
+                errors.push(error.with_tensor(handle.name()).because("the weights cannot stay"));
+                None
+            }
+        })
     }
 }
 
 fn cannot_keep(reason: &str) -> Error {
     Error::new(ErrorKind::CannotKeep, reason)
+}
+
+/// Whether `file` has `bytes` from `start` on.
+fn holds(mut file: &File, bytes: &[u8], start: u64) -> io::Result<bool> {
+    file.seek(SeekFrom::Start(start))?;
+    let mut chunk = vec![0; bytes.len().min(1 << 20)];
+    for part in bytes.chunks(1 << 20) {
+        chunk.truncate(part.len());
+        file.read_exact(&mut chunk)?;
+        if chunk != part {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The folder that a model is saved to, and the file that is its model before.
@@ -257,4 +364,25 @@ fn beneath(path: &Path, folder: &Path) -> Option<String> {
     };
     let location = parts.map(name).collect::<Option<Vec<_>>>()?.join("/");
     (!location.is_empty() && !is_handle(&location)).then_some(location)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_compared_where_they_lie() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..3_u32 << 20).map(|i| (i % 251) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let mut other = bytes[7..].to_vec();
+        assert!(holds(&file, &other, 7).unwrap());
+        assert!(!holds(&file, &bytes[8..], 7).unwrap());
+        assert!(!holds(&file, &other[..100], 8).unwrap());
+        *other.last_mut().unwrap() ^= 1;
+        assert!(!holds(&file, &other, 7).unwrap());
+        assert!(holds(&file, &bytes[..1], bytes.len() as u64).is_err(), "the file ends before");
+    }
 }

@@ -16,7 +16,7 @@ pub enum WeightFiles {
     /// One file, `<model file>.data`, with every large initializer at an aligned offset. Where it
     /// holds all of them already it [stays as it is](SaveOptions::keep_placement).
     #[default]
-    One,
+    Packed,
     /// One file for each large initializer, `<model stem>-<handle>.weight`.
     PerTensor,
     /// One safetensors file, `<model stem>.safetensors`, that its own readers read too: the model
@@ -26,13 +26,16 @@ pub enum WeightFiles {
     Safetensors,
     /// None: the weights go into the model file, of any size.
     Embedded,
-    /// Those that the weights were loaded from, whatever their layout: only the model is written,
-    /// and refers to them where they lie. For models of gigabytes that change in their graph alone.
+    /// Those that the weights were loaded from, whatever their layout: the model is written, and refers
+    /// to them where they lie. For models of gigabytes that change in their graph, or in a few tensors:
+    /// of weights that lie in no file, those under 1 KiB go into the model and the others into one new
+    /// data file, which takes the place of no other.
     ///
-    /// Each of these files has to lie beneath the target's folder, as [`Container::load`] looks for it
+    /// A file that was read (not mapped) within two seconds of being written is compared with what was
+    /// read. Each of these files has to lie beneath the target's folder, as [`Container::load`] looks for it
     /// there, and to be what it was when it was loaded; else the save is refused with
     /// [`ErrorKind::CannotKeep`], as is [`Container::to_parts`]. [`Container::dry_run`] tells
-    /// beforehand. Options of packed files have no effect.
+    /// beforehand. Options of packed files count for the new one.
     ///
     /// [`Container::load`]: crate::Container::load
     /// [`Container::to_parts`]: crate::Container::to_parts
@@ -59,7 +62,7 @@ type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
 /// ```
 /// use onnx_container::{Alignment, SaveOptions, WeightFiles};
 ///
-/// let options = SaveOptions::from(WeightFiles::One)
+/// let options = SaveOptions::from(WeightFiles::Packed)
 ///     .data_name("model.onnx_data") // what browser tools look for
 ///     .alignment(Alignment::PAGE)
 ///     .sync(false);
@@ -84,7 +87,7 @@ pub struct SaveOptions {
 impl Default for SaveOptions {
     fn default() -> Self {
         Self {
-            weight_files: WeightFiles::One,
+            weight_files: WeightFiles::Packed,
             buffers: TensorBufferOptions::new().raw_data_threshold(64),
             externalize: false,
             alignment_large: None,
@@ -131,9 +134,9 @@ impl From<SaveOptions> for ConsolidateOptions {
 }
 
 impl From<bool> for SaveOptions {
-    /// `true` is [`WeightFiles::One`], `false` is [`WeightFiles::PerTensor`].
+    /// `true` is [`WeightFiles::Packed`], `false` is [`WeightFiles::PerTensor`].
     fn from(one_file: bool) -> Self {
-        Self::from(if one_file { WeightFiles::One } else { WeightFiles::PerTensor })
+        Self::from(if one_file { WeightFiles::Packed } else { WeightFiles::PerTensor })
     }
 }
 
@@ -149,7 +152,7 @@ impl SaveOptions {
         Self::default()
     }
 
-    /// Which files the weights go to. Default [`WeightFiles::One`].
+    /// Which files the weights go to. Default [`WeightFiles::Packed`].
     #[must_use]
     pub fn weight_files(mut self, weight_files: WeightFiles) -> Self {
         self.weight_files = weight_files;
@@ -191,18 +194,19 @@ impl SaveOptions {
         self
     }
 
-    /// The alignment of every tensor in a packed file. Default [`Alignment::DEVICE`], 256 bytes.
+    /// The alignment of every tensor in a packed file. `None` is the default, [`Alignment::DEVICE`]: 256
+    /// bytes.
     #[must_use]
-    pub fn alignment(mut self, alignment: Alignment) -> Self {
-        self.buffers.alignment = Some(alignment);
+    pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
+        self.buffers.alignment = alignment.into();
         self
     }
 
     /// The alignment of tensors over [`LARGE`](Self::LARGE) bytes, when it is the greater one.
-    /// Default [`Alignment::PAGE`], 4096 bytes.
+    /// `None` is the default, [`Alignment::PAGE`]: 4096 bytes.
     #[must_use]
-    pub fn alignment_large(mut self, alignment: Alignment) -> Self {
-        self.alignment_large = Some(alignment);
+    pub fn alignment_large(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
+        self.alignment_large = alignment.into();
         self
     }
 
@@ -221,7 +225,7 @@ impl SaveOptions {
     /// and again when the model is renamed. A file that was read (not mapped) within two seconds of
     /// being written is never taken for the same: the next write may leave the same times.
     ///
-    /// Counts for [`WeightFiles::One`]; [`WeightFiles::AsLoaded`] always keeps, the others never.
+    /// Counts for [`WeightFiles::Packed`]; [`WeightFiles::AsLoaded`] always keeps, the others never.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -304,11 +308,11 @@ impl SaveOptions {
     }
 
     /// Refuses a model file of more bytes with [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge)
-    /// and its path, before anything is written. Default: a model file has any length, though many
+    /// and its path, before anything is written. `None` is the default: a model file has any length, though many
     /// readers take none over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
     #[must_use]
-    pub fn max_model_bytes(mut self, max: u64) -> Self {
-        self.max_model_bytes = Some(max);
+    pub fn max_model_bytes(mut self, max: impl Into<Option<u64>>) -> Self {
+        self.max_model_bytes = max.into();
         self
     }
 

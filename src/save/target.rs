@@ -10,11 +10,6 @@ use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
 use crate::save::neighbours::Needed;
-use crate::save::options::SaveOptions;
-use crate::save::plan::PlannedFile;
-use crate::save::produce::ahead_of;
-use crate::save::publish::Staging;
-use crate::save::write::{Meter, write_file};
 
 /// A file of a saved model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +24,6 @@ pub struct SavedFile {
 impl SavedFile {
     pub(crate) fn new(name: impl Into<String>, bytes: u64) -> Self {
         Self { name: name.into(), bytes }
-    }
-
-    pub(crate) fn planned(file: &PlannedFile<'_>) -> Self {
-        Self::new(file.name.as_str(), file.len)
     }
 }
 
@@ -134,22 +125,6 @@ impl Target {
             }
             _ => Ok(()),
         }
-    }
-
-    /// A staging folder for this target with `files` in it.
-    pub(crate) fn stage(
-        &self,
-        files: &[PlannedFile<'_>],
-        options: &SaveOptions,
-        meter: &Meter<'_>,
-    ) -> Result<Staging> {
-        let mut staging = Staging::new(&self.directory, &self.name, options.sync)?;
-        ahead_of(files, options.max_bytes_in_flight, |ahead| {
-            files.iter().try_for_each(|plan| {
-                staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
-            })
-        })?;
-        Ok(staging)
     }
 }
 

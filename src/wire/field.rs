@@ -78,7 +78,7 @@ pub trait Value: Sized {
     const NESTED: bool = false;
 
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
-    fn size(&self, sizes: &mut Sizes) -> u64;
+    fn size(&self, sizes: &mut Sizes<'_>) -> u64;
     fn write(&self, writer: &mut Writer<'_>) -> io::Result<()>;
 
     /// Reads a further occurrence: the last one wins, unless it is a message.
@@ -96,7 +96,7 @@ pub trait Value: Sized {
 
     /// The size of a list, tags included.
     #[inline]
-    fn list_size(list: &[Self], number: u32, sizes: &mut Sizes) -> u64 {
+    fn list_size(list: &[Self], number: u32, sizes: &mut Sizes<'_>) -> u64 {
         list.iter().map(|value| one_size(value, number, sizes)).sum()
     }
 
@@ -174,7 +174,7 @@ macro_rules! varint {
             }
 
             #[inline]
-            fn size(&self, _sizes: &mut Sizes) -> u64 {
+            fn size(&self, _sizes: &mut Sizes<'_>) -> u64 {
                 varint_size($into(*self))
             }
 
@@ -248,7 +248,7 @@ macro_rules! fixed {
             }
 
             #[inline]
-            fn size(&self, _sizes: &mut Sizes) -> u64 {
+            fn size(&self, _sizes: &mut Sizes<'_>) -> u64 {
                 $width
             }
 
@@ -310,7 +310,7 @@ macro_rules! delimited {
             }
 
             #[inline]
-            fn size(&self, _sizes: &mut Sizes) -> u64 {
+            fn size(&self, _sizes: &mut Sizes<'_>) -> u64 {
                 let len = self.span() as u64;
                 varint_size(len) + len
             }
@@ -344,7 +344,7 @@ impl<T: Value> Value for Box<T> {
         T::read(reader).map(Self::new)
     }
 
-    fn size(&self, sizes: &mut Sizes) -> u64 {
+    fn size(&self, sizes: &mut Sizes<'_>) -> u64 {
         (**self).size(sizes)
     }
 
@@ -363,8 +363,13 @@ impl<T: Value> Value for Box<T> {
 
 /// The size of a record.
 #[inline]
-pub(crate) fn one_size<T: Value>(value: &T, number: u32, sizes: &mut Sizes) -> u64 {
+pub(crate) fn one_size<T: Value>(value: &T, number: u32, sizes: &mut Sizes<'_>) -> u64 {
     tag_size(number) + value.size(sizes)
+}
+
+/// The size of a record of `len` bytes with their length before them.
+pub(crate) fn delimited_size(number: u32, len: u64) -> u64 {
+    tag_size(number) + varint_size(len) + len
 }
 
 /// Writes a record.
@@ -389,7 +394,7 @@ pub trait Field: Sized {
     /// Whether a record with this wire type is one of this field.
     fn accepts(wire: Wire) -> bool;
     fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()>;
-    fn size(&self, number: u32, sizes: &mut Sizes) -> u64;
+    fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64;
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
 
     /// Calls `visit` with each string in it.
@@ -419,7 +424,7 @@ impl<T: Value> Field for Option<T> {
     }
 
     #[inline]
-    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+    fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64 {
         self.as_ref().map_or(0, |value| one_size(value, number, sizes))
     }
 
@@ -461,7 +466,7 @@ impl<T: Value> Field for Vec<T> {
     }
 
     #[inline]
-    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+    fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64 {
         T::list_size(self, number, sizes)
     }
 
@@ -493,7 +498,7 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
     }
 
     #[inline]
-    fn size(&self, number: u32, sizes: &mut Sizes) -> u64 {
+    fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64 {
         if self.is_set() { (**self).size(number, sizes) } else { 0 }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::field::{self, Value, one_size, write_one};
+use super::overlay::{Overlay, Replacement};
 use super::parallel;
 use super::reader::{Reader, Wire};
 use super::spread;
@@ -42,24 +43,40 @@ where
 }
 
 #[inline]
-pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes) -> u64 {
+pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes<'_>) -> u64 {
     let len = if M::LEAF {
         message.fields_size(sizes)
     } else {
-        sizes.remember(|sizes| message.fields_size(sizes))
+        sizes.remember(|sizes| match replacement(message, sizes.overlay()) {
+            Some(other) => other.size(sizes),
+            None => message.fields_size(sizes),
+        })
     };
     varint_size(len) + len
+}
+
+/// What is written instead of the fields of `message`.
+#[inline]
+fn replacement<'o, M: Message>(
+    message: &M,
+    overlay: Option<&'o dyn Overlay>,
+) -> Option<&'o dyn Replacement> {
+    let overlay = overlay.filter(|_| M::REPLACEABLE)?;
+    overlay.replacement(std::ptr::from_ref(message).addr())
 }
 
 #[inline]
 pub(crate) fn write<M: Message>(message: &M, writer: &mut Writer<'_>) -> io::Result<()> {
     let len = if M::LEAF { message.fields_size(&mut Sizes::default()) } else { writer.next_len() };
     writer.varint(len)?;
-    message.write_fields(writer)
+    match replacement(message, writer.overlay()) {
+        Some(other) => other.write(writer),
+        None => message.write_fields(writer),
+    }
 }
 
 #[inline]
-pub(crate) fn list_size<M: Message + Value>(list: &[M], number: u32, sizes: &mut Sizes) -> u64 {
+pub(crate) fn list_size<M: Message + Value>(list: &[M], number: u32, sizes: &mut Sizes<'_>) -> u64 {
     if spread::pays(list.len(), sizes.alone()) {
         return spread::size(list, number, sizes);
     }

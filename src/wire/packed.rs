@@ -211,7 +211,7 @@ impl<T: Number> Field for Packed<T> {
         Ok(())
     }
 
-    fn size(&self, number: u32, _sizes: &mut Sizes) -> u64 {
+    fn size(&self, number: u32, _sizes: &mut Sizes<'_>) -> u64 {
         match self.wire.bytes().len() as u64 {
             0 => 0,
             len => tag_size(number) + varint_size(len) + len,

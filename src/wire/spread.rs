@@ -10,6 +10,7 @@ use std::thread::{self, Builder};
 use std::{mem, num::NonZero};
 
 use super::field::{Value, one_size, write_one};
+use super::overlay::Overlay;
 use super::writer::{Part, Sizes, Writer};
 
 /// From how many messages on a list is long.
@@ -53,11 +54,13 @@ where
 }
 
 /// Counts a list.
-pub(super) fn size<M: Value + Sync>(list: &[M], number: u32, sizes: &mut Sizes) -> u64 {
+pub(super) fn size<M: Value + Sync>(list: &[M], number: u32, sizes: &mut Sizes<'_>) -> u64 {
     let mut parts: Vec<Part> = list.chunks(PART).map(|_| Part::default()).collect();
+    let overlay = sizes.overlay();
     share(list.chunks(PART).zip(&mut parts), |(messages, part)| {
         let one = |message, sizes: &mut _| one_size::<M>(message, number, sizes);
-        *part = Sizes::part(|sizes| messages.iter().map(|message| one(message, sizes)).sum());
+        *part =
+            Sizes::part(overlay, |sizes| messages.iter().map(|message| one(message, sizes)).sum());
     });
     let size = parts.iter().map(|part| part.bytes).sum();
     sizes.remember_list(parts);
@@ -104,7 +107,8 @@ impl<M: Value + Sync> Round<'_, M> {
         if parts.is_empty() {
             return Ok(());
         }
-        writer.fill(len, |window| write_parts(parts, self.number, window))
+        let overlay = writer.overlay();
+        writer.fill(len, |window| write_parts(parts, self.number, overlay, window))
     }
 }
 
@@ -112,6 +116,7 @@ impl<M: Value + Sync> Round<'_, M> {
 fn write_parts<M: Value + Sync>(
     parts: Vec<(&[M], Part)>,
     number: u32,
+    overlay: Option<&dyn Overlay>,
     mut window: &mut [u8],
 ) -> io::Result<()> {
     let failure = Mutex::new(None);
@@ -123,7 +128,7 @@ fn write_parts<M: Value + Sync>(
     });
     share(placed, |(messages, part, place)| {
         let counted = part.bytes;
-        let mut writer = Writer::of_part(place, part);
+        let mut writer = Writer::of_part(place, part, overlay);
         let written = write_all(messages, number, &mut writer);
         if let Err(error) = written.and_then(|()| writer.finish(counted)) {
             *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

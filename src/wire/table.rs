@@ -8,13 +8,24 @@
 //! So do the fields of a `rare` group, which is no group on the wire: its fields are seldom set and
 //! share one [`Rare`](super::Rare) struct, so that a message without them has one word for all. They
 //! are read and written as fields of the message.
+//!
+//! A message that is marked as `(replaceable)` is one that an [`Overlay`](super::Overlay) can replace.
 
 /// Makes a struct and its [`Message`](super::Message) of each message in the table.
 macro_rules! messages {
-    ($($(#[$about:meta])* message $Message:ident $(= $full:literal)? { $($table:tt)* })*) => {$(
+    ($(
+        $(#[$about:meta])*
+        message $Message:ident $(= $full:literal)? $(($mark:ident))? { $($table:tt)* }
+    )*) => {$(
         messages!(@type $(#[$about])* $Message { $($table)* });
-        messages!(@wire $Message, messages!(@name $Message $($full)?), { $($table)* });
+        messages!(
+            @wire $Message, messages!(@name $Message $($full)?), messages!(@mark $($mark)?),
+            { $($table)* }
+        );
     )*};
+
+    (@mark) => { false };
+    (@mark replaceable) => { true };
 
     (@name $Message:ident) => { stringify!($Message) };
     (@name $Message:ident $full:literal) => { $full };
@@ -132,7 +143,7 @@ macro_rules! messages {
     };
 
     // How it is read and written: here the fields of a `rare` group are like all others.
-    (@wire $Message:ident, $name:expr, {
+    (@wire $Message:ident, $name:expr, $replaceable:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         rare $rare:ident: $Rare:ident {
             $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
@@ -145,7 +156,7 @@ macro_rules! messages {
             $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
         )*
     }) => {
-        messages!(@wire $Message, $name, {
+        messages!(@wire $Message, $name, $replaceable, {
             $($number $field: $type,)*
             $($number1 $field1: $type1,)*
             $($number2 $field2: $type2,)*
@@ -153,7 +164,7 @@ macro_rules! messages {
         });
     };
 
-    (@wire $Message:ident, $name:expr, {
+    (@wire $Message:ident, $name:expr, $replaceable:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         $(
             oneof $oneof:ident: $Oneof:ident {
@@ -167,6 +178,7 @@ macro_rules! messages {
     }) => {
         impl $crate::wire::Message for $Message {
             const NAME: &'static str = $name;
+            const REPLACEABLE: bool = $replaceable;
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
                 $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)),)*
                 $(
@@ -229,7 +241,7 @@ macro_rules! messages {
                 Ok(true)
             }
 
-            fn fields_size(&self, sizes: &mut $crate::wire::Sizes) -> u64 {
+            fn fields_size(&self, sizes: &mut $crate::wire::Sizes<'_>) -> u64 {
                 use $crate::wire::Field;
                 let mut size = 0;
                 $(size += self.$field.size($number, sizes);)*
@@ -306,7 +318,7 @@ macro_rules! messages {
                 $crate::wire::nested::read(reader)
             }
 
-            fn size(&self, sizes: &mut $crate::wire::Sizes) -> u64 {
+            fn size(&self, sizes: &mut $crate::wire::Sizes<'_>) -> u64 {
                 $crate::wire::nested::size(self, sizes)
             }
 
@@ -317,7 +329,7 @@ macro_rules! messages {
             fn list_size(
                 list: &[Self],
                 number: u32,
-                sizes: &mut $crate::wire::Sizes,
+                sizes: &mut $crate::wire::Sizes<'_>,
             ) -> u64 {
                 $crate::wire::nested::list_size(list, number, sizes)
             }

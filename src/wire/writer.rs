@@ -6,15 +6,23 @@
 use std::io::{self, Write};
 use std::{fmt, mem, vec};
 
+use super::overlay::Overlay;
 use super::reader::Wire;
 
 /// The lengths of messages inside a message, each before those inside it.
-#[derive(Debug, Default)]
-pub struct Sizes {
+#[derive(Default)]
+pub struct Sizes<'o> {
     lens: Vec<u64>,
     /// Of each list that several threads counted.
     lists: Vec<Vec<Part>>,
     alone: bool,
+    overlay: Option<&'o dyn Overlay>,
+}
+
+impl fmt::Debug for Sizes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sizes").field("lens", &self.lens).finish_non_exhaustive()
+    }
 }
 
 /// The lengths in a part of a long list.
@@ -25,7 +33,16 @@ pub(super) struct Part {
     pub(super) bytes: u64,
 }
 
-impl Sizes {
+impl<'o> Sizes<'o> {
+    /// Counts what is written with the replacements of `overlay`.
+    pub(super) fn over(overlay: Option<&'o dyn Overlay>) -> Self {
+        Self { overlay, ..Self::default() }
+    }
+
+    pub(super) fn overlay(&self) -> Option<&'o dyn Overlay> {
+        self.overlay
+    }
+
     /// Counts a message with `count` and remembers the result in its place.
     #[inline]
     pub(super) fn remember(&mut self, count: impl FnOnce(&mut Self) -> u64) -> u64 {
@@ -39,8 +56,11 @@ impl Sizes {
     }
 
     /// Counts a part of a list with `count`, on this thread alone.
-    pub(super) fn part(count: impl FnOnce(&mut Self) -> u64) -> Part {
-        let mut sizes = Self { alone: true, ..Self::default() };
+    pub(super) fn part(
+        overlay: Option<&'o dyn Overlay>,
+        count: impl FnOnce(&mut Self) -> u64,
+    ) -> Part {
+        let mut sizes = Self { alone: true, overlay, ..Self::default() };
         let bytes = count(&mut sizes);
         Part { lens: sizes.lens, bytes }
     }
@@ -95,6 +115,7 @@ pub struct Writer<'a> {
     lens: vec::IntoIter<u64>,
     lists: vec::IntoIter<Vec<Part>>,
     alone: bool,
+    overlay: Option<&'a dyn Overlay>,
     /// Room for what several threads write.
     spare: Vec<u8>,
 }
@@ -107,14 +128,23 @@ impl fmt::Debug for Writer<'_> {
 
 impl<'a> Writer<'a> {
     /// One that gathers in `window` and hands on to `out`, if there is one.
-    pub(super) fn new(window: &'a mut [u8], out: Option<&'a mut dyn Write>, sizes: Sizes) -> Self {
-        let (lens, lists, alone) = (sizes.lens.into_iter(), sizes.lists.into_iter(), sizes.alone);
-        Self { window, at: 0, out, handed: 0, lens, lists, alone, spare: Vec::new() }
+    pub(super) fn new(
+        window: &'a mut [u8],
+        out: Option<&'a mut dyn Write>,
+        sizes: Sizes<'a>,
+    ) -> Self {
+        let Sizes { lens, lists, alone, overlay } = sizes;
+        let (lens, lists) = (lens.into_iter(), lists.into_iter());
+        Self { window, at: 0, out, handed: 0, lens, lists, alone, overlay, spare: Vec::new() }
     }
 
     /// One that writes a part of a list, `window` as a whole.
-    pub(super) fn of_part(window: &'a mut [u8], part: Part) -> Self {
-        let sizes = Sizes { lens: part.lens, lists: Vec::new(), alone: true };
+    pub(super) fn of_part(
+        window: &'a mut [u8],
+        part: Part,
+        overlay: Option<&'a dyn Overlay>,
+    ) -> Self {
+        let sizes = Sizes { lens: part.lens, lists: Vec::new(), alone: true, overlay };
         Self::new(window, None, sizes)
     }
 
@@ -133,6 +163,10 @@ impl<'a> Writer<'a> {
 
     pub(super) fn alone(&self) -> bool {
         self.alone
+    }
+
+    pub(super) fn overlay(&self) -> Option<&'a dyn Overlay> {
+        self.overlay
     }
 
     /// The remembered length of the message that comes next.

@@ -14,7 +14,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// Modules whose files may use each other, and why.
 const CIRCLES: &[(&str, &str)] = &[
     ("initializer", "PyTorch tensors are a source, and made from initializers"),
-    ("save", "the plan and the files that are kept, the target and the copy engine"),
     ("proto", "messages hold each other: a graph has nodes, a node's attribute may have a graph"),
     ("wire", "messages hold fields and fields hold messages: the codecs call each other"),
 ];

@@ -13,7 +13,7 @@ use onnx_container::{
 use crate::support::{contents, graph, model};
 
 const LAYOUTS: &[WeightFiles] = &[
-    WeightFiles::One,
+    WeightFiles::Packed,
     WeightFiles::PerTensor,
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,

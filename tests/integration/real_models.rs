@@ -55,7 +55,7 @@ fn every_layout_holds_the_same_tensors() {
         moved.unwrap();
         let bytes = all_bytes(&container);
         for weight_files in [
-            WeightFiles::One,
+            WeightFiles::Packed,
             WeightFiles::PerTensor,
             #[cfg(feature = "safetensors")]
             WeightFiles::Safetensors,

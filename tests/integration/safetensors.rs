@@ -592,7 +592,8 @@ fn tied_tensors_are_written_once_and_come_back_tied() {
     assert_eq!(all_bytes(&filled), all_bytes(&original));
     let saved = filled.save(folder.path().join("m.onnx"), true).unwrap();
     let offset = |name: &str| {
-        let tensors = &saved.model.graph.as_ref().unwrap().initializer;
+        let model = saved.model().unwrap();
+        let tensors = &model.graph.as_ref().unwrap().initializer;
         let tensor = tensors.iter().find(|t| t.name.as_ref().is_some_and(|n| *n == *name));
         ExternalData::parse(tensor.unwrap()).unwrap().offset
     };

@@ -52,7 +52,7 @@ fn every_layout_comes_back_the_same() {
     let container = many(20);
     let before = all_bytes(&container);
     let embedded = container.embed().unwrap();
-    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
         for mmap in both_choices() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");
@@ -63,7 +63,10 @@ fn every_layout_comes_back_the_same() {
                 assert_eq!(files[&file.name].len() as u64, file.bytes, "{}", file.name);
             }
             assert_eq!(saved.files.last().unwrap().name, "m.onnx");
-            assert_eq!(ModelProto::decode(&files["m.onnx"].clone().into()).unwrap(), saved.model);
+            assert_eq!(
+                ModelProto::decode(&files["m.onnx"].clone().into()).unwrap(),
+                saved.model().unwrap()
+            );
             let loaded = Container::load(&path, mmap).unwrap();
             assert_eq!(all_bytes(&loaded), before);
             assert_eq!(loaded.embed().unwrap(), embedded);
@@ -100,7 +103,8 @@ fn offsets_are_aligned_and_follow_the_graph() {
     for (options, offsets) in cases {
         let folder = tempfile::tempdir().unwrap();
         let saved = container.save(folder.path().join("m.onnx"), options.clone()).unwrap();
-        let found: Vec<_> = entries(&saved.model).into_iter().map(|entry| entry.1).collect();
+        let found: Vec<_> =
+            entries(&saved.model().unwrap()).into_iter().map(|entry| entry.1).collect();
         assert_eq!(found, offsets, "{options:?}");
     }
 }
@@ -136,7 +140,7 @@ fn shared_bytes_are_written_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         let saved = container.save(&path, one_file).unwrap();
-        let places = entries(&saved.model);
+        let places = entries(&saved.model().unwrap());
         assert_eq!(places[0], places[1]);
         assert_eq!(places[0], places[4]);
         assert_eq!((&places[2].0, places[2].1), (&places[0].0, places[0].1 + 4096));
@@ -255,7 +259,7 @@ fn what_does_not_fit_is_reported_together_and_nothing_is_written() {
     container.insert("#dtype", array![1_i32, 2, 3, 4]).unwrap();
     container.insert("#length", array![1.0_f32]).unwrap();
     container.insert("#fine", array![1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
         let folder = tempfile::tempdir().unwrap();
         let error = container.save(folder.path().join("m.onnx"), weight_files).unwrap_err();
         let found: Vec<_> =
@@ -276,7 +280,7 @@ fn what_does_not_fit_is_reported_together_and_nothing_is_written() {
 #[test]
 fn a_save_over_the_mapped_files_is_safe() {
     for mmap in both_choices() {
-        for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+        for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");
             let before = all_bytes(&many(20));
@@ -378,7 +382,7 @@ fn a_cancelled_save_leaves_what_was_there() {
     let path = folder.path().join("m.onnx");
     many(3).save(&path, true).unwrap();
     let before = contents(folder.path());
-    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
         let cancel = SaveOptions::from(weight_files).progress(|_| ControlFlow::Break(()));
         let error = many(30).save(&path, cancel).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cancelled);
@@ -397,7 +401,7 @@ fn a_cancelled_save_leaves_what_was_there() {
 
 #[test]
 fn a_save_can_be_cancelled_at_every_step_from_before_its_first_file_to_before_its_renames() {
-    for weight_files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         let mut steps = 0;
@@ -477,12 +481,16 @@ fn a_structure_alone_is_loaded_and_filled_later() {
     fs::rename(path.with_extension("onnx.data"), elsewhere.path().join("m.onnx.data")).unwrap();
 
     let mut container = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
-    assert_eq!(container.model(), &saved.model, "entries stay as they are");
-    let error = container.save(folder.path().join("n.onnx"), true).unwrap_err();
-    assert_eq!((error.kind(), error.related().len()), (ErrorKind::MissingHandle, 5));
+    assert_eq!(container.model(), &saved.model().unwrap(), "entries stay as they are");
+    // What needs the bytes does not go without them.
+    let embedded = container.dry_run(folder.path().join("n.onnx"), WeightFiles::Embedded);
+    let parts = container.to_parts(true).map(drop);
+    for error in [embedded.unwrap_err(), parts.unwrap_err(), container.check().unwrap_err()] {
+        assert_eq!((error.kind(), error.related().len()), (ErrorKind::MissingHandle, 5));
+    }
     let error = container.attach(folder.path(), MmapChoice::never()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingFile);
-    assert_eq!(container.model(), &saved.model, "a failed attach changes nothing");
+    assert_eq!(container.model(), &saved.model().unwrap(), "a failed attach changes nothing");
     container.attach(elsewhere.path(), MmapChoice::never()).unwrap();
     assert_eq!(all_bytes(&container), all_bytes(&many(5)));
 
@@ -593,5 +601,5 @@ fn entries_of_strangers_are_replaced_by_ours() {
     assert_eq!(container.warnings().len(), 1);
     assert!(container.warnings()[0].reason().contains("basepath"));
     let saved = container.save(folder.path().join("n.onnx"), true).unwrap();
-    assert_eq!(entries(&saved.model), [("n.onnx.data".to_owned(), 0, 16)]);
+    assert_eq!(entries(&saved.model().unwrap()), [("n.onnx.data".to_owned(), 0, 16)]);
 }

@@ -15,7 +15,8 @@ use onnx_container::{
 
 use crate::support::{add_w, all_bytes, both_choices, contents, floats, graph, model};
 
-const LAYOUTS: [WeightFiles; 3] = [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded];
+const LAYOUTS: [WeightFiles; 3] =
+    [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded];
 
 /// A container of one weight, four times `value`.
 fn container(value: f32) -> Container {
@@ -385,7 +386,7 @@ fn an_offset_into_a_handle_is_refused() {
 fn a_segment_of_a_tensor_is_refused_outside_as_inside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    let mut proto: ModelProto = container(1.0).save(&path, true).unwrap().model;
+    let mut proto: ModelProto = container(1.0).save(&path, true).unwrap().model().unwrap();
     proto.graph.as_mut().unwrap().initializer[0].segment = Some(Box::default());
     fs::write(&path, proto.encode_to_vec().unwrap()).unwrap();
     let error = Container::load(&path, MmapChoice::never()).unwrap_err();

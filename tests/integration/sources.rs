@@ -86,7 +86,7 @@ fn container(weights: Vec<(&str, Initializer)>) -> Container {
 const LENGTHS: [u64; 9] = [0, 1, 255, 4096, 65_535, 65_536, 1_048_575, 1_048_577, 33_600_001];
 
 const LAYOUTS: &[WeightFiles] = &[
-    WeightFiles::One,
+    WeightFiles::Packed,
     WeightFiles::PerTensor,
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,
@@ -283,7 +283,7 @@ fn clones_of_a_source_are_one_weight_and_equal_sources_are_two() {
     ];
     let container = container(all);
     let cases =
-        [(WeightFiles::One, 3 * len.next_multiple_of(256)), (WeightFiles::PerTensor, 3 * len)];
+        [(WeightFiles::Packed, 3 * len.next_multiple_of(256)), (WeightFiles::PerTensor, 3 * len)];
     for (layout, bytes) in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");

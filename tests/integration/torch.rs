@@ -218,7 +218,7 @@ fn every_tensor_has_the_bytes_that_onnx_wants() {
 
 #[test]
 fn what_is_saved_is_loaded() {
-    for files in [WeightFiles::One, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
         let all = cases();
         let container = container(all.iter().map(|(_, tensor, ..)| initializer(tensor)).collect());
         let folder = tempfile::tempdir().unwrap();

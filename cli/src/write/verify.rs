@@ -10,7 +10,7 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::proto::{Message, TensorProto};
+use onnx_container::proto::TensorProto;
 use onnx_container::{
     ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, check_model,
     traversal,
@@ -77,7 +77,7 @@ pub fn verify(original: &Container, saved: &Saved, path: &Path, map: MmapChoice)
 fn same_model(saved: &Saved, path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let mut same = Same { file, chunk: Vec::new() };
-    saved.model.encode(&mut same).map_err(|e| e.with_path(path))?;
+    saved.encode_model(&mut same).map_err(|e| e.with_path(path))?;
     let rest = same.file.read(&mut [0]).map_err(|e| Error::io(path, e))?;
     if rest == 0 {
         return Ok(());

@@ -4,58 +4,54 @@
 //! metadata, as `safetensors.torch.save_model` does it. Where the entries lie in a file is left to
 //! `section`.
 
+mod entry;
 mod section;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{MAX_NAME, Piece, Placed, Plan, PlannedFile, Source, Used, hosts, location_name};
-use crate::buffer::Buffer;
+use super::layout::{Layout, Place, PlannedFile, aliases};
 use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, is_external};
-use crate::initializer::{Address, Initializer};
+use crate::initializer::Address;
 use crate::names::UniqueNames;
+use crate::proto::ModelProto;
 use crate::safetensors_header::{FORMAT, METADATA, PADDING};
+use crate::save::file_names::MAX_NAME;
 use crate::save::options::SaveOptions;
-use crate::tensor::Tensor;
+use crate::save::weights::{NO_BYTES, Weight, WeightTensor, Weights};
 use crate::traversal::{self, Site};
+use entry::{Entry, TensorsLikePadding, is_readable, plain_bytes};
 use section::{Style, lay_out};
 
-impl<'c> Plan<'c> {
+impl Layout<'_, '_> {
     /// Plans one safetensors file that the model refers into.
     pub(super) fn safetensors_file(
         &mut self,
-        source: Source<'c, '_>,
-        used: &[Used<'c>],
+        model: &ModelProto,
+        tensors: &[WeightTensor],
         name: String,
         options: &SaveOptions,
     ) -> Result<()> {
-        if used.is_empty() {
+        if self.rest.is_empty() {
             return Ok(());
         }
-        let hosts = hosts(used, options);
-        let guests = used.iter().enumerate().filter(|(i, _)| hosts.contains_key(i));
-        let guests: HashSet<_> = guests.map(|(_, guest)| guest.handle).collect();
-        let mut all = Entries::of(source, used, None)?;
-        all.entries.retain(|entry| entry.handle().is_none_or(|handle| !guests.contains(handle)));
+        let aliases = aliases(self.rest(), options);
+        let mut all = Entries::of(model, tensors, self.rest(), None)?;
+        let is_alias = |entry: &Entry<'_>| entry.weight.is_some_and(|w| aliases.contains_key(&w));
+        all.entries.retain(|entry| !is_alias(entry));
         let style = Style::new(&all.padding, &BTreeMap::new(), options, true);
         let laid = lay_out(name, &all.entries, &style, 1)?;
         for (entry, range) in all.entries.iter().zip(laid.ranges) {
-            if let Some(handle) = entry.handle() {
-                self.places.insert(handle, Placed { file: 0, range });
+            if let Some(weight) = entry.weight {
+                let range = if entry.len() == 0 { NO_BYTES } else { range };
+                self.place(weight, Place::File(0, range))?;
             }
         }
         self.files.push(laid.file);
-        self.guests(used, &hosts);
-        Ok(())
+        self.place_aliases(&aliases)
     }
-}
-
-/// `<model stem>.safetensors`, cleaned where that makes no location.
-pub(super) fn default_name(model_name: &str) -> String {
-    location_name(model_name.strip_suffix(".onnx").unwrap_or(model_name), ".safetensors")
 }
 
 /// How an export is written.
@@ -87,10 +83,11 @@ pub(crate) struct Exports<'c> {
 }
 
 impl<'c> Exports<'c> {
-    /// Plans the large initializers of `source`, and inline ones without elements, as the file
+    /// Plans the `weights` of `model`, and inline tensors without elements, as the file
     /// `<stem>.safetensors`, or as shards and their index.
     pub(crate) fn new(
-        source: Source<'c, '_>,
+        model: &ModelProto,
+        weights: &Weights<'c>,
         stem: &str,
         export: &ExportStyle<'_>,
     ) -> Result<Self> {
@@ -99,9 +96,9 @@ impl<'c> Exports<'c> {
             let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
-        let used = source.used()?;
+        let used = weights.used.iter().enumerate();
         let Entries { entries, padding, renamed, left_out, .. } =
-            Entries::of(source, &used, Some(metadata))?;
+            Entries::of(model, &weights.tensors, used, Some(metadata))?;
         let tensors = entries.len();
         let as_bytes = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
         let as_bytes = as_bytes.map(|entry| entry.name.clone()).collect();
@@ -113,7 +110,7 @@ impl<'c> Exports<'c> {
             .iter()
             .flatten()
             .flat_map(|entry| entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone())));
-        let (tied, unused) = (tied.collect(), source.unused(&used));
+        let (tied, unused) = (tied.collect(), weights.unused());
         Ok(Self { files, tensors, as_bytes, tied, renamed, left_out, unused })
     }
 }
@@ -193,63 +190,6 @@ fn index(
     Ok(PlannedFile { name, len: piece.initializer.byte_len(), pieces: vec![piece] })
 }
 
-/// Bytes at the start of a file that are no tensor of the model.
-fn plain_bytes(bytes: Vec<u8>) -> Result<Piece<'static>> {
-    let dims = i64::try_from(bytes.len());
-    let dims = dims.map_err(|_| Error::new(ErrorKind::TooLarge, "a header of 2^63 bytes"))?;
-    let bytes = Tensor::new(DataType::Uint8, [dims], Buffer::from(bytes))?;
-    Ok(Piece { offset: 0, initializer: Cow::Owned(bytes.into()), handle: None })
-}
-
-/// Bytes that become one entry.
-struct Entry<'c> {
-    name: String,
-    dtype: DataType,
-    dims: Vec<i64>,
-    /// Where the bytes are; `None` for an inline tensor, which has no elements.
-    bytes: Option<(&'c Handle, &'c Initializer)>,
-    /// Other tensors of the same bytes, type and shape.
-    tied: Vec<String>,
-}
-
-impl<'c> Entry<'c> {
-    /// In bytes.
-    fn len(&self) -> u64 {
-        self.bytes.map_or(0, |(_, initializer)| initializer.byte_len())
-    }
-
-    fn handle(&self) -> Option<&'c Handle> {
-        self.bytes.map(|(handle, _)| handle)
-    }
-
-    /// Its bytes at `offset` of a file, where it has some.
-    fn piece(&self, offset: u64) -> Option<Piece<'c>> {
-        self.bytes.map(|(handle, initializer)| Piece::new(offset, handle, initializer))
-    }
-
-    /// The type and shape that stand in the header: plain bytes where readers have no such type.
-    fn stored(&self) -> Result<(DataType, Vec<i64>)> {
-        if is_readable(self.dtype, &self.dims) {
-            return Ok((self.dtype, self.dims.clone()));
-        }
-        let len = i64::try_from(self.len());
-        let len = len.map_err(|_| Error::internal("a tensor of 2^63 bytes is to be written"))?;
-        Ok((DataType::Uint8, vec![len]))
-    }
-}
-
-/// Whether readers take entries of this type and shape. One name that a reader does not know makes
-/// the whole file unreadable to it, so the newest are not used: no framework has the 6-bit floats,
-/// and onnx_ir does not know the `FNUZ` types. PyTorch reads 4-bit floats as pairs.
-fn is_readable(dtype: DataType, dims: &[i64]) -> bool {
-    use DataType::{Float4E2M1, Float6E2M3, Float6E3M2, Float8E4M3Fnuz, Float8E5M2Fnuz};
-    match dtype {
-        Float6E2M3 | Float6E3M2 | Float8E4M3Fnuz | Float8E5M2Fnuz => false,
-        Float4E2M1 => dims.last().is_some_and(|last| last % 2 == 0),
-        _ => dtype.safetensors_name().is_some(),
-    }
-}
-
 /// What a safetensors file of a model has to hold.
 #[derive(Default)]
 struct Entries<'c, 'm> {
@@ -266,43 +206,50 @@ struct Entries<'c, 'm> {
     /// Whether every tensor has to be found by its name.
     every: bool,
     /// The entries that show the same bytes.
-    same: HashMap<Shown<'c>, Vec<usize>>,
+    same: HashMap<Shown, Vec<usize>>,
 }
 
 /// Which bytes a tensor shows.
 #[derive(PartialEq, Eq, Hash)]
-enum Shown<'c> {
+enum Shown {
     Memory {
         address: Address,
         len: u64,
     },
-    /// Nobody can tell where they are.
-    Of(&'c Handle),
+    /// Nobody can tell where they are: those of the weight of this number.
+    Of(usize),
 }
 
 impl<'c, 'm> Entries<'c, 'm> {
-    /// The entries for `used`, in graph order. Tensors of the same bytes, type and shape are one. For
+    /// The entries for `weights`, in graph order. Tensors of the same bytes, type and shape are one. For
     /// an export, which has `metadata`, they are entries of their own where their type or shape is
     /// another, or where the metadata cannot say that they are tied; and inline initializers without
     /// elements are entries too, since readers ask for every name.
-    fn of(
-        source: Source<'c, '_>,
-        used: &[Used<'c>],
+    fn of<'a>(
+        model: &ModelProto,
+        tensors: &[WeightTensor],
+        weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
         metadata: Option<&'m BTreeMap<String, String>>,
-    ) -> Result<Self> {
+    ) -> Result<Self>
+    where
+        'c: 'a,
+    {
         let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
         let keys = keys.chain([FORMAT, PADDING]).collect();
         let mut all = Self { keys, every: metadata.is_some(), ..Self::default() };
         all.names.take(METADATA);
         let (mut external, mut empty) = (HashMap::<_, Vec<_>>::new(), Vec::new());
-        traversal::tensors(source.model, |place, tensor| {
+        let mut resolved = tensors.iter().filter(|tensor| !tensor.inline).peekable();
+        traversal::tensors(model, |place, tensor| {
             all.padding.add(&place.name_of(tensor));
             let name = place.qualified_name(tensor);
-            if is_external(tensor) {
-                let (handle, _) = source.container.initializer_of(tensor)?;
+            let this = resolved.next_if(|next| next.position == place.position);
+            if let Some(WeightTensor { weight, .. }) = this {
                 let (dtype, _) = external_data::layout(tensor)?;
                 let declared = Declared { name, dtype, dims: tensor.dims.clone() };
-                external.entry(handle).or_default().push(declared);
+                external.entry(*weight).or_default().push(declared);
+            } else if is_external(tensor) {
+                // It was not loaded, or goes into the model.
             } else if let (Site::Initializer, Ok((dtype, 0))) =
                 (place.site, external_data::layout(tensor))
             {
@@ -314,9 +261,12 @@ impl<'c, 'm> Entries<'c, 'm> {
         })?;
         let real = external.values().flatten().chain(empty.iter().filter(|_| all.every));
         real.for_each(|declared| all.names.reserve(&declared.name));
-        for tensor in used {
-            for declared in external.remove(tensor.handle).unwrap_or_default() {
-                all.add(tensor, declared);
+        if resolved.next().is_some() {
+            return Err(Error::internal("a resolved tensor is not in the model"));
+        }
+        for (number, weight) in weights {
+            for declared in external.remove(&number).into_iter().flatten() {
+                all.add(number, weight, declared);
             }
         }
         if all.every {
@@ -325,11 +275,11 @@ impl<'c, 'm> Entries<'c, 'm> {
         Ok(all)
     }
 
-    /// Adds a tensor that shows the bytes of `used`.
-    fn add(&mut self, used: &Used<'c>, declared: Declared) {
-        let shown = match used.address {
-            Some(address) => Shown::Memory { address, len: used.len },
-            None => Shown::Of(used.handle),
+    /// Adds a tensor that shows the bytes of `weight`.
+    fn add(&mut self, number: usize, weight: &Weight<'c>, declared: Declared) {
+        let shown = match weight.address {
+            Some(address) => Shown::Memory { address, len: weight.len },
+            None => Shown::Of(number),
         };
         let same = self.same.entry(shown).or_default();
         let entries = &mut self.entries;
@@ -342,14 +292,16 @@ impl<'c, 'm> Entries<'c, 'm> {
             entry.tied.push(name);
         } else if self.every || same.is_empty() {
             same.push(entries.len());
-            self.push(declared, Some((used.handle, used.initializer)));
+            self.push(declared, Some((number, weight)));
         }
     }
 
-    fn push(&mut self, declared: Declared, bytes: Option<(&'c Handle, &'c Initializer)>) {
+    fn push(&mut self, declared: Declared, shown: Option<(usize, &Weight<'c>)>) {
         let Declared { name, dtype, dims } = declared;
         let name = unique(&mut self.names, &mut self.renamed, name);
-        self.entries.push(Entry { name, dtype, dims, bytes, tied: Vec::new() });
+        let bytes = shown.map(|(_, weight)| (weight.handle, weight.initializer));
+        let weight = shown.map(|(number, _)| number);
+        self.entries.push(Entry { name, dtype, dims, bytes, weight, tied: Vec::new() });
     }
 }
 
@@ -367,42 +319,4 @@ struct Declared {
     name: String,
     dtype: DataType,
     dims: Vec<i64>,
-}
-
-/// The tensors of a model that are called as padding could be.
-#[derive(Default)]
-struct TensorsLikePadding {
-    /// How many underscores are before `padding__.`.
-    underscores: HashSet<usize>,
-    /// The numbers in `__padding_N__.`.
-    numbers: HashSet<u64>,
-}
-
-impl TensorsLikePadding {
-    /// The most underscores in front: the names of padding stay short, whatever tensors are called.
-    const MOST: usize = 16;
-
-    fn add(&mut self, name: &str) {
-        let rest = name.trim_start_matches('_');
-        if rest.starts_with("padding__.") {
-            self.underscores.insert(name.len() - rest.len());
-        }
-        let numbered = name.strip_prefix("__padding_").and_then(|rest| rest.split_once("__."));
-        if let Some(number) = numbered.and_then(|(number, _)| number.parse().ok()) {
-            self.numbers.insert(number);
-        }
-    }
-
-    /// How the names of padding begin: as no tensor's does.
-    fn prefix(&self) -> String {
-        let underscores = (2..=Self::MOST).find(|count| !self.underscores.contains(count));
-        if let Some(count) = underscores {
-            return format!("{}padding__.", "_".repeat(count));
-        }
-        let mut number = 2_u64;
-        while self.numbers.contains(&number) {
-            number += 1;
-        }
-        format!("__padding_{number}__.")
-    }
 }

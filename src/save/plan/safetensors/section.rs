@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Entry, PlannedFile, TensorsLikePadding, plain_bytes};
+use super::entry::{Entry, TensorsLikePadding, plain_bytes};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::placement::{Alignment, Cursor};
 use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, MAX_HEADER, PADDING};
 use crate::save::options::SaveOptions;
+use crate::save::plan::layout::PlannedFile;
 
 /// What the files of one export have in common.
 pub(super) struct Style<'o> {

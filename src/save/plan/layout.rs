@@ -1,0 +1,254 @@
+//! A plan in the making: weights get their places, each once.
+//!
+//! Bytes follow graph order, so that a reader that walks the graph reads forward, and two saves of
+//! one container give the same files. A byte range that several tensors share is placed once, also
+//! when one of them shows only a part of it.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use crate::container::Handle;
+use crate::error::{Error, Result};
+use crate::initializer::{Address, Initializer};
+use crate::placement::Cursor;
+use crate::save::file_names::FileNames;
+use crate::save::kept::Kept;
+use crate::save::options::SaveOptions;
+use crate::save::target::SavedFile;
+use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
+
+/// Where every weight goes.
+pub(crate) struct Plan<'c> {
+    /// The weights files that are written.
+    pub(crate) files: Vec<PlannedFile<'c>>,
+    /// By the number of the weight.
+    pub(crate) places: Vec<Place>,
+}
+
+/// Where a weight is in the saved model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the model file.
+    Model,
+    /// In these bytes of the planned file of this number.
+    File(usize, Range<u64>),
+    /// In these bytes of the kept file of this number.
+    Kept(usize, Range<u64>),
+}
+
+/// One weights file to be written.
+#[derive(Debug)]
+pub(crate) struct PlannedFile<'c> {
+    pub(crate) name: String,
+    /// In bytes.
+    pub(crate) len: u64,
+    /// In the order of their offsets, without overlap; what lies between is zero.
+    pub(crate) pieces: Vec<Piece<'c>>,
+}
+
+impl PlannedFile<'_> {
+    pub(crate) fn to_saved(&self) -> SavedFile {
+        SavedFile::new(self.name.as_str(), self.len)
+    }
+}
+
+/// One initializer's bytes in a file.
+#[derive(Debug)]
+pub(crate) struct Piece<'c> {
+    pub(crate) offset: u64,
+    /// Owned where it is no tensor of the model: the header of a file.
+    pub(crate) initializer: Cow<'c, Initializer>,
+    /// The handle that the initializer is behind, for messages.
+    pub(super) handle: Option<&'c Handle>,
+}
+
+impl<'c> Piece<'c> {
+    pub(crate) fn new(offset: u64, handle: &'c Handle, initializer: &'c Initializer) -> Self {
+        Self { offset, initializer: Cow::Borrowed(initializer), handle: Some(handle) }
+    }
+
+    /// The offset behind the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.initializer.byte_len())
+    }
+
+    /// `error`, which names the initializer.
+    pub(crate) fn name_in(&self, error: Error) -> Error {
+        match self.handle {
+            Some(handle) => error.with_tensor(handle.as_str()),
+            None => error,
+        }
+    }
+}
+
+/// A plan that is being made.
+pub(super) struct Layout<'c, 'a> {
+    weights: &'a [Weight<'c>],
+    /// The numbers of the weights that have no place yet.
+    pub(super) rest: Vec<usize>,
+    pub(super) files: Vec<PlannedFile<'c>>,
+    places: Vec<Option<Place>>,
+}
+
+impl<'c, 'a> Layout<'c, 'a> {
+    /// The weights that stay, and those that are inline everywhere, have their places.
+    pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept) -> Result<Self> {
+        let stays = |number: usize| {
+            kept.ranges.get(number).cloned().flatten().map(|(file, range)| Place::Kept(file, range))
+        };
+        let external = weights.are_external()?;
+        let places = external.iter().enumerate().map(|(number, external)| match external {
+            true => stays(number),
+            false => Some(Place::Model),
+        });
+        let (places, files) = (places.collect(), Vec::new());
+        let mut layout = Self { weights: &weights.used, rest: Vec::new(), files, places };
+        layout.find_rest();
+        Ok(layout)
+    }
+
+    fn find_rest(&mut self) {
+        let places = self.places.iter().enumerate();
+        self.rest = places.filter(|(_, place)| place.is_none()).map(|(number, _)| number).collect();
+    }
+
+    /// The weights without a place, and their numbers.
+    pub(super) fn rest(&self) -> impl Iterator<Item = (usize, &'a Weight<'c>)> + use<'c, 'a, '_> {
+        self.rest.iter().filter_map(|number| Some((*number, self.weights.get(*number)?)))
+    }
+
+    pub(super) fn place(&mut self, number: usize, place: Place) -> Result<()> {
+        match self.places.get_mut(number) {
+            Some(slot @ None) => *slot = Some(place),
+            Some(_) => return Err(Error::internal("a weight has two places")),
+            None => return Err(no_weight()),
+        }
+        Ok(())
+    }
+
+    /// Puts the weights that `small` picks into the model.
+    pub(super) fn in_model(&mut self, small: impl Fn(&Weight<'_>) -> bool) -> Result<()> {
+        let picked: Vec<_> = self.rest().filter(|(_, weight)| small(weight)).collect();
+        for (number, _) in picked {
+            self.place(number, Place::Model)?;
+        }
+        self.find_rest();
+        Ok(())
+    }
+
+    pub(super) fn one_file(&mut self, name: String, options: &SaveOptions) -> Result<()> {
+        let (mut cursor, mut pieces) = (Cursor::default(), Vec::new());
+        let aliases = aliases(self.rest(), options);
+        let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
+        for (number, weight) in own {
+            let range = match weight.len {
+                0 => NO_BYTES,
+                len => {
+                    let offset = cursor.place(len, options.alignment_of(len))?;
+                    pieces.push(Piece::new(offset, weight.handle, weight.initializer));
+                    offset..cursor.end()
+                }
+            };
+            self.place(number, Place::File(0, range))?;
+        }
+        if !self.rest.is_empty() {
+            self.files.push(PlannedFile { name, len: cursor.end(), pieces });
+        }
+        self.place_aliases(&aliases)
+    }
+
+    pub(super) fn file_per_tensor(
+        &mut self,
+        model_name: &str,
+        options: &SaveOptions,
+    ) -> Result<()> {
+        let mut names = FileNames::new(model_name);
+        let aliases = aliases(self.rest(), options);
+        let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
+        for (number, weight) in own {
+            self.place(number, Place::File(self.files.len(), 0..weight.len))?;
+            let (name, len) = (names.name(weight.handle), weight.len);
+            let pieces = vec![Piece::new(0, weight.handle, weight.initializer)];
+            self.files.push(PlannedFile { name, len, pieces });
+        }
+        self.place_aliases(&aliases)
+    }
+
+    /// Places the weights whose bytes lie inside others.
+    pub(super) fn place_aliases(&mut self, aliases: &HashMap<usize, Alias>) -> Result<()> {
+        let all: Vec<_> = self.rest().filter(|(n, _)| aliases.contains_key(n)).collect();
+        for (number, weight) in all {
+            let missing = || Error::internal("the bytes that a weight shares have no place");
+            let alias = aliases.get(&number).ok_or_else(missing)?;
+            let Some(Some(Place::File(file, range))) = self.places.get(alias.of) else {
+                return Err(missing());
+            };
+            let (file, start) = (*file, range.start.saturating_add(alias.delta));
+            self.place(number, Place::File(file, start..start.saturating_add(weight.len)))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Plan<'c>> {
+        let places: Option<Vec<_>> = self.places.into_iter().collect();
+        let places = places.ok_or_else(|| Error::internal("a weight has no place"))?;
+        Ok(Plan { files: self.files, places })
+    }
+}
+
+/// A weight whose bytes are (part of) another's.
+pub(super) struct Alias {
+    /// The number of the other one.
+    of: usize,
+    /// Bytes from the start of the other one.
+    delta: u64,
+}
+
+/// For every weight whose bytes lie inside another's, that other one. A part whose place inside would
+/// break its alignment is written again instead.
+pub(super) fn aliases<'c: 'a, 'a>(
+    weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
+    options: &SaveOptions,
+) -> HashMap<usize, Alias> {
+    // In the order of their addresses, the longer first: what holds others precedes them.
+    let mut by_address: BTreeMap<(Address, Reverse<u64>), usize> = BTreeMap::new();
+    let mut aliases = HashMap::new();
+    for (number, weight) in weights {
+        let Some(address) = weight.address else { continue };
+        let key = (address, Reverse(weight.len));
+        if let Some(of) = by_address.get(&key) {
+            aliases.insert(number, Alias { of: *of, delta: 0 });
+        } else {
+            by_address.insert(key, number);
+        }
+    }
+    let mut last: Option<(Address, u64, usize)> = None;
+    for ((address, len), number) in by_address {
+        let inside = last.and_then(|(start, last_len, of)| {
+            let delta = address.bytes_after(start)?;
+            (delta.saturating_add(len.0) <= last_len).then_some(Alias { of, delta })
+        });
+        match inside {
+            Some(alias) if options.alignment_of(len.0).is_aligned(alias.delta) => {
+                aliases.insert(number, alias);
+            }
+            Some(_) => {}
+            None => last = Some((address, len.0, number)),
+        }
+    }
+    flatten(&mut aliases);
+    aliases
+}
+
+/// Makes aliases of aliases the aliases of the first weight.
+fn flatten(aliases: &mut HashMap<usize, Alias>) {
+    let outer = aliases.iter().filter_map(|(number, inner)| {
+        let outer = aliases.get(&inner.of)?;
+        let delta = outer.delta.saturating_add(inner.delta);
+        Some((*number, Alias { of: outer.of, delta }))
+    });
+    let outer: Vec<_> = outer.collect();
+    aliases.extend(outer);
+}

@@ -1,0 +1,117 @@
+//! A model whose weights were not loaded, edited and saved: its entries stay, and so do their files.
+
+use std::fs;
+use std::path::Path;
+
+use ndarray::{Array1, array};
+use onnx_container::proto::{StringStringEntryProto, TensorProto};
+use onnx_container::{Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles};
+
+use crate::support::{all_bytes, contents, graph, model};
+
+/// What does not need the bytes of all weights.
+const LAYOUTS: &[WeightFiles] = &[
+    WeightFiles::Packed,
+    WeightFiles::PerTensor,
+    #[cfg(feature = "safetensors")]
+    WeightFiles::Safetensors,
+    WeightFiles::AsLoaded,
+];
+
+fn with_weights(names: &[&str]) -> Container {
+    let tensor =
+        |name: &&str| TensorProto::external(*name, TensorProto::FLOAT, [300], format!("#{name}"));
+    let mut container = Container::new(model(graph(names.iter().map(tensor).collect(), vec![])));
+    for (i, name) in names.iter().enumerate() {
+        container.insert(&format!("#{name}"), Array1::from_elem(300, i as f32)).unwrap();
+    }
+    container
+}
+
+/// The model at `path` without its weights, with another name.
+fn edited(path: &Path) -> Container {
+    let mut container = Container::load(path, LoadOptions::new().weights(false)).unwrap();
+    container.model_mut().producer_name = Some("edited".into());
+    container
+}
+
+#[test]
+fn entries_and_files_stay_in_every_layout() {
+    for layout in LAYOUTS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let original = with_weights(&["a", "b"]);
+        original.save(&path, WeightFiles::PerTensor).unwrap();
+        let before = contents(folder.path());
+        let saved = edited(&path).save(&path, *layout).unwrap();
+        assert_eq!((saved.files.len(), saved.kept.len()), (1, 0), "{layout:?}");
+        assert_eq!(saved.left_behind, Vec::<std::path::PathBuf>::new(), "{layout:?}");
+        let after = contents(folder.path());
+        assert!(after.keys().eq(before.keys()), "{layout:?}");
+        assert!(after.iter().all(|(name, bytes)| name == "m.onnx" || before[name] == *bytes));
+        let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+        assert_eq!(loaded.model().producer_name.as_ref().unwrap(), &"edited");
+        assert_eq!(all_bytes(&loaded), all_bytes(&original), "{layout:?}");
+    }
+}
+
+#[test]
+fn new_weights_are_written_beside_those_that_were_not_loaded() {
+    for layout in LAYOUTS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        with_weights(&["a", "b"]).save(&path, SaveOptions::new().data_name("w.bin")).unwrap();
+        let mut container = edited(&path);
+        let new = TensorProto::external("new", TensorProto::FLOAT, [400], "#new");
+        container.model_mut().graph.as_mut().unwrap().initializer.push(new);
+        container.insert("#new", Array1::<f32>::ones(400)).unwrap();
+        let weights = fs::read(folder.path().join("w.bin")).unwrap();
+        let saved = container.save(&path, *layout).unwrap();
+        assert_eq!((saved.files.len(), saved.left_behind.len()), (2, 0), "{layout:?}");
+        assert_eq!(fs::read(folder.path().join("w.bin")).unwrap(), weights);
+        let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+        let values = |name| loaded.get(name).unwrap().to_tensor().unwrap();
+        assert_eq!(values("#b").as_slice::<f32>().unwrap(), [1.0; 300], "{layout:?}");
+        assert_eq!(values("#new").as_slice::<f32>().unwrap(), [1.0; 400], "{layout:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_not_loaded_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    with_weights(&["a", "b"]).save(&path, true).unwrap();
+    let mut container = edited(&path);
+    let new = TensorProto::external("new", TensorProto::FLOAT, [2], "#new");
+    container.model_mut().graph.as_mut().unwrap().initializer.push(new);
+    container.insert("#new", array![1.0_f32, 2.0]).unwrap();
+    let before = contents(folder.path());
+    for name in ["m.onnx.data", "M.ONNX.DATA"] {
+        let error = container.save(&path, SaveOptions::new().data_name(name)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(contents(folder.path()), before);
+    }
+    let error = container.save(&path, true).unwrap_err();
+    assert_eq!(error.path(), Some(folder.path().join("m.onnx.data").as_path()), "{error}");
+}
+
+#[test]
+fn an_entry_that_no_load_would_take_is_refused() {
+    let entry = |key: &str, value: &str| StringStringEntryProto::new(key, value);
+    let cases = [
+        ("../w.bin", vec![], ErrorKind::UnsafePath),
+        ("/w.bin", vec![], ErrorKind::UnsafePath),
+        ("w.bin", vec![entry("length", "3")], ErrorKind::Shape),
+        ("w.bin", vec![entry("offset", "-1")], ErrorKind::InvalidModel),
+        ("#w", vec![], ErrorKind::MissingHandle),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (location, entries, kind) in cases {
+        let mut tensor = TensorProto::external("w", TensorProto::FLOAT, [1], location);
+        tensor.external_data.extend(entries);
+        let container = Container::new(model(graph(vec![tensor], vec![])));
+        let error = container.save(folder.path().join("m.onnx"), true).unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (kind, Some("w")), "{location}: {error}");
+    }
+    assert!(contents(folder.path()).is_empty());
+}

@@ -371,6 +371,11 @@ impl Buffer {
         Some((FileRange { path, range }, identity))
     }
 
+    /// The path of the file that the bytes were mapped or read from.
+    pub(crate) fn file_path(&self) -> Option<&Path> {
+        Some(&self.root.0.file.as_ref()?.path)
+    }
+
     /// Whether the identity of the [`source`](Self::source) alone tells that it still holds these bytes.
     pub(crate) fn is_settled(&self) -> bool {
         self.root.0.file.as_ref().is_some_and(|file| file.settled)

@@ -19,7 +19,7 @@ use crate::load::decode_model;
 use crate::mmap::MmapChoice;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
-use crate::save::{default_data_name, locations, neighbours, staging_prefix, weight_prefix};
+use crate::save::{Folder, default_data_name, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 use crate::wire::DecodeOptions;
@@ -258,10 +258,9 @@ impl Checker {
         if orphans.is_empty() {
             return;
         }
-        for model in neighbours(self.directory.path(), &name) {
-            let needed = locations(&model);
-            orphans.retain(|file| !needed.contains(file));
-        }
+        // Of a folder that cannot be looked through it is not said which files nobody needs.
+        let Ok(users) = Folder::new(self.directory.path(), &name).users(&orphans) else { return };
+        orphans.retain(|file| !users.contains_key(file));
         for orphan in orphans {
             let saving = orphan.starts_with(&staging_prefix(&name));
             let reason = if saving {

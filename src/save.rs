@@ -6,12 +6,15 @@
 mod attached;
 mod encode;
 mod file_names;
+mod folder;
 mod kept;
-mod neighbours;
+mod leftovers;
+mod lock;
 mod options;
 mod plan;
 mod produce;
 mod publish;
+mod skim;
 mod target;
 mod weights;
 mod write;
@@ -23,12 +26,12 @@ use std::sync::Arc;
 
 pub(crate) use attached::refuse_attached;
 pub(crate) use file_names::{default_data_name, weight_prefix};
-pub use neighbours::model_that_needs;
-pub(crate) use neighbours::{locations, neighbours};
+pub use folder::model_that_needs;
+pub(crate) use folder::{Asked, Folder, Request, files_read_by};
+pub(crate) use leftovers::staging_prefix;
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
-pub(crate) use publish::staging_prefix;
 pub use target::SavedFile;
 pub(crate) use target::Target;
 pub(crate) use weights::{NotLoaded, Weights};
@@ -38,13 +41,12 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::byte_size::ByteSize;
 use crate::container::{Container, Handle, SharedModel};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, fold_case};
+use crate::external_data::fold_case;
 use crate::inline::{Inlined, inline_functions};
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
 use crate::save::kept::{Kept, KeptFile};
-use crate::save::neighbours::Needed;
 #[cfg(not(feature = "safetensors"))]
 use crate::save::plan::PlannedFile;
 use crate::save::plan::{Inputs, Plan};
@@ -92,8 +94,11 @@ pub struct Saved {
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
-    /// Files that the model which was replaced needed and the new one does not. They are left.
+    /// Files that the model which was replaced needed and that no model needs now. They are left.
     pub left_behind: Vec<PathBuf>,
+    /// What did not hinder the save and should be known: each names what it concerns, such as a
+    /// staging folder that cannot be removed.
+    pub warnings: Vec<Error>,
     model: Arc<WrittenModel>,
 }
 
@@ -175,12 +180,17 @@ impl Container {
         if let Some((container, options)) = self.externalized(&options)? {
             return container.save(path, options);
         }
-        let job = Job::new(self, path, &options)?;
+        let mut job = Job::new(self, path, &options)?;
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
+        job.remove_leftovers(false);
         job.target.check_space(job.saved.bytes)?;
         match job.write() {
-            Ok(()) => Ok(job.saved),
+            Ok(warning) => {
+                job.saved.warnings.extend(warning);
+                job.remove_leftovers(true);
+                Ok(job.saved)
+            }
             // Somebody replaced the packed file meanwhile: it is written after all.
             Err(error) if error.kind() != ErrorKind::Cancelled && job.lost_its_file() => {
                 self.save(path, options.clone().keep_placement(false))
@@ -339,7 +349,7 @@ pub(crate) fn stage(
     options: &SaveOptions,
     meter: &Meter<'_>,
 ) -> Result<Staging> {
-    let mut staging = Staging::new(&target.directory, &target.name, options.sync)?;
+    let mut staging = Staging::new(&target.directory, &target.name, options)?;
     ahead_of(files, options.max_bytes_in_flight, |ahead| {
         files.iter().try_for_each(|plan| {
             staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
@@ -350,8 +360,10 @@ pub(crate) fn stage(
 
 /// One save: what goes where, known before anything is done.
 struct Job<'c, 'o> {
+    container: &'c Container,
     options: &'o SaveOptions,
     target: Target,
+    folder: Folder,
     kept: Kept,
     plan: Plan<'c>,
     /// The files of tensors that were not loaded.
@@ -386,19 +398,38 @@ impl<'c, 'o> Job<'c, 'o> {
             free_bytes: target.free_bytes(),
             unused,
             left_behind: Vec::new(),
+            warnings: Vec::new(),
             model,
         };
-        let mut job = Self { options, target, kept, plan, not_loaded, saved };
-        job.saved.left_behind = job.left_behind();
+        let folder = Folder::of(&target);
+        let mut job = Self { container, options, target, folder, kept, plan, not_loaded, saved };
+        match job.left_behind() {
+            Ok(left_behind) => job.saved.left_behind = left_behind,
+            Err(error) => job.saved.warnings.push(error),
+        }
         Ok(job)
     }
 
     fn check_target(&self) -> Result<()> {
         self.check_kept()?;
-        #[cfg(feature = "safetensors")]
-        self.check_foreign()?;
         self.check_len()?;
-        self.target.check(&self.saved.files, self.options.overwrite)
+        self.with_request(|request| self.folder.check(request, self.options.lock_timeout))
+    }
+
+    /// Hands on what the save asks of the target's folder.
+    fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+        ask(&Request {
+            files: &self.saved.files,
+            asked: Asked::Name(self.options.data_name.as_deref()),
+            overwrite: self.options.overwrite,
+            reads: &|| files_read_by(self.container),
+            protected: &self.options.protected,
+        })
+    }
+
+    fn remove_leftovers(&mut self, done: bool) {
+        let reads = || files_read_by(self.container);
+        self.saved.warnings.extend(self.folder.remove_leftovers(done, &reads));
     }
 
     /// The locations that the saved model refers to and that are not written.
@@ -427,48 +458,19 @@ impl<'c, 'o> Job<'c, 'o> {
         Err(Error::new(ErrorKind::ModelTooLarge, reason).with_path(self.target.path()))
     }
 
-    /// Refuses to replace a safetensors file of the default name that the model did not refer to: it
-    /// is the checkpoint that the model was exported from.
-    #[cfg(feature = "safetensors")]
-    fn check_foreign(&self) -> Result<()> {
-        let weights = self.plan.files.first().map(|file| &file.name);
-        let by_default = self.options.weight_files == WeightFiles::Safetensors
-            && self.options.data_name.is_none();
-        let Some(name) = weights.filter(|_| by_default) else { return Ok(()) };
-        let path = self.target.directory.join(name);
-        if path.symlink_metadata().is_err() || locations(&self.target.path()).contains(name) {
-            return Ok(());
-        }
-        let reason = "is there, and the model did not refer to it: it is not replaced unless it is \
-                      named as the data file";
-        Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
-    }
-
     /// Files of the model that is being replaced which neither the new one nor any other needs.
-    fn left_behind(&self) -> Vec<PathBuf> {
+    fn left_behind(&self) -> Result<Vec<PathBuf>> {
         let files = self.saved.files.iter().map(|file| &file.name);
         let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
-        let directory = &self.target.directory;
         // Another name of a kept file is not left: one may be a link to the other.
-        let real = |name: &str| directory.join(name).canonicalize().ok();
+        let real = |name: &str| self.target.directory.join(name).canonicalize().ok();
         let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
-        let is_left = |location: &String| {
-            !named.contains(&fold_case(location))
-                && external_data::check_location(location).is_ok()
-                && directory.join(location).is_file()
-                && real(location).is_none_or(|path| !stays.contains(&path))
-        };
-        let left: Vec<_> =
-            locations(&self.target.path()).into_iter().filter(|name| is_left(name)).collect();
-        if left.is_empty() {
-            return Vec::new();
-        }
-        let needed = Needed::by_others(directory, &self.target.name);
-        let left = left.into_iter().filter(|location| needed.by(location).is_none());
-        left.map(|location| directory.join(location)).collect()
+        self.folder.left_behind(|name| {
+            named.contains(&fold_case(name)) || real(name).is_some_and(|path| stays.contains(&path))
+        })
     }
 
-    fn write(&self) -> Result<()> {
+    fn write(&self) -> Result<Option<Error>> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
@@ -479,7 +481,11 @@ impl<'c, 'o> Job<'c, 'o> {
         if self.options.sync {
             self.kept.flush()?;
         }
-        staging.publish_if(|| self.kept.check().and_then(|()| meter.step()))
+        staging.publish(self.kept.folders(), || {
+            self.kept.check()?;
+            self.with_request(|request| self.folder.check_locked(request))?;
+            meter.step()
+        })
     }
 
     /// Whether a packed file that was to be kept is not there any more.

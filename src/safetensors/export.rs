@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{
-    ExportStyle, Exports, Meter, NotLoaded, PlannedFile, SaveOptions, SavedFile, Target, Weights,
-    refuse_attached, stage,
+    Asked, ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions,
+    SavedFile, Target, Weights, files_read_by, refuse_attached, stage,
 };
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment (which asks for
@@ -107,6 +107,9 @@ pub struct Exported {
     pub unused: Vec<Handle>,
     /// Files of an earlier export to this name that this one did not replace. They are left.
     pub left_behind: Vec<PathBuf>,
+    /// What did not hinder the export and should be known, such as a staging folder that cannot be
+    /// removed.
+    pub warnings: Vec<Error>,
 }
 
 impl Container {
@@ -167,12 +170,25 @@ impl Container {
         }
         let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
         refuse_attached(self, &target.directory, &files)?;
-        target.check(&files, options.save.overwrite)?;
+        let folder = Folder::of(&target);
+        let reads = || files_read_by(self);
+        let request = Request {
+            files: &files,
+            asked: Asked::Every,
+            overwrite: options.save.overwrite,
+            reads: &reads,
+            protected: &options.save.protected,
+        };
+        folder.check(&request, options.save.lock_timeout)?;
+        let mut warnings = folder.remove_leftovers(false, &reads);
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
         meter.step()?;
-        stage(&target, &plan.files, &options.save, &meter)?.publish_if(|| meter.step())?;
+        let staging = stage(&target, &plan.files, &options.save, &meter)?;
+        let look_again = || folder.check_locked(&request).and_then(|()| meter.step());
+        warnings.extend(staging.publish(Vec::new(), look_again)?);
+        warnings.extend(folder.remove_leftovers(true, &reads));
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,
@@ -184,6 +200,7 @@ impl Container {
             left_out,
             unused,
             left_behind,
+            warnings,
         })
     }
 }

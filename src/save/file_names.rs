@@ -26,6 +26,10 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
         "a data file's name does not start with `#`, which marks handles"
     } else if name.len() > MAX_NAME {
         "the data file's name is longer than 255 bytes"
+    } else if name.contains("..") {
+        "a data file's name has no `..`, which onnx takes for the folder above"
+    } else if fold_case(&name).ends_with(".onnx") {
+        "the data file is not called like another model"
     } else {
         check_location(&name)?;
         return Ok(name);

@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, fold_case, is_handle};
 use crate::initializer::Initializer;
 use crate::save::file_names::{data_name, free_data_name};
-use crate::save::neighbours::locations;
 use crate::save::options::{SaveOptions, WeightFiles};
+use crate::save::skim::locations;
 use crate::save::target::{SavedFile, Target};
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 
@@ -166,6 +166,16 @@ impl Kept {
         all.map(|(folder, file)| Ok((file, folder.open(file)?)))
     }
 
+    /// The folders that the files lie in: no other save may rename files there when this one does.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let directory = |folder: &Folder| folder.directory.path().to_path_buf();
+        let directories = self.folder.iter().map(directory);
+        let paths = directories.flat_map(|directory| {
+            self.files.iter().map(move |kept| directory.join(&kept.location).canonicalize())
+        });
+        paths.filter_map(|path| path.ok()?.parent().map(Path::to_path_buf)).collect()
+    }
+
     /// Waits until the files are on the disk: whoever wrote them may not have.
     #[cfg(unix)]
     pub(crate) fn flush(&self) -> Result<()> {
@@ -298,7 +308,8 @@ impl Folder {
         }
         let location = self.locate(&named.file).ok()?;
         let only = BTreeSet::from([location]);
-        let is_only = options.data_name.is_none() && locations(&target.path()) == only;
+        let is_the_only = || locations(&target.path()).is_ok_and(|all| all == only);
+        let is_only = options.data_name.is_none() && is_the_only();
         let location = only.into_iter().next().filter(|_| is_only)?;
         Some(KeptFile { location, ..named })
     }

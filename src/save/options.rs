@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::buffer::TensorBufferOptions;
 use crate::consolidate::ConsolidateOptions;
@@ -81,6 +83,8 @@ pub struct SaveOptions {
     pub(crate) max_bytes_in_flight: u64,
     pub(crate) sync: bool,
     pub(crate) overwrite: bool,
+    pub(crate) protected: Vec<PathBuf>,
+    pub(crate) lock_timeout: Duration,
     pub(crate) progress: Option<ProgressFn>,
 }
 
@@ -98,6 +102,8 @@ impl Default for SaveOptions {
             max_bytes_in_flight: Self::MAX_BYTES_IN_FLIGHT,
             sync: true,
             overwrite: true,
+            protected: Vec::new(),
+            lock_timeout: Duration::from_secs(30),
             progress: None,
         }
     }
@@ -334,9 +340,36 @@ impl SaveOptions {
     }
 
     /// Whether files that are there may be replaced. Default true.
+    ///
+    /// Also then a weights file is replaced only when the model that is replaced refers to it, or when
+    /// it was named by [`data_name`](Self::data_name); never when another model needs it, in this
+    /// folder or in one above, and never when the container's bytes lie in it and it is not the
+    /// replaced model's own.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Files that are not replaced in any case, such as what else the caller reads.
+    ///
+    /// ```
+    /// use onnx_container::SaveOptions;
+    ///
+    /// let options = SaveOptions::new().protect(["checkpoint.safetensors"]);
+    /// ```
+    #[must_use]
+    pub fn protect(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.protected.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// How long a save waits for others that hold a lock on the target's folder. Saves hold it while
+    /// they look at what is there and while they rename; another program may hold it (flock) for any
+    /// time. After that the save fails with [`ErrorKind::Io`](crate::ErrorKind::Io). Default 30 seconds.
+    #[must_use]
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
         self
     }
 
@@ -396,6 +429,8 @@ impl fmt::Debug for SaveOptions {
             .field("max_bytes_in_flight", &self.max_bytes_in_flight)
             .field("sync", &self.sync)
             .field("overwrite", &self.overwrite)
+            .field("protected", &self.protected)
+            .field("lock_timeout", &self.lock_timeout)
             .finish_non_exhaustive()
     }
 }

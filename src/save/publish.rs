@@ -7,33 +7,44 @@
 //! never an old model beside new weights. A rename that fails is undone with those before it.
 
 use std::fs::{self, File};
-#[cfg(any(unix, test))]
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::save::leftovers::staging_prefix;
+use crate::save::lock::FolderLock;
+use crate::save::options::SaveOptions;
 
 /// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
     directory: PathBuf,
     folder: TempDir,
+    /// Says that the folder is in use.
+    _lock: FolderLock,
     names: Vec<String>,
-    sync: bool,
+    options: SaveOptions,
 }
 
 impl Staging {
     /// A new staging folder in `directory`, named after the model.
-    pub(crate) fn new(directory: &Path, model_name: &str, sync: bool) -> Result<Self> {
+    pub(crate) fn new(directory: &Path, model_name: &str, options: &SaveOptions) -> Result<Self> {
         let fail = |e| Error::io(directory, e);
         // Absolute: the current directory may change before the files are published.
         let directory = std::path::absolute(directory).map_err(fail)?;
-        let folder = tempfile::Builder::new()
-            .prefix(&staging_prefix(model_name))
-            .tempdir_in(&directory)
-            .map_err(fail)?;
-        let staging = Self { directory, folder, names: Vec::new(), sync };
+        let (folder, lock) = loop {
+            let folder = tempfile::Builder::new()
+                .prefix(&staging_prefix(model_name))
+                .tempdir_in(&directory)
+                .map_err(fail)?;
+            // Another save may have removed the folder before it was locked.
+            if let Some(lock) = FolderLock::of_new(folder.path()) {
+                break (folder, lock);
+            }
+        };
+        let options = options.clone();
+        let staging = Self { directory, folder, _lock: lock, names: Vec::new(), options };
         fs::create_dir(staging.new_files()).map_err(fail)?;
         fs::create_dir(staging.old_files()).map_err(fail)?;
         Ok(staging)
@@ -47,45 +58,60 @@ impl Staging {
         self.folder.path().join("old")
     }
 
-    /// Creates the file that will be published as `name`, with the mode that the umask gives, and
-    /// has `write` fill it.
+    /// Creates the file that will be published as `name`, with the mode of the file that it replaces,
+    /// else the one that the umask gives, and has `write` fill it.
     pub(crate) fn file(
         &mut self,
         name: &str,
         write: impl FnOnce(&File, &Path) -> Result<()>,
     ) -> Result<()> {
-        let staged = self.new_files().join(name);
-        let file = File::create_new(&staged).map_err(|e| Error::io(&staged, e))?;
-        write(&file, &self.directory.join(name))?;
-        if self.sync {
-            file.sync_all().map_err(|e| Error::io(&staged, e))?;
+        let (staged, path) = (self.new_files().join(name), self.directory.join(name));
+        let fail = |error| Error::io(&staged, error);
+        let file = File::create_new(&staged).map_err(fail)?;
+        take_mode(&file, &path).map_err(fail)?;
+        write(&file, &path)?;
+        if self.options.sync {
+            file.sync_all().map_err(fail)?;
         }
         self.names.push(name.to_owned());
         Ok(())
     }
 
-    /// Renames every file into place, in the order they were made: the model is the last one.
+    /// Renames every file into place, in the order they were made: the model is the last one. No other
+    /// save renames files in this folder or in `others` meanwhile, and `look_again` is asked before.
     ///
-    /// On an error everything is as it was before, and the staging folder is gone; only when the
-    /// names cannot be made durable the new files are in place. `check` may refuse while no other save
-    /// renames files here.
-    pub(crate) fn publish_if(self, check: impl FnOnce() -> Result<()>) -> Result<()> {
-        let directory = OpenDirectory::new(&self.directory, self.sync)?;
-        if self.sync {
+    /// On an error everything is as it was before, and the staging folder is gone; only when the names
+    /// cannot be made durable the new files are in place. A staging folder that cannot be removed is
+    /// returned as a warning.
+    pub(crate) fn publish(
+        self,
+        mut others: Vec<PathBuf>,
+        look_again: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<Error>> {
+        let sync = self.options.sync;
+        let directory = OpenDirectory::new(&self.directory, sync)?;
+        if sync {
             OpenDirectory::new(&self.new_files(), true)?.sync()?;
             OpenDirectory::new(self.folder.path(), true)?.sync()?;
         }
-        directory.lock();
-        check()?;
-        let flush = || if self.sync { directory.sync() } else { Ok(()) };
+        others.push(self.directory.clone());
+        let _locks = FolderLock::wait_for_all(&others, self.options.lock_timeout)?;
+        look_again()?;
+        let flush = || if sync { directory.sync() } else { Ok(()) };
         if let Err(failure) = rename_all(self.renames(), flush) {
             let Failure { error, undone } = failure;
             return Err(if undone { error } else { self.keep(error) });
         }
         flush()?;
-        // The new files are in place; a staging folder that cannot be removed is only litter.
-        let _ = self.folder.close();
-        Ok(())
+        Ok(self.remove())
+    }
+
+    /// Removes the staging folder, or says that it is there.
+    fn remove(self) -> Option<Error> {
+        let path = self.folder.path().to_path_buf();
+        let error = self.folder.close().err().filter(|e| e.kind() != io::ErrorKind::NotFound)?;
+        let said = "the save is done, but its staging folder cannot be removed";
+        Some(Error::io(path, error).because(said))
     }
 
     /// The renames that publish the files: old files away, new weights, the new model. After any
@@ -100,11 +126,15 @@ impl Staging {
         let there = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
         // Weights that take no other's place go beside the old model, which one rename replaces.
         let replaces_weights = weights.iter().any(there);
+        let replaces_model =
+            !replaces_weights && self.options.overwrite && model.is_some_and(there);
         // Otherwise the old model goes first and the new one comes last.
-        let away = self.names.iter().rev().filter(|name| replaces_weights && there(name));
-        let away = away.map(|name| (self.directory.join(name), old.join(name)));
-        let staged = |name| (new.join(name), self.directory.join(name));
-        let model = model.into_iter().map(staged).collect();
+        let moves_away = replaces_weights && self.options.overwrite;
+        let replaced = self.names.iter().rev().filter(|name| moves_away && there(name));
+        let away = replaced.map(|name| Rename::new(&self.directory, &old, name));
+        let staged = |name: &String| Rename::new(&new, &self.directory, name);
+        let replacing = |name: &String| Rename { replaces: replaces_model, ..staged(name) };
+        let model = model.into_iter().map(replacing).collect();
         [away.collect(), weights.iter().map(staged).collect(), model]
     }
 
@@ -116,14 +146,75 @@ impl Staging {
     }
 }
 
-/// How the names of a model's staging folders begin.
-pub(crate) fn staging_prefix(model_name: &str) -> String {
-    let short: String = model_name.chars().take(48).collect();
-    format!(".{short}.saving-")
+/// Gives `file` the mode of the file at `path`, if there is one.
+#[cfg(unix)]
+fn take_mode(file: &File, path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    match path.symlink_metadata() {
+        Ok(old) if old.is_file() => {
+            let mode = old.permissions().mode() & 0o777;
+            file.set_permissions(fs::Permissions::from_mode(mode))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// From, and to.
-type Rename = (PathBuf, PathBuf);
+#[cfg(not(unix))]
+fn take_mode(_: &File, _: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// A file that moves.
+struct Rename {
+    from: PathBuf,
+    to: PathBuf,
+    /// Whether what is at `to` is replaced; else it must not be there.
+    replaces: bool,
+}
+
+impl Rename {
+    /// Moves the file `name` to where nothing is.
+    fn new(from: &Path, to: &Path, name: &str) -> Self {
+        Self { from: from.join(name), to: to.join(name), replaces: false }
+    }
+
+    fn run(&self) -> Result<()> {
+        let renamed = if self.replaces {
+            fs::rename(&self.from, &self.to)
+        } else {
+            rename_to_free(&self.from, &self.to)
+        };
+        renamed.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let reason = "exists already: it was made while the save was running";
+                Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.to)
+            }
+            _ => Error::io(&self.to, error),
+        })
+    }
+
+    fn undo(self) -> io::Result<()> {
+        rename_to_free(&self.to, &self.from)
+    }
+}
+
+/// Renames a file to a name that is not taken.
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems do not know how; the lock keeps other saves away.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
+    match to.symlink_metadata() {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(from, to),
+    }
+}
 
 /// A rename that failed, and whether those before it could be undone.
 struct Failure {
@@ -141,19 +232,14 @@ fn rename_all(
     for phase in phases {
         // Nothing was renamed since the last flush, before the first phase and after an empty one.
         let flushed = if done.is_empty() || phase.is_empty() { Ok(()) } else { flush() };
-        let renamed =
-            flushed.and_then(|()| phase.into_iter().try_for_each(|step| rename(step, &mut done)));
+        let renamed = flushed.and_then(|()| {
+            phase.into_iter().try_for_each(|step| step.run().map(|()| done.push(step)))
+        });
         if let Err(error) = renamed {
-            let undone = done.into_iter().rev().try_for_each(|(from, to)| fs::rename(to, from));
+            let undone = done.into_iter().rev().try_for_each(Rename::undo);
             return Err(Failure { error, undone: undone.is_ok() });
         }
     }
-    Ok(())
-}
-
-fn rename((from, to): Rename, done: &mut Vec<Rename>) -> Result<()> {
-    fs::rename(&from, &to).map_err(|error| Error::io(&to, error))?;
-    done.push((from, to));
     Ok(())
 }
 
@@ -174,15 +260,6 @@ impl OpenDirectory {
         Ok(Self { file, path: path.to_path_buf() })
     }
 
-    /// Waits for other saves to this directory to finish their renames; the lock goes with `self`.
-    /// Some network file systems cannot lock: there the last save wins, file by file.
-    fn lock(&self) {
-        use rustix::fs::{FlockOperation, flock};
-        if let Some(file) = &self.file {
-            let _ = rustix::io::retry_on_intr(|| flock(file, FlockOperation::LockExclusive));
-        }
-    }
-
     /// Makes the names durable, where the file system knows how.
     fn sync(&self) -> Result<()> {
         let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
@@ -199,8 +276,6 @@ impl OpenDirectory {
         Ok(Self {})
     }
 
-    fn lock(&self) {}
-
     fn sync(&self) -> Result<()> {
         Ok(())
     }
@@ -209,7 +284,6 @@ impl OpenDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     fn write(name: &str, staging: &mut Staging) {
         use std::io::Write;
@@ -221,7 +295,8 @@ mod tests {
     /// A folder with an old model and its weights, and the new ones staged.
     fn replacing(sync: bool) -> (TempDir, Staging) {
         let dir = tempfile::tempdir().unwrap();
-        let mut staging = Staging::new(dir.path(), "m.onnx", sync).unwrap();
+        let options = SaveOptions::new().sync(sync);
+        let mut staging = Staging::new(dir.path(), "m.onnx", &options).unwrap();
         for name in ["m.onnx.data", "m.onnx"] {
             fs::write(dir.path().join(name), "old").unwrap();
             write(name, &mut staging);
@@ -247,7 +322,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        staging.publish_if(|| Ok(())).unwrap();
+        assert!(staging.publish(Vec::new(), || Ok(())).unwrap().is_none());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -256,7 +331,7 @@ mod tests {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
         fs::remove_file(staging.new_files().join("m.onnx")).unwrap();
-        let error = staging.publish_if(|| Ok(())).unwrap_err();
+        let error = staging.publish(Vec::new(), || Ok(())).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
     }
@@ -304,7 +379,7 @@ mod tests {
     #[test]
     fn staging_that_is_dropped_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let mut staging = Staging::new(dir.path(), "m.onnx", false).unwrap();
+        let mut staging = Staging::new(dir.path(), "m.onnx", &SaveOptions::new()).unwrap();
         write("m.onnx", &mut staging);
         drop(staging);
         assert_eq!(listing(dir.path()), pairs(&[]));

@@ -39,6 +39,7 @@ mod resolved;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;
+mod save_folder;
 mod save_inlined;
 mod save_structure;
 mod save_targets;

@@ -30,8 +30,6 @@ const WITHOUT_WEIGHTS: [&str; 2] =
 #[test]
 fn every_layout_holds_the_same_tensors() {
     let mmap = both_choices()[0];
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("m.onnx");
     // The wheels' test data repeat themselves: a node model is a few hundred bytes.
     for path in real_models().iter().filter(|path| !path.ends_with("model.onnx") || large(path)) {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -54,6 +52,8 @@ fn every_layout_holds_the_same_tensors() {
         }
         moved.unwrap();
         let bytes = all_bytes(&container);
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("m.onnx");
         for weight_files in [
             WeightFiles::Packed,
             WeightFiles::PerTensor,

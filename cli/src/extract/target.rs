@@ -60,7 +60,11 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("onnx")) {
         return refuse(ErrorKind::AlreadyExists, "a model: not replaced by a tensor");
     }
-    if let Some(model) = model_that_needs(path) {
+    let user = match model_that_needs(path) {
+        Ok(user) => user,
+        Err(error) => return Some(error),
+    };
+    if let Some(model) = user {
         let reason = format!("`{}` refers to this file: it is not replaced", model.display());
         return refuse(ErrorKind::AlreadyExists, &reason);
     }

@@ -132,6 +132,7 @@ fn names_are_mapped() {
         assert_eq!(folder.path("o.onnx").exists(), *code == 0, "{args:?}");
         run.says(&[text]);
         let _ = fs::remove_file(folder.path("o.onnx"));
+        let _ = fs::remove_file(folder.path("o.onnx.data"));
     }
     folder.save("s.onnx", &structure(&[("w", 1000), ("x", 3)]));
     let args = ["import-safetensors", "s.onnx", "w.safetensors", "o.onnx", "--json"];

@@ -1,0 +1,528 @@
+//! The folder that a save writes to: what is there, who needs it, and so what may be replaced.
+//!
+//! A data file is replaced only when the model that the target held refers to it, or when it was asked
+//! for by name; and never when another model needs it, when it is a model itself, or when it is read.
+//! Any file of the folder may be a model, whatever it is called, and so may files of the folders above,
+//! which name files here by a longer path. What cannot be read may be one too, and refuses.
+//!
+//! The folder is looked at only where a data file would be replaced or left, and again under the
+//! folder's lock before files are renamed. What has not changed in between is not read again.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::buffer::{Buffer, FileIdentity};
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{check_location, directory_of, fold_case};
+use crate::save::leftovers::Abandoned;
+use crate::save::lock::FolderLock;
+use crate::save::skim::{Skimmed, leads_nowhere, skim};
+use crate::save::target::{SavedFile, Target};
+
+/// What a save puts into a folder, and what it must not take away.
+pub(crate) struct Request<'a> {
+    /// The files to be written; the model, or what stands for it, comes last.
+    pub(crate) files: &'a [SavedFile],
+    pub(crate) asked: Asked<'a>,
+    pub(crate) overwrite: bool,
+    /// Files that the container's bytes lie in.
+    pub(crate) reads: &'a dyn Fn() -> BTreeSet<PathBuf>,
+    /// Files that are not replaced in any case.
+    pub(crate) protected: &'a [PathBuf],
+}
+
+/// Which weights files the caller named.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    Name(Option<&'a str>),
+    Every,
+}
+
+impl Asked<'_> {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::Name(asked) => asked == Some(name),
+            Self::Every => true,
+        }
+    }
+}
+
+/// A folder and the model in it that a save replaces.
+pub(crate) struct Folder {
+    directory: PathBuf,
+    model_name: String,
+    /// What was read of files that have not changed since, by their paths.
+    seen: RefCell<HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>>,
+}
+
+/// A model in the folder of the file `path`, or in a folder above, that refers to it: it breaks when
+/// the file is replaced.
+///
+/// Every file of the folder is looked at, whatever it is called, and nothing of it is loaded. A save
+/// and an export look by themselves.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let (model, weights) = (folder.path().join("m.onnx"), folder.path().join("w.bin"));
+/// let mut graph = GraphProto::new("g");
+/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "w.bin"));
+/// std::fs::write(&model, ModelProto::new(graph).encode_to_vec()?).unwrap();
+/// std::fs::write(&weights, [1, 2]).unwrap();
+/// assert_eq!(onnx_container::model_that_needs(&weights)?, Some(model));
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read: it may be a model
+/// that needs the file.
+pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
+    let path = path.as_ref();
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
+    let users = Folder::new(&directory_of(path), "").users(&[name.to_owned()])?;
+    Ok(users.into_values().next())
+}
+
+/// The files that the bytes of `container` lie in.
+pub(crate) fn files_read_by(container: &Container) -> BTreeSet<PathBuf> {
+    let mut paths = BTreeSet::new();
+    for (_, initializer) in container.iter() {
+        let bytes = initializer.as_buffer();
+        if let Some(path) = bytes.as_ref().and_then(Buffer::file_path)
+            && !paths.contains(path)
+        {
+            paths.insert(path.to_path_buf());
+        }
+    }
+    paths
+}
+
+impl Folder {
+    /// Nothing is looked at yet.
+    pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
+        let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
+        Self { directory, model_name, seen: RefCell::default() }
+    }
+
+    pub(crate) fn of(target: &Target) -> Self {
+        Self::new(&target.directory, &target.name)
+    }
+
+    /// Refuses a request that would replace what must not be replaced. Other saves to the folder are
+    /// waited for, no longer than `timeout`, where there is anything to replace.
+    pub(crate) fn check(&self, request: &Request<'_>, timeout: Duration) -> Result<()> {
+        if self.there(request)?.is_empty() {
+            return Ok(());
+        }
+        // Another save may have moved the old model away and not yet put the new one there.
+        let _lock = FolderLock::wait(&self.directory, timeout)?;
+        self.check_locked(request)
+    }
+
+    /// As [`check`](Self::check), by whoever holds the lock.
+    pub(crate) fn check_locked(&self, request: &Request<'_>) -> Result<()> {
+        let there = self.there(request)?;
+        let refused = there.iter().filter_map(|(name, meta)| {
+            let (kind, reason) = self.no_file_to_replace(name, meta, request.overwrite)?;
+            Some(self.error(name, kind, reason))
+        });
+        Error::join(refused.collect()).map_or(Ok(()), Err)?;
+        let mut replaced = Vec::new();
+        for (name, _) in &there {
+            // A model takes the place of a model: nobody's weights are lost.
+            let is_target = request.files.last().is_some_and(|last| last.name == *name);
+            if !is_target || !self.skim(&self.directory.join(name))?.is_model {
+                replaced.push(name.clone());
+            } else if is_any_of(&self.directory.join(name), &ids_of(request.protected)) {
+                return Err(self.error(name, ErrorKind::AlreadyExists, READ.to_owned()));
+            }
+        }
+        if replaced.is_empty() { Ok(()) } else { self.check_replaced(&replaced, request) }
+    }
+
+    fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
+        let (own, users) = (self.own_names()?, self.users(replaced)?);
+        let (reads, protected) = (ids_of(&(request.reads)()), ids_of(request.protected));
+        let mut errors = Vec::new();
+        for name in replaced {
+            let path = self.directory.join(name);
+            let is_target = *name == self.model_name;
+            let is_own = own.contains(name);
+            let is_read = is_any_of(&path, &protected) || !is_own && is_any_of(&path, &reads);
+            let reason = if is_read {
+                READ.to_owned()
+            } else if let Some(user) = users.get(name) {
+                format!("`{}` refers to this file: it is not replaced", user.display())
+            } else if !is_target && self.skim(&path)?.is_model {
+                "another model: it is not replaced by weights".to_owned()
+            } else if is_target || is_own || request.asked.has(name) || path.is_symlink() {
+                // Of a link only the link is replaced, and no bytes are lost.
+                continue;
+            } else {
+                NOBODYS.to_owned()
+            };
+            errors.push(self.error(name, ErrorKind::AlreadyExists, reason));
+        }
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    fn error(&self, name: &str, kind: ErrorKind, reason: String) -> Error {
+        Error::new(kind, reason).with_path(self.directory.join(name))
+    }
+
+    /// The files of the request that are there, each looked at once: another save may move them away
+    /// and back meanwhile.
+    fn there(&self, request: &Request<'_>) -> Result<Vec<(String, Metadata)>> {
+        let look = |file: &SavedFile| {
+            let path = self.directory.join(&file.name);
+            match path.symlink_metadata() {
+                Ok(meta) => Some(Ok((file.name.clone(), meta))),
+                Err(error) if leads_nowhere(&error) => None,
+                Err(error) => Some(Err(Error::io(path, error))),
+            }
+        };
+        request.files.iter().filter_map(look).collect()
+    }
+
+    /// Why the file `name` may not be replaced, whoever needs it.
+    fn no_file_to_replace(
+        &self,
+        name: &str,
+        meta: &Metadata,
+        overwrite: bool,
+    ) -> Option<(ErrorKind, String)> {
+        if !meta.is_file() && !meta.is_symlink() {
+            let what = if meta.is_dir() { "a directory" } else { "not a regular file" };
+            return Some((ErrorKind::UnsafePath, format!("{what}: not replaced")));
+        }
+        if meta.is_symlink() && leads_to_a_device(&self.directory.join(name)) {
+            let reason = "a link to something that is not a regular file: not replaced";
+            return Some((ErrorKind::UnsafePath, reason.into()));
+        }
+        (!overwrite).then(|| (ErrorKind::AlreadyExists, "exists already".into()))
+    }
+
+    /// The files that the model at the target refers to, or that it would when a save that was killed
+    /// were finished or undone.
+    fn own_names(&self) -> Result<BTreeSet<String>> {
+        let mut own = self.skim(&self.target_path())?.locations.clone();
+        for left in Abandoned::all(&self.directory, &self.model_name) {
+            for model in left.models(&self.model_name) {
+                own.extend(self.skim(&model)?.locations.iter().cloned());
+            }
+        }
+        Ok(own)
+    }
+
+    /// Removes staging folders of the target that killed saves left, where nothing in them is needed:
+    /// before a save those whose files are all in place, and when it is `done` the others too, because
+    /// what they hold was replaced. What could not be removed is said.
+    pub(crate) fn remove_leftovers(
+        &self,
+        done: bool,
+        reads: &dyn Fn() -> BTreeSet<PathBuf>,
+    ) -> Vec<Error> {
+        let mut warnings = Vec::new();
+        for left in Abandoned::all(&self.directory, &self.model_name) {
+            let is_over = done || left.is_settled(&self.target_path(), &self.model_name);
+            if is_over && !self.needs_any_of(&left, &reads()) {
+                let removed = left.remove().map_err(|error| Error::io(&left.path, error));
+                let said = "left by a save that was interrupted, and cannot be removed";
+                warnings.extend(removed.err().map(|error| error.because(said)));
+            }
+        }
+        warnings
+    }
+
+    fn target_path(&self) -> PathBuf {
+        self.directory.join(&self.model_name)
+    }
+
+    /// Whether a model needs one of the files in a staging folder, which then is nowhere else, or the
+    /// container does. What cannot be seen counts as needed.
+    fn needs_any_of(&self, left: &Abandoned, reads: &BTreeSet<PathBuf>) -> bool {
+        let real = left.path.canonicalize().unwrap_or_else(|_| left.path.clone());
+        let is_inside =
+            |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&real));
+        let is_gone = |name: &String| self.directory.join(name).symlink_metadata().is_err();
+        let gone: Vec<_> = left.names().into_iter().filter(is_gone).collect();
+        reads.iter().any(is_inside)
+            || !gone.is_empty() && self.users(&gone).map_or(true, |users| !users.is_empty())
+    }
+
+    /// Files of the model at the target, but for those that `stays` says the new one needs, that no
+    /// other model needs.
+    pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+        let old = self.skim(&self.target_path())?;
+        let is_left = |name: &String| {
+            check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
+        };
+        let left: Vec<_> = old.locations.iter().filter(|name| is_left(name)).cloned().collect();
+        if left.is_empty() {
+            return Ok(Vec::new());
+        }
+        let users = self.users(&left)?;
+        let left = left.into_iter().filter(|name| !users.contains_key(name));
+        Ok(left.map(|name| self.directory.join(name)).collect())
+    }
+
+    /// For each of the files `names` that another model needs, such a model.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] for all that cannot be read and may be a model.
+    pub(crate) fn users(&self, names: &[String]) -> Result<BTreeMap<String, PathBuf>> {
+        let root = self.directory.canonicalize().map_err(|e| Error::io(&self.directory, e))?;
+        let wanted = Wanted::new(&self.directory, &root, names);
+        let (mut users, mut errors) = (BTreeMap::new(), Vec::new());
+        for base in Base::all(&self.directory, &root) {
+            let candidates = match self.candidates(&base, &root) {
+                Ok(candidates) => candidates,
+                Err(error) if base.passes(&error, &base.path) => continue,
+                Err(error) => {
+                    errors.push(Error::io(&base.path, error));
+                    continue;
+                }
+            };
+            for path in candidates {
+                match self.skim(&path) {
+                    Ok(skimmed) => wanted.find(&base, &path, &skimmed.locations, &mut users),
+                    Err(error) if base.passes_error(&error, &path) => {}
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        let cannot_tell = "cannot see whether this is a model that needs a file to be replaced";
+        let errors = errors.into_iter().map(|error| error.because(cannot_tell));
+        Error::join(errors.collect()).map_or(Ok(users), Err)
+    }
+
+    /// The files in `base` that may be another model.
+    fn candidates(&self, base: &Base, root: &Path) -> io::Result<Vec<PathBuf>> {
+        let target = (!self.model_name.is_empty()).then(|| root.join(&self.model_name));
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(&base.path)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let path = entry.path();
+            let is_target = base.is_own && target.as_ref().is_some_and(|own| is_same(&path, own));
+            if (kind.is_file() || kind.is_symlink()) && !is_target {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// What the file at `path` says; it is read again only where it may have changed.
+    fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
+        let identity = path.metadata().ok().map(|metadata| FileIdentity::new(&metadata));
+        if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen.borrow().get(path))
+            && known == identity
+        {
+            return Ok(skimmed.clone());
+        }
+        let skimmed = Arc::new(skim(path)?);
+        if let Some(identity) = identity.filter(|now| now.is_settled(SystemTime::now())) {
+            self.seen.borrow_mut().insert(path.to_path_buf(), (identity, skimmed.clone()));
+        }
+        Ok(skimmed)
+    }
+}
+
+const READ: &str = "is read here: it is not replaced, name another file";
+
+const NOBODYS: &str = "is there, and the model that is replaced did not refer to it: it is not \
+                       replaced unless it is named as the data file; name it or another one, or move \
+                       it away";
+
+/// Whether the link at `path` stands for a device, a pipe or a process's own stream, such as
+/// `/dev/stdout`: a save would take the link away from everybody.
+fn leads_to_a_device(path: &Path) -> bool {
+    let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
+    stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+/// A folder that models are looked for in.
+struct Base {
+    path: PathBuf,
+    /// What a model there puts before the name of a file in the target's folder: empty, or `sub/`.
+    prefix: String,
+    /// Whether it is the target's folder itself.
+    is_own: bool,
+}
+
+/// How many folders above the target's are looked at.
+const MAX_ABOVE: usize = 16;
+
+impl Base {
+    /// The target's folder, the one above, and those above that while they are the same owner's: models
+    /// of strangers do not name files in subfolders of subfolders. Folders that everybody shares, such
+    /// as `/tmp`, are nobody's.
+    fn all(directory: &Path, root: &Path) -> Vec<Self> {
+        let own = Self { path: directory.to_path_buf(), prefix: String::new(), is_own: true };
+        let mut all = vec![own];
+        let mut prefix = String::new();
+        for (below, above) in root.ancestors().zip(root.ancestors().skip(1)).take(MAX_ABOVE) {
+            let name = below.file_name().and_then(|name| name.to_str());
+            let (Some(name), Ok(meta)) = (name, above.metadata()) else { break };
+            prefix = format!("{name}/{prefix}");
+            if is_shared(&meta) || !(prefix.matches('/').count() == 1 || is_ours(&meta, root)) {
+                break;
+            }
+            all.push(Self { path: above.to_path_buf(), prefix: prefix.clone(), is_own: false });
+        }
+        all
+    }
+
+    /// Whether what fails with `error` is passed over: above the target's folder, what may not be read
+    /// counts only when it is called like a model.
+    fn passes(&self, error: &io::Error, path: &Path) -> bool {
+        let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        let looks_like_one =
+            name.is_some_and(|name| name.contains(".onnx") || name.ends_with(".pb"));
+        let refused = error.kind() == io::ErrorKind::PermissionDenied;
+        leads_nowhere(error) && path != self.path || !self.is_own && refused && !looks_like_one
+    }
+
+    fn passes_error(&self, error: &Error, path: &Path) -> bool {
+        let source = std::error::Error::source(error);
+        let source = source.and_then(|source| source.downcast_ref::<io::Error>());
+        source.is_some_and(|error| self.passes(error, path))
+    }
+}
+
+#[cfg(unix)]
+fn is_shared(meta: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    meta.mode() & 0o1002 == 0o1002
+}
+
+#[cfg(not(unix))]
+fn is_shared(_: &Metadata) -> bool {
+    false
+}
+
+/// Whether a folder has the owner of `root`.
+#[cfg(unix)]
+fn is_ours(meta: &Metadata, root: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = root.metadata().map(|root| root.uid());
+    owner.is_ok_and(|owner| owner == meta.uid())
+}
+
+#[cfg(not(unix))]
+fn is_ours(_: &Metadata, _: &Path) -> bool {
+    true
+}
+
+/// The files that would be replaced, to be found among the locations of models.
+struct Wanted<'n> {
+    directory: &'n Path,
+    root: &'n Path,
+    /// By their names where case is ignored.
+    names: HashMap<String, Vec<&'n String>>,
+    /// By what they are, or lead to.
+    files: HashMap<FileId, &'n String>,
+}
+
+impl<'n> Wanted<'n> {
+    fn new(directory: &'n Path, root: &'n Path, names: &'n [String]) -> Self {
+        let mut wanted = Self { directory, root, names: HashMap::new(), files: HashMap::new() };
+        for name in names {
+            wanted.names.entry(fold_case(name)).or_default().push(name);
+            wanted.files.extend(file_ids(&directory.join(name)).map(|id| (id, name)));
+        }
+        wanted
+    }
+
+    /// Notes which of the files the `model` in `base` needs.
+    fn find(
+        &self,
+        base: &Base,
+        model: &Path,
+        locations: &BTreeSet<String>,
+        users: &mut BTreeMap<String, PathBuf>,
+    ) {
+        for location in locations {
+            for name in self.named(base, location).into_iter().chain(self.reached(base, location)) {
+                users.entry(name.clone()).or_insert_with(|| model.to_path_buf());
+            }
+        }
+    }
+
+    /// The file that is called so.
+    fn named(&self, base: &Base, location: &str) -> Option<&'n String> {
+        let folded = fold_case(location);
+        let name = folded.strip_prefix(&fold_case(&base.prefix))?;
+        let same = |wanted: &&&String| {
+            format!("{}{wanted}", base.prefix) == location
+                || same_entry(&base.path.join(location), &self.directory.join(wanted))
+        };
+        self.names.get(name)?.iter().find(same).copied()
+    }
+
+    /// The file that the location leads to by links.
+    fn reached(&self, base: &Base, location: &str) -> Option<&'n String> {
+        let path = base.path.join(location);
+        let name = *self.files.get(&file_ids(&path).last()?)?;
+        let own = self.directory.join(name);
+        // Another hard link to the file is another file once this one is replaced.
+        let leads_here =
+            own.is_symlink() || path.canonicalize().is_ok_and(|real| real == self.root.join(name));
+        leads_here.then_some(name)
+    }
+}
+
+/// What tells one file from another.
+#[cfg(unix)]
+type FileId = (u64, u64);
+#[cfg(not(unix))]
+type FileId = PathBuf;
+
+/// What `path` is, and what it leads to when it is a link.
+#[cfg(unix)]
+fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
+    use std::os::unix::fs::MetadataExt;
+    let found = [path.symlink_metadata().ok(), path.metadata().ok()];
+    found.into_iter().flatten().map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
+    path.canonicalize().ok().into_iter()
+}
+
+/// What `paths` are, and what they lead to.
+fn ids_of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> HashSet<FileId> {
+    paths.into_iter().flat_map(|path| file_ids(path)).collect()
+}
+
+/// Whether the file at `path`, or what it leads to, is one of `files`.
+fn is_any_of(path: &Path, files: &HashSet<FileId>) -> bool {
+    !files.is_empty() && file_ids(path).any(|id| files.contains(&id))
+}
+
+/// Whether `path` is the `model`, a link to it, or its name in another case where case is ignored.
+fn is_same(path: &Path, model: &Path) -> bool {
+    if path.file_name() == model.file_name() {
+        return true;
+    }
+    if path.is_symlink() {
+        return path.canonicalize().is_ok_and(|target| target == *model);
+    }
+    let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
+    folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
+}
+
+/// Whether two paths are one file. Links are not followed.
+fn same_entry(a: &Path, b: &Path) -> bool {
+    let first = file_ids(a).next();
+    first.is_some() && first == file_ids(b).next()
+}

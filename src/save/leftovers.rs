@@ -1,0 +1,121 @@
+//! Staging folders by their names: those of saves in progress and those that a killed save left.
+//!
+//! A staging folder is called after the file that the save ends with, the model, and has `new` and
+//! `old` in it. A save in progress holds a lock on its folder, which goes with the process. Whether
+//! what an abandoned folder holds is still needed is decided in `folder`.
+
+use std::path::{Path, PathBuf};
+
+use crate::save::lock::FolderLock;
+
+/// What `tempfile` puts behind a prefix.
+const RANDOM: usize = 6;
+/// How much of a model's name stands in those of its staging folders, in characters.
+const SHORT: usize = 48;
+
+/// How the names of a model's staging folders begin. Of a long name that is the beginning and a hash,
+/// so that models with a long beginning in common have folders of their own.
+pub(crate) fn staging_prefix(model_name: &str) -> String {
+    let short: String = model_name.chars().take(SHORT).collect();
+    if short.len() == model_name.len() {
+        return format!(".{short}.saving-");
+    }
+    // FNV-1a: the same in every version of this crate.
+    let hash = model_name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!(".{short}.{hash:016x}.saving-")
+}
+
+/// Whether a staging folder of the model is called `name`.
+fn is_staging_name(name: &str, model_name: &str) -> bool {
+    let random = name.strip_prefix(&staging_prefix(model_name));
+    random.is_some_and(|random| {
+        random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
+}
+
+/// The staging folders of the model, in use or not.
+fn staging_folders(directory: &Path, model_name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| {
+        entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && entry.file_name().to_str().is_some_and(|name| is_staging_name(name, model_name))
+    });
+    let mut folders: Vec<_> = folders.map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}
+
+/// A staging folder that no process uses; it is locked, so that nobody else takes it.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) path: PathBuf,
+    _lock: FolderLock,
+}
+
+impl Abandoned {
+    /// Those of the model in `directory`, as far as the file system can tell.
+    pub(crate) fn all(directory: &Path, model_name: &str) -> Vec<Self> {
+        let folders = staging_folders(directory, model_name).into_iter();
+        let abandoned = folders.filter_map(|path| {
+            let lock = FolderLock::if_free(&path)?;
+            Some(Self { path, _lock: lock })
+        });
+        abandoned.collect()
+    }
+
+    /// Where the old and the new model lie in it, if they are there.
+    pub(crate) fn models(&self, model_name: &str) -> [PathBuf; 2] {
+        ["old", "new"].map(|part| self.path.join(part).join(model_name))
+    }
+
+    /// Whether the save was over or had not begun to rename files: everything of the target is in
+    /// place, and what lies here is a copy.
+    pub(crate) fn is_settled(&self, target: &Path, model_name: &str) -> bool {
+        let [_, staged] = self.models(model_name);
+        let replaced = self.names_in("old");
+        staged.symlink_metadata().is_err()
+            && (replaced.is_empty() || target.symlink_metadata().is_ok())
+    }
+
+    /// The names of the files in it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = self.names_in("old");
+        names.extend(self.names_in("new"));
+        names
+    }
+
+    fn names_in(&self, part: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path.join(part)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    pub(crate) fn remove(&self) -> std::io::Result<()> {
+        std::fs::remove_dir_all(&self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_knows_its_own_staging_folders() {
+        let long = format!("{}.onnx", "n".repeat(60));
+        let other = format!("{}.onnx", "n".repeat(61));
+        for (name, model_name, own) in [
+            (".m.onnx.saving-aB3xYz".to_owned(), "m.onnx", true),
+            (".m.onnx.saving-aB3xYz-kept".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-x.saving-aB3xYz".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-x.saving-aB3xYz".to_owned(), "m.onnx.saving-x", true),
+            (".n.onnx.saving-aB3xYz".to_owned(), "m.onnx", false),
+            (format!("{}aB3xYz", staging_prefix(&long)), long.as_str(), true),
+            (format!("{}aB3xYz", staging_prefix(&long)), other.as_str(), false),
+        ] {
+            assert_eq!(is_staging_name(&name, model_name), own, "{name} of {model_name}");
+        }
+        assert!(staging_prefix(&"é".repeat(127)).len() + RANDOM <= 255);
+    }
+}

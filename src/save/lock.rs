@@ -1,0 +1,98 @@
+//! Advisory locks on folders: saves to one folder rename their files one after the other, and a
+//! staging folder that is locked belongs to a save that is in progress.
+//!
+//! Some network file systems cannot lock, and Windows has no such lock: there a save goes on without
+//! one, and no staging folder is known to be abandoned.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// A lock, held until it is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    _file: Option<File>,
+}
+
+/// What an attempt to lock came to.
+enum Attempt {
+    Locked,
+    Held,
+    Impossible,
+}
+
+#[cfg(unix)]
+fn attempt(file: &File) -> Attempt {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::{Errno, retry_on_intr};
+    match retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Attempt::Locked,
+        Err(Errno::WOULDBLOCK) => Attempt::Held,
+        Err(_) => Attempt::Impossible,
+    }
+}
+
+#[cfg(not(unix))]
+fn attempt(_: &File) -> Attempt {
+    Attempt::Impossible
+}
+
+impl FolderLock {
+    /// Locks `folder`, when the file system can: waits for other holders, no longer than `timeout`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) after that time.
+    pub(crate) fn wait(folder: &Path, timeout: Duration) -> Result<Self> {
+        let Ok(file) = File::open(folder) else { return Ok(Self { _file: None }) };
+        let begin = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match attempt(&file) {
+                Attempt::Locked => return Ok(Self { _file: Some(file) }),
+                Attempt::Impossible => return Ok(Self { _file: None }),
+                Attempt::Held if begin.elapsed() >= timeout => return Err(held(folder, timeout)),
+                Attempt::Held => std::thread::sleep(pause),
+            }
+            pause = (pause * 2).min(Duration::from_millis(4));
+        }
+    }
+
+    /// Locks all of `folders`, in an order that is the same for everybody: no two saves wait for each
+    /// other.
+    pub(crate) fn wait_for_all(folders: &[PathBuf], timeout: Duration) -> Result<Vec<Self>> {
+        // By their real paths: a folder that is there twice is locked once.
+        let real = |folder: &PathBuf| folder.canonicalize().map_err(|e| Error::io(folder, e));
+        let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
+        folders.iter().map(|folder| Self::wait(folder, timeout)).collect()
+    }
+
+    /// Locks `folder` if nobody else has; `None` when somebody has, or when that cannot be told.
+    pub(crate) fn if_free(folder: &Path) -> Option<Self> {
+        let file = File::open(folder).ok()?;
+        matches!(attempt(&file), Attempt::Locked).then_some(Self { _file: Some(file) })
+    }
+
+    /// Locks `folder`, which was just made; `None` when somebody took it for abandoned meanwhile.
+    pub(crate) fn of_new(folder: &Path) -> Option<Self> {
+        let Ok(file) = File::open(folder) else {
+            return folder.exists().then_some(Self { _file: None });
+        };
+        match attempt(&file) {
+            Attempt::Held => None,
+            Attempt::Impossible => Some(Self { _file: None }),
+            // Removed between its making and this lock.
+            Attempt::Locked => folder.exists().then_some(Self { _file: Some(file) }),
+        }
+    }
+}
+
+fn held(folder: &Path, timeout: Duration) -> Error {
+    let reason = format!(
+        "another program has locked this folder (flock) for {} seconds and more",
+        timeout.as_secs_f32()
+    );
+    Error::io(folder, std::io::Error::new(std::io::ErrorKind::WouldBlock, reason))
+}

@@ -1,0 +1,551 @@
+//! Which files a model on disk refers to, found without loading it.
+//!
+//! A folder holds models and weights of many gigabytes, and only `location` entries are asked for.
+//! So the messages are walked on disk and payloads are skipped; where a tensor can lie is taken from
+//! the table of messages. What is no model ends the walk within a few bytes: field number 0, a tag
+//! that is none, a top level that no writer makes. Which files are looked at is left to `folder`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::without_dots;
+use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
+use crate::wire::FieldInfo;
+
+/// What a file says about others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Skimmed {
+    /// The files that it refers to, without `.` components: of a broken model those before the fault,
+    /// because it may still be somebody's.
+    pub(crate) locations: BTreeSet<String>,
+    /// Whether the file is a model, whole or cut off.
+    pub(crate) is_model: bool,
+}
+
+/// Walks the file at `path`. What is not there, is no regular file or is no model refers to nothing.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::TooLarge`] when it goes on for too long.
+pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
+    let mut walk = match open(path) {
+        Ok(Some(file)) => Walk::new(file).map_err(|error| Error::io(path, error))?,
+        Ok(None) => return Ok(Skimmed::default()),
+        Err(error) => return Err(Error::io(path, error)),
+    };
+    let end = walk.len;
+    let (mut entered_graph, mut whole) = (false, false);
+    match walk.model(end, &mut entered_graph) {
+        Ok(()) => whole = true,
+        Err(Fault::NoModel) => {}
+        Err(Fault::TooLong) => {
+            let reason = "goes on for too long to see which files it needs";
+            return Err(Error::new(ErrorKind::TooLarge, reason).with_path(path));
+        }
+        Err(Fault::Io(error)) => return Err(Error::io(path, error)),
+    }
+    let begins_as_one = entered_graph && (whole || walk.has_version);
+    let is_model = begins_as_one || !walk.locations.is_empty();
+    Ok(Skimmed { locations: walk.locations, is_model })
+}
+
+/// The files that the model at `path` refers to, without `.` components.
+///
+/// # Errors
+/// As [`skim`].
+pub(crate) fn locations(path: &Path) -> Result<BTreeSet<String>> {
+    Ok(skim(path)?.locations)
+}
+
+/// Opens a regular file, or what a link leads to.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    let file = std::fs::metadata(path)
+        .and_then(|metadata| metadata.is_file().then(|| File::open(path)).transpose());
+    match file {
+        Err(error) if leads_nowhere(&error) => Ok(None),
+        other => other,
+    }
+}
+
+/// Whether `error` says that there is no file, as of a link that leads nowhere or to itself.
+pub(crate) fn leads_nowhere(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let is_loop = rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::LOOP);
+    #[cfg(not(unix))]
+    let is_loop = false;
+    let none = [
+        io::ErrorKind::NotFound,
+        io::ErrorKind::NotADirectory,
+        io::ErrorKind::InvalidFilename,
+        io::ErrorKind::InvalidInput,
+    ];
+    is_loop || none.contains(&error.kind())
+}
+
+/// What a field of a message leads to.
+#[derive(Debug, Clone, Copy)]
+enum Child {
+    /// A message that may hold tensors, by its number in the table.
+    Message(usize),
+    /// An entry of a tensor's external data.
+    Entry,
+}
+
+/// For each message of the table the fields, by their numbers, in which an entry can lie.
+struct Ways {
+    model: usize,
+    children: Vec<Vec<Option<Child>>>,
+    key: u64,
+    value: u64,
+}
+
+static WAYS: LazyLock<Ways> = LazyLock::new(Ways::new);
+
+impl Ways {
+    fn new() -> Self {
+        let index = |kind: &str| MESSAGES.iter().position(|(name, _)| *name == kind);
+        let mut holds: Vec<_> =
+            MESSAGES.iter().map(|(name, _)| *name == TensorProto::NAME).collect();
+        let holds_kind = |holds: &[bool], kind: &str| {
+            index(kind).filter(|at| holds.get(*at).is_some_and(|holds| *holds))
+        };
+        // A message that has a field which holds tensors holds them too.
+        for _ in MESSAGES {
+            let again = MESSAGES.iter().map(|(name, fields)| {
+                *name == TensorProto::NAME
+                    || fields.iter().any(|field| holds_kind(&holds, field.kind).is_some())
+            });
+            holds = again.collect();
+        }
+        let children = MESSAGES.iter().map(|(name, fields)| {
+            by_number(fields, |field| match *name == TensorProto::NAME {
+                true => (field.name == "external_data").then_some(Child::Entry),
+                false => holds_kind(&holds, field.kind).map(Child::Message),
+            })
+        });
+        let number = |name: &str| {
+            let field = StringStringEntryProto::FIELDS.iter().find(|field| field.name == name);
+            field.map_or(u64::MAX, |field| u64::from(field.number))
+        };
+        Self {
+            model: index(ModelProto::NAME).unwrap_or(usize::MAX),
+            children: children.collect(),
+            key: number("key"),
+            value: number("value"),
+        }
+    }
+
+    fn child(&self, message: usize, number: u64) -> Option<Child> {
+        let number = usize::try_from(number).ok()?;
+        *self.children.get(message)?.get(number)?
+    }
+}
+
+/// What `child` says of each field, at the place of the field's number.
+fn by_number(
+    fields: &[FieldInfo],
+    child: impl Fn(&FieldInfo) -> Option<Child>,
+) -> Vec<Option<Child>> {
+    let mut children = Vec::new();
+    for field in fields {
+        let number = usize::try_from(field.number).unwrap_or(0);
+        children.resize(children.len().max(number + 1), None);
+        if let Some(slot) = children.get_mut(number) {
+            *slot = child(field);
+        }
+    }
+    children
+}
+
+/// Why a walk ended early.
+enum Fault {
+    NoModel,
+    TooLong,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::NoModel,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+type Walked<T> = Result<T, Fault>;
+
+/// As deep as the decoder goes by default.
+const MAX_DEPTH: u32 = 100;
+/// No file system has longer paths, in bytes.
+const MAX_TEXT: u64 = 1 << 16;
+/// What is read at a time, in bytes.
+const BLOCK: usize = 32 << 10;
+/// What is read of one file in all, in bytes: more than a model of millions of nodes has beside its
+/// payloads, and seconds at most.
+const MAX_READ: u64 = 4 << 30;
+/// Numbers beside the graph. A model has two; a file of weights that happens to look like a message
+/// has any number of them.
+const MAX_NUMBERS: u32 = 1000;
+
+/// A walk over the messages of a file.
+struct Walk {
+    file: BufReader<File>,
+    len: u64,
+    at: u64,
+    /// What was read and not skipped, in bytes.
+    read: u64,
+    has_version: bool,
+    locations: BTreeSet<String>,
+}
+
+impl Walk {
+    fn new(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        let file = BufReader::with_capacity(BLOCK, file);
+        let locations = BTreeSet::new();
+        Ok(Self { file, len, at: 0, read: 0, has_version: false, locations })
+    }
+
+    /// Walks the model, which ends at byte `end`.
+    fn model(&mut self, end: u64, entered_graph: &mut bool) -> Walked<()> {
+        let ways = &*WAYS;
+        let mut numbers = 0;
+        while self.at < end {
+            let (number, wire) = self.tag()?;
+            let child = ways.child(ways.model, number);
+            if wire != 2 {
+                numbers += 1;
+                // `graph` is no number, and `ir_version` is one.
+                if numbers > MAX_NUMBERS || child.is_some() {
+                    return Err(Fault::NoModel);
+                }
+                self.has_version |= number == 1;
+            } else if number == 1 {
+                return Err(Fault::NoModel);
+            }
+            *entered_graph |= child.is_some();
+            self.field(child, number, wire, end, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Walks a message that ends at byte `end`.
+    fn message(&mut self, message: usize, end: u64, depth: u32) -> Walked<()> {
+        while self.at < end {
+            let (number, wire) = self.tag()?;
+            let child = WAYS.child(message, number).filter(|_| wire == 2);
+            self.field(child, number, wire, end, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Walks or skips a field whose tag was read.
+    fn field(
+        &mut self,
+        child: Option<Child>,
+        number: u64,
+        wire: u64,
+        end: u64,
+        depth: u32,
+    ) -> Walked<()> {
+        if depth > MAX_DEPTH {
+            return Err(Fault::NoModel);
+        }
+        let Some(child) = child else { return self.skip_field(number, wire, end, depth) };
+        // A file that was cut off ends inside its messages.
+        let len = self.varint()?;
+        let inner = self.at.saturating_add(len).min(end);
+        match child {
+            Child::Message(message) => self.message(message, inner, depth + 1),
+            Child::Entry => self.entry(inner, depth + 1),
+        }
+    }
+
+    fn skip_field(&mut self, number: u64, wire: u64, end: u64, depth: u32) -> Walked<()> {
+        match wire {
+            0 => self.varint().map(drop),
+            1 => self.skip(8, end),
+            2 => {
+                let len = self.varint()?;
+                self.skip(len, end)
+            }
+            3 => self.skip_group(number, end, depth + 1),
+            5 => self.skip(4, end),
+            _ => Err(Fault::NoModel),
+        }
+    }
+
+    /// Skips a group, which only unknown fields are.
+    fn skip_group(&mut self, group: u64, end: u64, depth: u32) -> Walked<()> {
+        while self.at < end && depth <= MAX_DEPTH {
+            let (number, wire) = self.tag()?;
+            match wire {
+                4 if number == group => return Ok(()),
+                _ => self.skip_field(number, wire, end, depth)?,
+            }
+        }
+        Err(Fault::NoModel)
+    }
+
+    /// Reads an entry: a key and a value, of which the last ones count.
+    fn entry(&mut self, end: u64, depth: u32) -> Walked<()> {
+        let (mut key, mut value) = (None, None);
+        while self.at < end {
+            let (number, wire) = self.tag()?;
+            let slot = match number {
+                number if number == WAYS.key => Some(&mut key),
+                number if number == WAYS.value => Some(&mut value),
+                _ => None,
+            };
+            match slot.filter(|_| wire == 2) {
+                Some(slot) => *slot = self.text(end)?,
+                None => self.skip_field(number, wire, end, depth)?,
+            }
+        }
+        if let (Some(b"location"), Some(value)) = (key.as_deref(), value) {
+            self.locations.insert(without_dots(&String::from_utf8_lossy(&value)));
+        }
+        Ok(())
+    }
+
+    /// The number and the wire type of a field.
+    fn tag(&mut self) -> Walked<(u64, u64)> {
+        let tag = self.varint()?;
+        let (number, wire) = (tag >> 3, tag & 7);
+        match number {
+            1..0x2000_0000 => Ok((number, wire)),
+            _ => Err(Fault::NoModel),
+        }
+    }
+
+    fn varint(&mut self) -> Walked<u64> {
+        let (value, len) = match varint_in(self.file.buffer()) {
+            Some(found) => found,
+            None => self.varint_across_blocks()?,
+        };
+        self.file.consume(len);
+        let len = u64::try_from(len).unwrap_or(0);
+        self.at = self.at.saturating_add(len);
+        self.count(len)?;
+        Ok(value)
+    }
+
+    /// A varint that does not lie in the block whole, or is none; what of it is left to consume.
+    fn varint_across_blocks(&mut self) -> Walked<(u64, usize)> {
+        let mut bytes = Vec::new();
+        loop {
+            let Some(byte) = self.file.fill_buf()?.first().copied() else {
+                return Err(Fault::NoModel);
+            };
+            bytes.push(byte);
+            if let Some((value, len)) = varint_in(&bytes) {
+                self.at = self.at.saturating_add(u64::try_from(len - 1).unwrap_or(0));
+                return Ok((value, 1));
+            }
+            if bytes.len() >= 10 {
+                return Err(Fault::NoModel);
+            }
+            self.file.consume(1);
+        }
+    }
+
+    /// The bytes of a string, unless no path is so long.
+    fn text(&mut self, end: u64) -> Walked<Option<Vec<u8>>> {
+        let len = self.varint()?;
+        if len > MAX_TEXT {
+            self.skip(len, end)?;
+            return Ok(None);
+        }
+        let to = self.at.checked_add(len).filter(|to| *to <= end).ok_or(Fault::NoModel)?;
+        let mut bytes = Vec::new();
+        (&mut self.file).take(len).read_to_end(&mut bytes)?;
+        self.at = to;
+        self.count(len)?;
+        Ok(Some(bytes))
+    }
+
+    fn skip(&mut self, len: u64, end: u64) -> Walked<()> {
+        let to = self.at.checked_add(len).filter(|to| *to <= end).ok_or(Fault::NoModel)?;
+        let ahead = u64::try_from(self.file.buffer().len()).unwrap_or(0);
+        self.file.seek_relative(i64::try_from(len).map_err(|_| Fault::NoModel)?)?;
+        self.at = to;
+        // Beyond the block another one is read.
+        self.count(if len > ahead { BLOCK as u64 } else { 1 })
+    }
+
+    fn count(&mut self, bytes: u64) -> Walked<()> {
+        self.read = self.read.saturating_add(bytes);
+        if self.read > MAX_READ { Err(Fault::TooLong) } else { Ok(()) }
+    }
+}
+
+/// The varint that `bytes` begin with, and its length.
+fn varint_in(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0_u64;
+    for (i, byte) in bytes.iter().take(10).enumerate() {
+        let shift = 7 * u32::try_from(i).ok()?;
+        value |= u64::from(byte & 0x7F).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some((value, i + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{
+        AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TrainingInfoProto,
+    };
+
+    fn external(location: &str) -> TensorProto {
+        TensorProto::external("w", TensorProto::FLOAT, [1], location)
+    }
+
+    fn node(attribute: AttributeProto) -> NodeProto {
+        let mut node = NodeProto::new("Op", ["x"], ["y"]);
+        node.attribute = vec![attribute];
+        node
+    }
+
+    /// A model with external initializers.
+    fn of(locations: &[&str]) -> Vec<u8> {
+        let mut graph = GraphProto::new("g");
+        graph.initializer = locations.iter().map(|location| external(location)).collect();
+        ModelProto::new(graph).encode_to_vec().unwrap()
+    }
+
+    fn skimmed(bytes: &[u8]) -> Skimmed {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        skim(file.path()).unwrap()
+    }
+
+    fn locations(bytes: &[u8]) -> String {
+        skimmed(bytes).locations.into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn every_place_is_found() {
+        let mut inner = GraphProto::new("inner");
+        inner.initializer = vec![external("subgraph")];
+        let sparse = |n: &str| {
+            let indices = external(&format!("{n}_indices"));
+            SparseTensorProto::new(external(&format!("{n}_values")), indices, [1])
+        };
+        let mut graph = GraphProto::new("g");
+        graph.initializer = vec![external("./initializer")];
+        graph.sparse_initializer.push(sparse("sparse"));
+        graph.node = vec![
+            node(AttributeProto::tensor("a", external("attribute"))),
+            node(AttributeProto::tensors("a", vec![external("list")])),
+            node(AttributeProto::graph("a", inner.clone())),
+            node(AttributeProto::sparse_tensor("a", sparse("one"))),
+            node(AttributeProto::sparse_tensors("a", vec![sparse("many")])),
+        ];
+        let mut model = ModelProto::new(graph);
+        // A remark that has the key of an external entry is none.
+        model.metadata_props.push(StringStringEntryProto::new("location", "remark"));
+        let mut function = FunctionProto::new("d", "F");
+        function.node = vec![node(AttributeProto::tensor("a", external("function")))];
+        function.attribute_proto = vec![AttributeProto::tensor("a", external("default"))];
+        model.functions = vec![function];
+        let mut training = TrainingInfoProto::default();
+        inner.initializer = vec![external("training")];
+        training.algorithm = Some(Box::new(inner));
+        model.training_info.push(training);
+
+        let expected = "attribute default function initializer list many_indices many_values \
+                        one_indices one_values sparse_indices sparse_values subgraph training";
+        assert_eq!(locations(&model.encode_to_vec().unwrap()), expected);
+    }
+
+    #[test]
+    fn what_is_not_a_model_refers_to_nothing() {
+        let text = b"version https://git-lfs.github.com/spec/v1\n";
+        let safetensors = b"\x40\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"F32\"";
+        let cases = [
+            &b""[..],
+            b"\x3b",
+            b"\x3a\x03\x2a\x09\x4a",
+            b"\x12\x09",
+            b"\xff",
+            b"\0\0\0\0",
+            b"\0\0\x80\x3f",
+            text,
+            safetensors,
+            b"{\"a\": 1}",
+            b"PK\x03\x04",
+            b"\x93NUMPY",
+            &[8; 5000],
+            &[b'P'; 5000],
+            &[0xff; 50],
+        ];
+        for bytes in cases {
+            assert_eq!(skimmed(bytes), Skimmed::default(), "{bytes:?}");
+        }
+        for path in [".", "/dev/null", "no such file"] {
+            assert_eq!(skim(Path::new(path)).unwrap(), Skimmed::default(), "{path}");
+        }
+    }
+
+    #[test]
+    fn zeros_end_the_walk_however_many_there_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 40).unwrap();
+        assert_eq!(skim(file.path()).unwrap(), Skimmed::default());
+    }
+
+    #[test]
+    fn a_file_that_goes_on_for_ever_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), of(&["w"])).unwrap();
+        let mut walk = Walk::new(file.reopen().unwrap()).unwrap();
+        walk.read = MAX_READ - 20;
+        let end = walk.len;
+        assert!(matches!(walk.model(end, &mut false), Err(Fault::TooLong)));
+    }
+
+    #[test]
+    fn unknown_groups_are_passed_over() {
+        let model = of(&["w.data"]);
+        // Field 99: a group of a varint, a string and an empty group.
+        let group = b"\x9b\x06\x08\x01\x12\x01w\x1b\x1c\x9c\x06";
+        let bytes = [&group[..], &model].concat();
+        assert!(ModelProto::decode(&bytes.clone().into()).is_ok());
+        assert_eq!(locations(&bytes), "w.data");
+        // A group that another one ends.
+        let wrong = b"\x9b\x06\x08\x01\x12\x01w\x1b\x1c\x94\x06";
+        assert_eq!(skimmed(&[&wrong[..], &model].concat()), Skimmed::default());
+        assert_eq!(skimmed(&[0x1b].repeat(1000)), Skimmed::default());
+    }
+
+    #[test]
+    fn a_model_that_is_cut_off_still_needs_its_files() {
+        let mut model = ModelProto::decode(&of(&["first", "second"]).into()).unwrap();
+        model.ir_version = Some(8);
+        let bytes = model.encode_to_vec().unwrap();
+        let found = skimmed(&bytes[..bytes.len() - 8]);
+        assert_eq!(found.locations, BTreeSet::from(["first".to_owned()]));
+        assert!(found.is_model);
+        let start = skimmed(&bytes[..8]);
+        assert!(start.is_model && start.locations.is_empty());
+    }
+
+    #[test]
+    fn fields_that_cross_blocks_are_read() {
+        for pad in BLOCK - 40..BLOCK + 4 {
+            let mut graph = GraphProto::new("g".repeat(pad).as_str());
+            graph.initializer = vec![external("first"), external(&"s".repeat(200))];
+            let bytes = ModelProto::new(graph).encode_to_vec().unwrap();
+            let found = skimmed(&bytes);
+            assert!(found.is_model && found.locations.len() == 2, "{pad}: {found:?}");
+        }
+    }
+}

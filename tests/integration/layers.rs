@@ -13,7 +13,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Modules whose files may use each other, and why.
 const CIRCLES: &[(&str, &str)] = &[
-    ("initializer", "PyTorch tensors are a source, and made from initializers"),
+    ("initializer", "PyTorch tensors become initializers, and initializers become PyTorch tensors"),
     ("proto", "messages hold each other: a graph has nodes, a node's attribute may have a graph"),
     ("wire", "messages hold fields and fields hold messages: the codecs call each other"),
 ];

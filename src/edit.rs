@@ -6,7 +6,7 @@
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{ExternalData, is_external};
+use crate::external_data::handle_of;
 use crate::initializer::Initializer;
 use crate::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 use crate::traversal::{self, Body, BodyMut, Site};
@@ -239,10 +239,7 @@ fn uses_in_training(model: &ModelProto, name: &Str) -> usize {
 
 /// Whether a tensor of `model` names `handle`.
 fn names_handle(model: &ModelProto, handle: &Handle) -> bool {
-    traversal::iter(model).any(|(_, tensor)| {
-        is_external(tensor)
-            && ExternalData::parse(tensor).is_ok_and(|entry| entry.location == handle.as_str())
-    })
+    traversal::iter(model).any(|(_, tensor)| handle_of(tensor) == Some(handle.as_str()))
 }
 
 fn may_be_added(model: &ModelProto, name: &str, initializer: &Initializer) -> Result<()> {

@@ -66,25 +66,13 @@ impl ExternalData {
     /// number is not plain decimal digits or does not fit 63 bits, or the tensor also carries
     /// inline data; [`ErrorKind::Unsupported`] for a segment.
     pub fn parse(tensor: &TensorProto) -> Result<Self> {
-        let mut entries = Entries::default();
-        for entry in &tensor.external_data {
-            entries.take(entry)?;
-        }
-        if inline_payload(tensor) {
-            return Err(invalid("has both external and inline data"));
-        }
-        if tensor.segment.is_some() {
-            let reason = "is a segment of a tensor, which no reader supports";
-            return Err(Error::new(ErrorKind::Unsupported, reason));
-        }
-        let location = entries.location.filter(|location| !location.is_empty());
-        let location = location.ok_or_else(|| invalid("external data has no location"))?;
+        let (location, entries) = Entries::of(tensor)?;
         Ok(Self {
-            location,
+            location: location.to_owned(),
             offset: entries.offset.unwrap_or(0),
             length: entries.length.filter(|length| *length > 0),
-            checksum: entries.checksum,
-            unknown_keys: entries.unknown_keys,
+            checksum: entries.checksum.map(str::to_owned),
+            unknown_keys: entries.unknown_keys.into_iter().map(str::to_owned).collect(),
         })
     }
 
@@ -108,34 +96,62 @@ impl ExternalData {
     }
 }
 
-/// The entries seen so far; each key at most once.
-#[derive(Default)]
-struct Entries {
-    location: Option<String>,
-    offset: Option<u64>,
-    length: Option<u64>,
-    checksum: Option<String>,
-    unknown_keys: Vec<String>,
-    unknown: HashSet<String>,
+/// The handle of the external `tensor`, with its `#`, without a copy; `None` where
+/// [`ExternalData::parse`] fails or finds a file.
+pub(crate) fn handle_of(tensor: &TensorProto) -> Option<&str> {
+    if !is_external(tensor) {
+        return None;
+    }
+    let (location, _) = Entries::of(tensor).ok()?;
+    is_handle(location).then_some(location)
 }
 
-impl Entries {
-    fn take(&mut self, entry: &StringStringEntryProto) -> Result<()> {
-        let text = |s: &Option<crate::wire::Str>| match s {
-            Some(s) => s.to_str().map(str::to_owned).map_err(|_| {
+/// The entries seen so far; each key at most once.
+#[derive(Default)]
+struct Entries<'t> {
+    location: Option<&'t str>,
+    offset: Option<u64>,
+    length: Option<u64>,
+    checksum: Option<&'t str>,
+    unknown_keys: Vec<&'t str>,
+    unknown: HashSet<&'t str>,
+}
+
+impl<'t> Entries<'t> {
+    /// The location of `tensor`, which is not empty, and all its entries.
+    fn of(tensor: &'t TensorProto) -> Result<(&'t str, Self)> {
+        let mut entries = Self::default();
+        for entry in &tensor.external_data {
+            entries.take(entry)?;
+        }
+        if inline_payload(tensor) {
+            return Err(invalid("has both external and inline data"));
+        }
+        if tensor.segment.is_some() {
+            let reason = "is a segment of a tensor, which no reader supports";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        let location = entries.location.filter(|location| !location.is_empty());
+        let location = location.ok_or_else(|| invalid("external data has no location"))?;
+        Ok((location, entries))
+    }
+
+    fn take(&mut self, entry: &'t StringStringEntryProto) -> Result<()> {
+        let text = |s: &'t Option<crate::wire::Str>| match s {
+            Some(s) => s.to_str().map_err(|_| {
                 invalid(format!("external data entry `{}` is not UTF-8", s.to_string_lossy()))
             }),
-            None => Ok(String::new()),
+            None => Ok(""),
         };
         let (key, value) = (text(&entry.key)?, text(&entry.value)?);
-        let again = match key.as_str() {
+        let again = match key {
             "location" => self.location.replace(value).is_some(),
-            "offset" => self.offset.replace(number(&key, &value)?).is_some(),
-            "length" => self.length.replace(number(&key, &value)?).is_some(),
+            "offset" => self.offset.replace(number(key, value)?).is_some(),
+            "length" => self.length.replace(number(key, value)?).is_some(),
             "checksum" => self.checksum.replace(value).is_some(),
             _ => {
-                self.unknown_keys.push(key.clone());
-                !self.unknown.insert(key.clone())
+                self.unknown_keys.push(key);
+                !self.unknown.insert(key)
             }
         };
         if again { Err(invalid(format!("external data key `{key}` occurs twice"))) } else { Ok(()) }

@@ -4,57 +4,95 @@
 //! and reported, or by the handle behind it. [`Names`] answers for all of them, and says so when a
 //! name could mean several. The names of a whole model are put together in `tensors`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::slice;
+
+use foldhash::fast::RandomState;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::is_handle;
 use crate::proto::TensorProto;
 use crate::traversal::Place;
 
-/// Names of things called `T`, which may be one thing for several tensors.
+/// Names of things called `T`, which may be one thing for several tensors. Names are borrowed from the
+/// model wherever it has them as they are looked up.
 #[derive(Debug)]
-pub(crate) struct Names<T> {
+pub(crate) struct Names<'m, T> {
     /// By scope and name, which for the main graph is the name.
-    qualified: HashMap<String, Vec<T>>,
+    qualified: Map<'m, T>,
     /// By the name alone, of tensors in other graphs.
-    plain: HashMap<String, Vec<T>>,
+    plain: Map<'m, T>,
     /// By the handle without its `#`.
-    handles: HashMap<String, Vec<T>>,
+    handles: Map<'m, T>,
 }
 
-impl<T> Default for Names<T> {
-    fn default() -> Self {
-        Self {
-            qualified: HashMap::default(),
-            plain: HashMap::default(),
-            handles: HashMap::default(),
+type Map<'m, T> = HashMap<Cow<'m, str>, Things<T>, RandomState>;
+
+/// The things of one name, sorted. Most names have one thing, which takes no allocation.
+#[derive(Debug)]
+enum Things<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+impl<T: Copy + Ord> Things<T> {
+    /// Most often `thing` is the greatest so far: a million of one name are not compared with each other.
+    fn add(&mut self, thing: T) {
+        let Err(at) = self.as_slice().binary_search(&thing) else { return };
+        match self {
+            Self::One(first) => {
+                let mut several = vec![*first];
+                several.insert(at, thing);
+                *self = Self::Several(several);
+            }
+            Self::Several(several) => several.insert(at, thing),
+        }
+    }
+
+    fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(thing) => slice::from_ref(thing),
+            Self::Several(things) => things,
         }
     }
 }
 
-impl<T: Copy + Ord> Names<T> {
-    /// Adds `tensor` at `place` as (one of the tensors of) `thing`.
-    pub(crate) fn add(&mut self, place: &Place<'_>, tensor: &TensorProto, thing: T) {
-        self.add_qualified(place, tensor, place.qualified_name(tensor), thing);
+impl<T> Default for Names<'_, T> {
+    fn default() -> Self {
+        Self { qualified: Map::default(), plain: Map::default(), handles: Map::default() }
+    }
+}
+
+impl<'m, T: Copy + Ord> Names<'m, T> {
+    /// Makes room for the names of `tensors` tensors, of which `handles` are behind handles.
+    pub(crate) fn reserve(&mut self, tensors: usize, handles: usize) {
+        self.qualified.reserve(tensors);
+        self.handles.reserve(handles);
     }
 
-    /// As [`add`](Self::add), for who has the name with its scope.
-    pub(crate) fn add_qualified(
+    /// Adds `tensor` at `place` as (one of the tensors of) `thing`, with copies of its names.
+    pub(crate) fn add(&mut self, place: &Place<'_>, tensor: &TensorProto, thing: T) {
+        let plain = (!place.scope.is_main()).then(|| place.name_of(tensor).into());
+        self.add_names(place.qualified_name(tensor).into(), plain, thing);
+    }
+
+    /// Adds `qualified` as a name of `thing`, and outside the main graph its `plain` name.
+    pub(crate) fn add_names(
         &mut self,
-        place: &Place<'_>,
-        tensor: &TensorProto,
-        qualified: String,
+        qualified: Cow<'m, str>,
+        plain: Option<Cow<'m, str>>,
         thing: T,
     ) {
-        note(&mut self.qualified, qualified, thing);
-        if !place.scope.is_main() {
-            note(&mut self.plain, place.name_of(tensor), thing);
+        add(&mut self.qualified, qualified, thing);
+        if let Some(plain) = plain {
+            add(&mut self.plain, plain, thing);
         }
     }
 
     /// Adds the handle without its `#` as a name of `thing`.
-    pub(crate) fn add_handle(&mut self, handle: &str, thing: T) {
-        note(&mut self.handles, handle.to_owned(), thing);
+    pub(crate) fn add_handle(&mut self, handle: impl Into<Cow<'m, str>>, thing: T) {
+        add(&mut self.handles, handle.into(), thing);
     }
 
     /// What `name` means: a tensor by scope and name, else by its name alone, else by its handle. A
@@ -77,7 +115,7 @@ impl<T: Copy + Ord> Names<T> {
     pub(crate) fn meanings(&self, name: &str) -> &[T] {
         let handle = if is_handle(name) { name.get(1..).unwrap_or_default() } else { name };
         let maps = [(&self.qualified, name), (&self.plain, name), (&self.handles, handle)];
-        maps.into_iter().find_map(|(map, name)| map.get(name)).map_or(&[], Vec::as_slice)
+        maps.into_iter().find_map(|(map, name)| map.get(name)).map_or(&[], Things::as_slice)
     }
 
     /// What `name[1]` means: the second one of the things called `name`; so does `name[[1]]`.
@@ -91,7 +129,8 @@ impl<T: Copy + Ord> Names<T> {
 
     /// For every thing that shares its scope and name with others, a name that means it alone.
     pub(crate) fn numbered(&self) -> Vec<(T, String)> {
-        let shared = self.qualified.iter().filter(|(_, things)| things.len() > 1);
+        let names = self.qualified.iter().map(|(name, things)| (name, things.as_slice()));
+        let shared = names.filter(|(_, things)| things.len() > 1);
         let each =
             shared.flat_map(|(name, things)| things.iter().enumerate().map(move |t| (name, t)));
         each.map(|(name, (number, thing))| (*thing, self.with_number(name, number))).collect()
@@ -111,12 +150,8 @@ impl<T: Copy + Ord> Names<T> {
     }
 }
 
-/// Most often `thing` is the greatest so far: a million of one name are not compared with each other.
-fn note<T: Ord>(map: &mut HashMap<String, Vec<T>>, name: String, thing: T) {
-    let things = map.entry(name).or_default();
-    if let Err(at) = things.binary_search(&thing) {
-        things.insert(at, thing);
-    }
+fn add<'m, T: Copy + Ord>(map: &mut Map<'m, T>, name: Cow<'m, str>, thing: T) {
+    map.entry(name).and_modify(|things| things.add(thing)).or_insert(Things::One(thing));
 }
 
 /// How many names an error lists.
@@ -138,11 +173,11 @@ mod tests {
 
     /// If each were compared with all before it, this would take minutes.
     #[test]
-    fn many_things_of_one_name_are_noted_in_order_and_once() {
-        let (many, mut map) = (300_000, HashMap::new());
-        for thing in (0..many).chain([0, many / 2, many - 1]) {
-            note(&mut map, "same".to_owned(), thing);
+    fn many_things_of_one_name_are_added_in_order_and_once() {
+        let (many, mut map) = (300_000, Map::default());
+        for thing in (1..many).chain([0, many / 2, many - 1]) {
+            add(&mut map, "same".into(), thing);
         }
-        assert!(map["same"].iter().copied().eq(0..many));
+        assert!(map["same"].as_slice().iter().copied().eq(0..many));
     }
 }

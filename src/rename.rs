@@ -6,7 +6,7 @@
 
 use crate::container::{Container, Handle, HandleNames};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, ExternalData, is_external};
+use crate::external_data::{self, handle_of};
 use crate::find::list;
 use crate::proto::{GraphProto, ModelProto};
 use crate::traversal::{self, Body, BodyMut};
@@ -85,9 +85,8 @@ impl Container {
     /// Makes the handle `#from` that one tensor has, called `to` by now, one of that name.
     fn rename_handle(&mut self, from: &str, to: &str) -> Result<()> {
         let old = format!("#{from}");
-        let named = traversal::iter(&self.model).filter(|(_, tensor)| {
-            is_external(tensor) && ExternalData::parse(tensor).is_ok_and(|e| e.location == old)
-        });
+        let tensors = traversal::iter(&self.model);
+        let named = tensors.filter(|(_, tensor)| handle_of(tensor) == Some(old.as_str()));
         let named: Vec<_> = named.map(|(place, tensor)| (place.position, &tensor.name)).collect();
         let [(position, Some(name))] = named.as_slice() else { return Ok(()) };
         if *name != to || !self.initializers.contains_key(old.as_str()) {

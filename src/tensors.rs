@@ -5,6 +5,7 @@
 //! elements when asked. A [`TensorIndex`] has all of them by name. What a name may mean is decided in
 //! `find`; changes are left to `replace` and `edit`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::{slice, vec};
@@ -30,7 +31,7 @@ pub struct TensorRef<'c> {
     place: Place<'c>,
     proto: &'c TensorProto,
     /// Scope and name.
-    qualified: String,
+    qualified: Cow<'c, str>,
     /// The name that means this tensor alone, where the qualified name means several.
     unique: Option<String>,
 }
@@ -151,8 +152,7 @@ impl<'c> TensorRef<'c> {
 
     /// The handle that the message names, whether or not something is behind it.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        let entry = is_external(self.proto).then(|| ExternalData::parse(self.proto).ok()).flatten();
-        entry?.location.parse().ok()
+        external_data::handle_of(self.proto)?.parse().ok()
     }
 
     /// Its scope and name, which other tensors may share.
@@ -179,30 +179,25 @@ impl<'c> TensorRef<'c> {
 #[derive(Debug)]
 pub struct TensorIndex<'c> {
     container: &'c Container,
-    names: Names<usize>,
+    names: Names<'c, usize>,
     tensors: Vec<TensorRef<'c>>,
 }
 
 impl<'c> TensorIndex<'c> {
     fn of(container: &'c Container) -> Self {
-        let (names, tensors) = (Names::default(), Vec::new());
-        let mut index = Self { container, names, tensors };
-        for (place, proto) in traversal::iter(&container.model) {
-            let qualified = place.qualified_name(proto);
-            let number = place.position.index();
-            index.names.add_qualified(&place, proto, qualified.clone(), number);
-            let tensor = TensorRef { container, place, proto, qualified, unique: None };
-            if let Some(handle) = tensor.handle() {
-                index.names.add_handle(handle.name(), number);
-            }
-            index.tensors.push(tensor);
-        }
-        for (number, name) in index.names.numbered() {
-            if let Some(tensor) = index.tensors.get_mut(number) {
+        let mut tensors: Vec<_> = traversal::iter(&container.model)
+            .map(|(place, proto)| {
+                let qualified = place.borrowed_qualified_name(proto);
+                TensorRef { container, place, proto, qualified, unique: None }
+            })
+            .collect();
+        let names = names_of(&tensors);
+        for (number, name) in names.numbered() {
+            if let Some(tensor) = tensors.get_mut(number) {
                 tensor.unique = Some(name);
             }
         }
-        index
+        Self { container, names, tensors }
     }
 
     /// The tensor called `name`: its name with its scope before it, else its name alone, else its
@@ -268,12 +263,29 @@ impl<'c> TensorIndex<'c> {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let names = self.tensors.iter().map(|tensor| tensor.qualified.as_str());
+        let names = self.tensors.iter().map(TensorRef::qualified);
         let hint = did_you_mean(name, names)
             .unwrap_or_else(|| format!("the model has {} others", self.tensors.len()));
         let reason = format!("no such tensor; {hint}");
         Error::new(ErrorKind::MissingTensor, reason).with_tensor(name)
     }
+}
+
+/// The names of `tensors`, each of which is at its position in graph order.
+fn names_of<'c>(tensors: &[TensorRef<'c>]) -> Names<'c, usize> {
+    let mut names = Names::default();
+    let external = tensors.iter().filter(|tensor| is_external(tensor.proto)).count();
+    names.reserve(tensors.len(), external);
+    for (number, tensor) in tensors.iter().enumerate() {
+        let TensorRef { place, proto, qualified, .. } = tensor;
+        let plain = (!place.scope.is_main()).then(|| place.borrowed_name(proto));
+        names.add_names(qualified.clone(), plain, number);
+        let handle = external_data::handle_of(proto).and_then(|handle| handle.get(1..));
+        if let Some(name) = handle.filter(|name| !name.is_empty()) {
+            names.add_handle(name, number);
+        }
+    }
+    names
 }
 
 impl<'c> IntoIterator for TensorIndex<'c> {

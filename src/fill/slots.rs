@@ -57,7 +57,7 @@ enum Shared {
 #[derive(Default)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
-    pub(super) names: Names<usize>,
+    pub(super) names: Names<'static, usize>,
     shared: HashMap<Shared, usize>,
     /// The slots on each range, in graph order.
     ties: BTreeMap<Range, Vec<usize>>,
@@ -121,7 +121,7 @@ impl Slots {
         }
         let number = self.add(place, tensor)?;
         if let Some(handle) = &handle {
-            self.names.add_handle(handle.name(), number);
+            self.names.add_handle(handle.name().to_owned(), number);
         }
         if let Some(slot) = self.slots.get_mut(number) {
             slot.full = handle.as_ref().is_some_and(|h| container.initializers.contains_key(h));

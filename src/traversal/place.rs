@@ -3,6 +3,7 @@
 //! A model names a graph only by what is around it, so a [`Scope`] is a path. All tensors of a graph
 //! share one; the texts are bounded, because one long name may stand around thousands of tensors.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -89,8 +90,7 @@ impl Scope {
 
     /// The graph that `step` leads to from here.
     fn enter(&self, step: &str, in_function: bool) -> Self {
-        let text = self.qualify(step);
-        let text = shortened(text.as_bytes(), MAX_PATH);
+        let text = shortened(self.qualify(step).as_bytes(), MAX_PATH).into_owned();
         let in_function = in_function || self.in_function();
         Self(Some(Arc::new(Path { text, depth: self.depth() + 1, in_function })))
     }
@@ -125,24 +125,23 @@ impl fmt::Display for Scope {
 }
 
 fn step(name: Option<&Str>) -> String {
-    name.map_or_else(String::new, |name| shortened(name.as_bytes(), MAX_NAME))
+    name.map_or_else(String::new, |name| shortened(name.as_bytes(), MAX_NAME).into_owned())
 }
 
 /// `text` within `max` bytes: a long one keeps its beginning and its end. One name may stand around
 /// thousands of tensors, each of which is named with it.
-fn shortened(text: &[u8], max: usize) -> String {
-    let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+fn shortened(text: &[u8], max: usize) -> Cow<'_, str> {
     let half = max / 2;
     let ends = text.split_at_checked(half).zip(text.len().checked_sub(half));
     match ends.and_then(|((head, _), tail)| Some((head, text.get(tail..)?))) {
         Some((head, tail)) if text.len() > max => {
             // A character that is cut in two would show as `U+FFFD`.
-            let head = lossy(head);
-            let tail = lossy(tail);
+            let head = String::from_utf8_lossy(head);
+            let tail = String::from_utf8_lossy(tail);
             let cut = |c: char| c == char::REPLACEMENT_CHARACTER;
-            format!("{}~{}", head.trim_end_matches(cut), tail.trim_start_matches(cut))
+            format!("{}~{}", head.trim_end_matches(cut), tail.trim_start_matches(cut)).into()
         }
-        _ => lossy(text),
+        _ => String::from_utf8_lossy(text),
     }
 }
 
@@ -188,20 +187,42 @@ impl<'a> Place<'a> {
     /// A name for the tensor: its own, else its node's first output, else the attribute's. A name
     /// that is not the tensor's own is cut in the middle where it is longer than 512 bytes.
     pub fn name_of(&self, tensor: &TensorProto) -> String {
-        if let Some(own) = tensor.name.as_ref().filter(|name| !name.is_empty()) {
-            return own.to_string_lossy().into_owned();
+        self.borrowed_name(tensor).into_owned()
+    }
+
+    /// As [`name_of`](Self::name_of), borrowed from the model where it is written there.
+    pub(crate) fn borrowed_name<'t>(&self, tensor: &'t TensorProto) -> Cow<'t, str>
+    where
+        'a: 't,
+    {
+        let named = |name: &&Str| !name.is_empty();
+        if let Some(own) = tensor.name.as_ref().filter(named) {
+            return own.to_string_lossy();
         }
-        let others = [self.output, self.values.as_ref(), self.attribute];
-        let other = others.into_iter().flatten().find(|name| !name.is_empty());
-        other.map_or_else(|| "tensor".to_owned(), |name| shortened(name.as_bytes(), MAX_PATH))
+        if let Some(output) = self.output.filter(named) {
+            return shortened(output.as_bytes(), MAX_PATH);
+        }
+        if let Some(values) = self.values.as_ref().filter(named) {
+            return shortened(values.as_bytes(), MAX_PATH).into_owned().into();
+        }
+        let attribute = self.attribute.filter(named);
+        attribute.map_or("tensor".into(), |name| shortened(name.as_bytes(), MAX_PATH))
     }
 
     /// The name with the scope before it, as reports and errors have it:
     /// `if_node.then_branch/w` for a tensor `w` in the branch of an `If` called `if_node`. In the
     /// main graph it is the name.
     pub fn qualified_name(&self, tensor: &TensorProto) -> String {
-        let name = self.name_of(tensor);
-        if self.scope.is_main() { name } else { self.scope.qualify(&name) }
+        self.borrowed_qualified_name(tensor).into_owned()
+    }
+
+    /// As [`qualified_name`](Self::qualified_name), borrowed from the model where it is written there.
+    pub(crate) fn borrowed_qualified_name<'t>(&self, tensor: &'t TensorProto) -> Cow<'t, str>
+    where
+        'a: 't,
+    {
+        let name = self.borrowed_name(tensor);
+        if self.scope.is_main() { name } else { self.scope.qualify(&name).into() }
     }
 
     /// Whether the tensor is the value of a `Constant` node.

@@ -76,8 +76,16 @@ impl Flow {
 /// # Errors
 /// When it means nothing: a name that is not defined, an output that is not computed.
 pub fn flow_of(model: &ModelProto) -> Result<Flow> {
+    flow_known_as(model, None)
+}
+
+/// As [`flow_of`], where inputs, initializers and outputs of the first name are known by the second.
+///
+/// # Errors
+/// As [`flow_of`].
+pub fn flow_known_as(model: &ModelProto, known_as: Option<(&str, &str)>) -> Result<Flow> {
     thread::scope(|threads| {
-        let read = || Evaluator::new(model).model();
+        let read = || Evaluator { known_as, ..Evaluator::new(model) }.model();
         let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(threads, read).unwrap();
         thread.join().unwrap()
     })
@@ -179,6 +187,8 @@ impl<'a> Bound<'a> {
 
 struct Evaluator<'m> {
     model: &'m ModelProto,
+    /// A name of the interface and what it counts as.
+    known_as: Option<(&'m str, &'m str)>,
     functions: HashMap<Id, &'m FunctionProto>,
     facts: BTreeMap<(String, Digest), usize>,
     /// Where each symbolic dimension of each call stands.
@@ -191,7 +201,7 @@ impl<'m> Evaluator<'m> {
     fn new(model: &'m ModelProto) -> Self {
         let functions = model.functions.iter().map(|f| (id_of_function(f), f)).collect();
         let (facts, dimensions) = (BTreeMap::new(), BTreeMap::new());
-        Self { model, functions, facts, dimensions, calls: 0, nodes: 0 }
+        Self { model, known_as: None, functions, facts, dimensions, calls: 0, nodes: 0 }
     }
 
     fn fact(&mut self, kind: &str, value: Digest) {
@@ -222,6 +232,11 @@ impl<'m> Evaluator<'m> {
         Ok(Flow { outputs, facts: self.facts })
     }
 
+    fn known(&self, name: &Str) -> Str {
+        let (_, known) = self.known_as.filter(|(new, _)| *name == *new).unzip();
+        known.map_or_else(|| name.clone(), Str::from)
+    }
+
     /// A graph whose inputs, initializers and outputs are known by their names.
     fn named_graph<'a>(
         &mut self,
@@ -231,13 +246,13 @@ impl<'m> Evaluator<'m> {
         outputs: &mut Vec<(Str, Option<Digest>)>,
     ) -> Result<()> {
         for (name, value) in constants(graph) {
-            let value = digest(&(label, &name, value));
+            let value = digest(&(label, self.known(&name), value));
             self.fact("initializer", value);
             scope.values.insert(name, Some(value));
         }
         for input in &graph.input {
             let name = text(&input.name);
-            let value = digest(&(label, "input", &name));
+            let value = digest(&(label, "input", self.known(&name)));
             self.typed("input", input, value, scope.frame.call);
             scope.values.entry(name).or_insert(Some(value));
         }
@@ -245,6 +260,7 @@ impl<'m> Evaluator<'m> {
         for output in &graph.output {
             let name = text(&output.name);
             let value = scope.get(&name)?;
+            let name = self.known(&name);
             self.typed("output", output, digest(&(&name, value)), scope.frame.call);
             outputs.push((name, value));
         }

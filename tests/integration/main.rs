@@ -33,6 +33,7 @@ mod ownership;
 mod properties;
 mod random_models;
 mod real_models;
+mod rename_random;
 mod replace;
 mod replaced_models;
 mod resolved;

@@ -1,10 +1,10 @@
-//! The protobuf wire format, read from and written to [`Buffer`]s.
+//! Reads and writes the protobuf wire format, from and to [`Buffer`]s.
 //!
-//! Models are larger than protobuf libraries allow, and a container must give back what it was
-//! given, byte for byte. So this layer counts in 64 bits, leaves strings and payloads where they
-//! lie in the input, keeps presence and unknown records, and is as lenient as the official parser.
-//! Which messages there are is not known here: `table.rs` turns a table of fields into messages,
-//! and [`crate::proto`] is that table.
+//! Models are larger than protobuf libraries allow, and a container must write back what it read, byte
+//! for byte. So this layer counts in 64 bits, makes strings and payloads slices of the input, keeps
+//! field presence and unknown records, and is as lenient as the official parser. The messages themselves
+//! are defined elsewhere: `table.rs` turns a table of fields into messages, and [`crate::proto`] is that
+//! table.
 
 mod field;
 pub(crate) mod nested;
@@ -43,8 +43,8 @@ use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::placement::Alignment;
 
-/// A protobuf message: decoded from a [`Buffer`] whose bytes it goes on using, and encoded to
-/// anything that takes bytes.
+/// A protobuf message: decoded from a [`Buffer`], of which it keeps slices, and encoded to any
+/// [`Write`].
 ///
 /// ```
 /// use onnx_container::Buffer;
@@ -60,17 +60,17 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     const NAME: &'static str;
     #[doc(hidden)]
     const FIELDS: &'static [FieldInfo];
-    /// Whether no field is a message, so that a size is quicker to count than to remember.
+    /// Whether no field is a message. Then counting the size twice is faster than remembering it.
     #[doc(hidden)]
     const LEAF: bool;
-    /// The number of the field with the bytes of a tensor, which no other message has; else 0.
+    /// The number of the field `raw_data`, the bytes of a tensor; 0 if the message has no such field.
     #[doc(hidden)]
     const RAW_DATA: u32 = field::number_of("raw_data", Self::FIELDS);
     /// Whether an overlay may replace it while a message around it is encoded.
     #[doc(hidden)]
     const REPLACEABLE: bool;
 
-    /// Merges the value of a record; `false`, with nothing read, when it is not of a known field.
+    /// Merges the value of a record. `false`, with nothing read, if the record is not of a known field.
     #[doc(hidden)]
     fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
     #[doc(hidden)]
@@ -80,26 +80,26 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     #[doc(hidden)]
     fn unknown_mut(&mut self) -> &mut Unknown;
 
-    /// Reads a message that is all of `input`.
+    /// Decodes the message that `input` as a whole is.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`], with the byte at fault, when the input is not such a message.
+    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
     fn decode(input: &Buffer) -> Result<Self> {
         Self::decode_with(input, &DecodeOptions::default())
     }
 
-    /// Reads a message that is all of `input`, within the limits of `options`.
+    /// Decodes the message that `input` as a whole is, with `options`.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`], with the byte at fault, when the input is not such a message.
+    /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
     fn decode_with(input: &Buffer, options: &DecodeOptions) -> Result<Self> {
         let mut message = Self::default();
         message.merge_body(&mut Reader::new(input, options))?;
         Ok(message)
     }
 
-    /// Calls `visit` with every string of this message and of those inside it; what the format
-    /// calls bytes is passed over.
+    /// Calls `visit` with every string of this message and of the messages inside it. Fields of the type
+    /// `bytes` are skipped.
     fn strings(&self, visit: &mut dyn FnMut(&Str));
 
     /// The length of the encoded message in bytes.
@@ -167,7 +167,7 @@ pub(crate) fn encode_over_to_vec(
     Ok(bytes)
 }
 
-/// How a message is read: `DecodeOptions::new().recursion_limit(300)`.
+/// Options of decoding: `DecodeOptions::new().recursion_limit(300)`.
 ///
 /// By default nothing is copied: the message is made of slices of the input and keeps it alive.
 ///
@@ -197,52 +197,52 @@ pub struct DecodeOptions {
 }
 
 impl DecodeOptions {
-    /// As the official parser reads: 100 levels; on every core when the message is large.
+    /// The defaults: 100 levels, as in the official parser, and every core for a large message.
     pub fn new() -> Self {
         let buffers = TensorBufferOptions::new().raw_data_threshold(1024);
         Self { recursion_limit: 100, threads: 0, buffers, copying: Copying::WhereUnaligned }
     }
 
-    /// How many levels of messages may lie in one another; a subgraph takes three. Every level
-    /// costs stack, when the message is written and dropped too.
+    /// How many levels deep messages may nest; a subgraph takes three. Every level costs stack, also when
+    /// the message is written and dropped.
     #[must_use]
     pub fn recursion_limit(mut self, levels: u32) -> Self {
         self.recursion_limit = levels;
         self
     }
 
-    /// How many threads may read a large message; 0, the default, is one for each core. The result
-    /// does not depend on it.
+    /// How many threads may decode a large message; 0, the default, is one for each core. The result does
+    /// not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Whether the message may not copy its input, or has to. Without this call, it is made of slices
-    /// of the input, and only a tensor that does not lie at the [`alignment`](Self::alignment) that was
-    /// asked for is copied.
+    /// Whether decoding must not copy the input, or must copy it. Without this call, the message is made
+    /// of slices of the input, and only a tensor whose bytes do not have the requested
+    /// [`alignment`](Self::alignment) is copied.
     ///
     /// - `true`: nothing is copied. A tensor that is not aligned is [`ErrorKind::Unsupported`].
     /// - `false`: everything is copied, and the input can be freed. A tensor at or above the
-    ///   [threshold](Self::raw_data_threshold) has memory of its own, which is freed with it; what is
-    ///   shorter, names above all, shares blocks of memory.
+    ///   [threshold](Self::raw_data_threshold) has its own memory, which is freed with it; shorter
+    ///   values, such as names, share blocks of memory.
     #[must_use]
     pub fn no_copy(mut self, no_copy: bool) -> Self {
         self.copying = if no_copy { Copying::Never } else { Copying::Always };
         self
     }
 
-    /// From how many bytes on a tensor's `raw_data` is aligned and, where the message is copied, has
-    /// memory of its own. Default 1024.
+    /// The least number of bytes from which a tensor's `raw_data` is aligned and, if the message is
+    /// copied, has its own memory. Default: 1024.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.buffers.raw_data_threshold = bytes;
         self
     }
 
-    /// What the addresses of `raw_data` at or above the threshold are multiples of. Default `None`:
-    /// any address. Packed fields such as `float_data` stay where they are.
+    /// The alignment of the addresses of `raw_data` at or above the threshold. Default: `None`, any
+    /// address. Packed fields such as `float_data` are not aligned.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.buffers.alignment = alignment.into();
@@ -281,7 +281,7 @@ impl Default for DecodeOptions {
     }
 }
 
-/// Zeroed memory, which the system gives page by page when it is written to.
+/// Zeroed memory. The system provides its pages only when they are written to.
 fn zeros(len: u64) -> Result<Vec<u8>> {
     let room = |len| Vec::<u8>::new().try_reserve_exact(len).is_ok().then_some(len);
     let len = usize::try_from(len).ok().and_then(room).ok_or(len);

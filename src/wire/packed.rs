@@ -1,7 +1,7 @@
-//! Packed numbers, left in their wire form.
+//! [`Packed`]: packed numbers, kept in their wire form.
 //!
-//! The numbers of a tensor may be gigabytes. They stay in the input until somebody asks for them,
-//! and what is not asked for is written back as it was.
+//! The numbers of a tensor may be gigabytes. They are decoded only when their values are read; otherwise
+//! they are slices of the input, and are written back byte for byte.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,9 +16,9 @@ use super::writer::{Sizes, Writer, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Numbers of a packed field: the bytes of the wire, which are usually a slice of the input.
+/// Numbers of a packed field, in their wire form, which is usually a slice of the input.
 ///
-/// It compares by these bytes.
+/// Two are equal if these bytes are.
 ///
 /// ```
 /// use onnx_container::proto::Packed;
@@ -36,9 +36,9 @@ pub struct Packed<T> {
 
 #[derive(Clone)]
 enum Chunks {
-    /// One payload, as it lies in the input.
+    /// One payload: a slice of the input.
     One(Buffer),
-    /// Several, or none.
+    /// Several payloads joined, or none.
     Joined(Vec<u8>),
 }
 
@@ -81,16 +81,16 @@ impl<T: Number> Packed<T> {
         Ok(Self { wire: Chunks::One(wire), numbers: PhantomData })
     }
 
-    /// How many numbers there are; of varints they are counted.
+    /// How many numbers there are. Varints are counted each time.
     pub fn len(&self) -> usize {
         count::<T>(self.wire.bytes())
     }
 
-    /// The numbers; borrowed when they lie as this machine has them.
+    /// The numbers, borrowed if the wire form is that of this machine, and else decoded.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] when the bytes are no longer such numbers: they were looked at when
-    /// they were read, but a mapped file can change.
+    /// [`ErrorKind::Decode`] when the bytes are no longer valid numbers: they were checked when they were
+    /// read, but a mapped file can change.
     pub fn values(&self) -> Result<Cow<'_, [T]>> {
         let bytes = self.wire.bytes();
         if let Some(values) = T::cast(bytes) {
@@ -104,7 +104,8 @@ impl<T: Number> Packed<T> {
         T::WIDTH.map(|_| self.wire.bytes())
     }
 
-    /// The same as a buffer that shares them; `None` also when they did not come as one payload.
+    /// The bytes of [`as_wire_bytes`](Self::as_wire_bytes) as a buffer that shares them; `None` also if
+    /// they were not one payload.
     pub fn wire_buffer(&self) -> Option<&Buffer> {
         match &self.wire {
             Chunks::One(buffer) => T::WIDTH.map(|_| buffer),
@@ -114,13 +115,13 @@ impl<T: Number> Packed<T> {
 }
 
 impl<T: Varint> Packed<T> {
-    /// The numbers counted, to be written to as many places.
+    /// Counts the numbers, to decode them into that many slots.
     pub(crate) fn counted(&self) -> CountedNumbers<'_, T> {
         CountedNumbers { varints: Counted::new(self.wire.bytes()), packed: self }
     }
 }
 
-/// Numbers that are counted and not yet read.
+/// Numbers that are counted and not decoded yet.
 pub(crate) struct CountedNumbers<'a, T> {
     varints: Counted<'a>,
     packed: &'a Packed<T>,
@@ -132,8 +133,8 @@ impl<T: Varint> CountedNumbers<'_, T> {
         self.varints.len
     }
 
-    /// Writes `element` of each number to `slots`, which are [`len`](Self::len). The second value
-    /// of `element` is whether the number fits; the answer is whether all did.
+    /// Writes `element` of each number to `slots`, of which there are [`len`](Self::len). The second value
+    /// of `element` is whether the number fits its type; the result is whether all fit.
     ///
     /// # Errors
     /// Those of [`Packed::values`].
@@ -158,7 +159,10 @@ fn malformed(at: u64) -> Error {
     Error::new(ErrorKind::Decode, "malformed packed numbers").with_offset(at)
 }
 
-/// Where the first thing begins that is not a number.
+/// Checks that `bytes` are numbers.
+///
+/// # Errors
+/// The position of the first byte sequence that is not a number.
 fn validate<T: Number>(bytes: &[u8], alone: bool) -> Result<(), usize> {
     match T::WIDTH {
         Some(width) if bytes.len().is_multiple_of(width) => Ok(()),
@@ -167,7 +171,7 @@ fn validate<T: Number>(bytes: &[u8], alone: bool) -> Result<(), usize> {
     }
 }
 
-/// How many numbers lie in `bytes`.
+/// How many numbers are in `bytes`.
 pub(super) fn count<T: Number>(bytes: &[u8]) -> usize {
     match T::WIDTH {
         Some(width) => bytes.len() / width,

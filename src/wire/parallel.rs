@@ -1,10 +1,10 @@
-//! Many messages of one list, read by several threads.
+//! Decodes a long list of messages with several threads.
 //!
-//! The nodes of a graph lie one behind the other and do not depend on each other. The calling
-//! thread cuts them into chunks, which stand in a line: whoever is free reads the first that nobody
-//! reads, and the caller takes what was read off the front. So the messages, and the first error,
-//! are those that one thread would give. Each thread slices its own fork of the input, because one
-//! reference count for all would be fought over.
+//! The nodes of a graph are consecutive records and do not depend on each other. The calling thread
+//! splits them into chunks, which form a queue: a free thread decodes the first chunk that no thread has
+//! taken, and the caller removes decoded chunks from the front. So the messages, and the first error, are
+//! the same as with one thread. Each thread makes slices of its own fork of the input, because one
+//! reference count for all threads would be contended.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -18,27 +18,27 @@ use super::{Message, Value};
 use crate::buffer::Buffer;
 use crate::error::Result;
 
-/// How much input is worth several threads.
+/// The least number of bytes for which several threads pay off.
 const WORTH: usize = 4 << 20;
-/// How much input is taken at a time: much less than a core's cache.
+/// The size of a chunk in bytes: much less than a core's cache.
 const CHUNK: usize = 512 << 10;
 
-/// How many bytes of a list to look at before it is read.
+/// How many bytes of a list are scanned before it is decoded.
 pub(super) fn look_ahead(threads: usize) -> usize {
     if threads > 1 { WORTH } else { field::LOOK_AHEAD }
 }
 
-/// Whether a run is worth more threads than one. A large message counts little: it is large for
-/// its payload, which is not read.
+/// Whether several threads pay off for a run. A message counts at most 4 KiB: a larger one is large
+/// because of a payload, which is not decoded.
 pub(super) fn pays(run: Run, threads: usize) -> bool {
     threads > 1 && run.bytes.min(run.count.saturating_mul(4096)) >= WORTH
 }
 
 /// Some messages of the list.
 enum Chunk<'i, M> {
-    /// They begin where the reader is, and are so many.
+    /// The messages start at the reader's position; the number is their count.
     Unread(Reader<'i>, usize),
-    /// A thread reads them.
+    /// A thread decodes them.
     Taken,
     Read(Result<Vec<M>>),
 }
@@ -46,17 +46,17 @@ enum Chunk<'i, M> {
 /// The number of a chunk, a reader at its first message, and how many there are.
 type Job<'i> = (usize, Reader<'i>, usize);
 
-/// The chunks that the caller has not got yet, in their order.
-struct Line<'i, M> {
+/// The chunks that the caller has not removed yet, in order.
+struct Queue<'i, M> {
     chunks: VecDeque<Chunk<'i, M>>,
     /// The number of the first of them.
     first: usize,
-    /// Whether no more will come.
+    /// Whether no more chunks will be added.
     closed: bool,
 }
 
-impl<'i, M> Line<'i, M> {
-    /// The first chunk that nobody reads.
+impl<'i, M> Queue<'i, M> {
+    /// Takes the first chunk that no thread has taken.
     fn take(&mut self) -> Option<Job<'i>> {
         let unread = |chunk: &Chunk<'_, M>| matches!(chunk, Chunk::Unread(..));
         let index = self.chunks.iter().position(unread)?;
@@ -67,44 +67,44 @@ impl<'i, M> Line<'i, M> {
     }
 }
 
-/// A line and those who wait for it to move.
+/// The queue, and the signal to the threads that wait for a change of it.
 struct Shared<'i, M> {
-    line: Mutex<Line<'i, M>>,
+    queue: Mutex<Queue<'i, M>>,
     moved: Condvar,
 }
 
 impl<'i, M: Message> Shared<'i, M> {
-    fn lock(&self) -> MutexGuard<'_, Line<'i, M>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue<'i, M>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'g>(&self, line: MutexGuard<'g, Line<'i, M>>) -> MutexGuard<'g, Line<'i, M>> {
-        self.moved.wait(line).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'g>(&self, queue: MutexGuard<'g, Queue<'i, M>>) -> MutexGuard<'g, Queue<'i, M>> {
+        self.moved.wait(queue).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a chunk that was taken.
+    /// Decodes a chunk that was taken.
     fn read(&self, (number, reader, count): Job<'_>, fork: &Buffer) {
         let messages = read(reader.worker(fork), count);
-        let mut line = self.lock();
-        let index = number.saturating_sub(line.first);
-        if let Some(chunk) = line.chunks.get_mut(index) {
+        let mut queue = self.lock();
+        let index = number.saturating_sub(queue.first);
+        if let Some(chunk) = queue.chunks.get_mut(index) {
             *chunk = Chunk::Read(messages);
         }
         self.moved.notify_all();
     }
 
-    /// Reads chunks until there will be no more.
+    /// Decodes chunks until no more will be added.
     fn help(&self, fork: &Buffer) {
-        let mut line = self.lock();
-        while !line.closed {
-            match line.take() {
+        let mut queue = self.lock();
+        while !queue.closed {
+            match queue.take() {
                 Some(job) => {
-                    drop(line);
+                    drop(queue);
                     widen_heap();
                     self.read(job, fork);
-                    line = self.lock();
+                    queue = self.lock();
                 }
-                None => line = self.wait(line),
+                None => queue = self.wait(queue),
             }
         }
     }
@@ -115,12 +115,12 @@ impl<'i, M: Message> Shared<'i, M> {
     }
 }
 
-/// Takes as much of this thread's heap as a chunk's messages may need, and gives it back.
+/// Allocates as much of this thread's heap as a chunk's messages may need, and frees it.
 ///
-/// glibc makes the heap of every thread but the first usable page by page, each with a system call
-/// that holds up the page faults of all; what was usable once stays so. Nothing is written to it.
+/// glibc grows the heap of every thread but the first in small steps, each with a system call that blocks
+/// the page faults of all threads. Memory that was in the heap once is kept in it. Nothing is written.
 fn widen_heap() {
-    // Larger pieces would not come from the heap.
+    // glibc would map larger pieces instead of taking them from the heap.
     const PIECE: usize = 120 << 10;
     let pieces: [Vec<u8>; 3 * CHUNK / PIECE] = std::array::from_fn(|_| Vec::with_capacity(PIECE));
     drop(black_box(pieces));
@@ -137,16 +137,16 @@ fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     Ok(list)
 }
 
-/// Appends all messages that follow each other, from the one that `reader` is at.
+/// Appends all consecutive messages from the one that `reader` is at.
 pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()> {
-    let line = Line { chunks: VecDeque::new(), first: 0, closed: false };
-    let shared = Shared { line: Mutex::new(line), moved: Condvar::new() };
+    let queue = Queue { chunks: VecDeque::new(), first: 0, closed: false };
+    let shared = Shared { queue: Mutex::new(queue), moved: Condvar::new() };
     let (stack, threads) = (reader.stack(), reader.threads());
     let start = reader.clone();
     thread::scope(|scope| {
         for _ in 1..threads {
             let help = || shared.help(&start.fork());
-            // With fewer threads than wished for, those that there are do the work.
+            // If the system refuses a thread, the others do the work.
             let _ = Builder::new().stack_size(stack).spawn_scoped(scope, help);
         }
         let done = collect(&shared, list, reader, threads * 4);
@@ -155,7 +155,7 @@ pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<
     })
 }
 
-/// Puts chunks into the line, `ahead` of them at most, and takes their messages out.
+/// Adds chunks to the queue, at most `ahead` of them, and moves their messages to `list`.
 fn collect<'i, M: Message>(
     shared: &Shared<'i, M>,
     list: &mut Vec<M>,
@@ -168,30 +168,30 @@ fn collect<'i, M: Message>(
         while more && shared.lock().chunks.len() < ahead {
             reader.warm(CHUNK);
             let run = reader.run(Wire::Len, CHUNK);
-            // What is malformed alone is not counted; reading it says how.
+            // A run of only a malformed message counts none; decoding it returns the error.
             shared.lock().chunks.push_back(Chunk::Unread(reader.clone(), run.count.max(1)));
             shared.moved.notify_one();
             more = run.more;
             reader.pass(run);
         }
-        let mut line = shared.lock();
-        match line.chunks.pop_front() {
+        let mut queue = shared.lock();
+        match queue.chunks.pop_front() {
             None => return Ok(()),
             Some(Chunk::Read(messages)) => {
-                line.first += 1;
-                drop(line);
+                queue.first += 1;
+                drop(queue);
                 let mut messages = messages?;
                 field::reserve(list, messages.len());
                 list.append(&mut messages);
             }
             Some(front) => {
-                line.chunks.push_front(front);
-                match line.take() {
+                queue.chunks.push_front(front);
+                match queue.take() {
                     Some(job) => {
-                        drop(line);
+                        drop(queue);
                         shared.read(job, &fork);
                     }
-                    None => drop(shared.wait(line)),
+                    None => drop(shared.wait(queue)),
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! Where the bytes of a decoded message lie: in the input, or in memory of their own.
+//! Decides whether the bytes of a decoded message are slices of the input or copies.
 //!
 //! A message that is decoded without copies keeps its whole input alive. With
 //! [`DecodeOptions::no_copy`]`(false)` nothing refers to the input afterwards: a tensor's `raw_data`
-//! gets memory that is freed with the tensor, and the many short strings share copies of stretches of the
-//! input, because memory for each would cost more than the strings.
+//! gets memory that is freed with the tensor, and the many short strings share copies of longer stretches
+//! of the input, because an allocation for each would cost more than the strings.
 
 use std::ops::Range;
 
@@ -16,16 +16,16 @@ use crate::placement::Alignment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Copying {
     Always,
-    /// Where an alignment was asked for that the input does not have.
+    /// Only if the bytes do not have the requested alignment.
     WhereUnaligned,
     Never,
 }
 
 impl DecodeOptions {
-    /// The bytes of one tensor as these options want them.
+    /// The bytes of one tensor, copied if these options require it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when they would have to be copied and must not be; those of
+    /// [`ErrorKind::Unsupported`] when the bytes must be aligned but must not be copied; those of
     /// [`BufferMut::zeroed`](crate::BufferMut::zeroed).
     pub(crate) fn place(&self, bytes: Buffer) -> Result<Buffer> {
         let alignment = self.buffers.alignment_or_dense();
@@ -47,7 +47,7 @@ impl DecodeOptions {
     }
 }
 
-/// A copy in memory of its own, aligned for every element type at least.
+/// A copy in separate memory, aligned at least for every element type.
 fn own_copy(bytes: &Buffer, alignment: Alignment) -> Result<Buffer> {
     if bytes.is_empty() {
         return Ok(Buffer::default());
@@ -62,21 +62,21 @@ const STRETCH: usize = 16 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct Placing {
     options: DecodeOptions,
-    /// The last stretch that was copied, and where in the input it begins.
+    /// The last stretch that was copied, and where in the input it starts.
     stretch: Buffer,
     start: usize,
 }
 
 impl Placing {
-    /// `None` when everything stays where it is.
+    /// `None` if no value has to be copied.
     pub(super) fn new(options: &DecodeOptions) -> Option<Box<Self>> {
         let wanted = options.copying == Copying::Always || options.buffers.alignment.is_some();
         let new = || Self { options: options.clone(), stretch: Buffer::default(), start: 0 };
         wanted.then(|| Box::new(new()))
     }
 
-    /// The bytes in `range` of `input`, which are the `raw_data` of a tensor or anything else; `None`
-    /// when the input has no such bytes.
+    /// The bytes in `range` of `input`; `raw_data` tells whether they are those of a tensor. `None` if the
+    /// range is not inside the input.
     ///
     /// # Errors
     /// Those of [`DecodeOptions::place`].

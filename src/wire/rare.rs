@@ -1,15 +1,15 @@
-//! A field that is seldom set.
+//! [`Rare`]: a field that is rarely set.
 //!
-//! A model has millions of attributes and most of their eighteen fields are never set, so reading
-//! one costs what its empty fields take: memory, and the page faults behind it. Such a field takes
+//! A model has millions of attributes, and most of their eighteen fields are never set. The memory of
+//! empty fields, and its page faults, would dominate the cost of reading an attribute. A rare field takes
 //! one word.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A `T` that takes 8 bytes while it is empty, and is otherwise used as a `T`.
+/// A `T` that takes 8 bytes while it is unset, and dereferences to a `T`.
 ///
-/// Reading an unset one shows an empty `T`; writing to it allocates.
+/// Reading an unset one shows a shared empty `T`; writing to it allocates.
 ///
 /// ```
 /// use onnx_container::proto::Rare;
@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone)]
 pub struct Rare<T>(Option<Box<T>>);
 
-/// A type with one empty value that everybody may look at.
+/// A type with a shared static empty value.
 pub trait Empty: Sized + 'static {
     #[doc(hidden)]
     const EMPTY: &'static Self;
@@ -33,34 +33,34 @@ impl<T: 'static> Empty for Vec<T> {
 }
 
 impl<T> Rare<T> {
-    /// An unset one.
+    /// An unset field.
     pub const fn new() -> Self {
         Self(None)
     }
 
-    /// Whether there is a `T`, be it empty.
+    /// Whether the field is set; the `T` in it may be empty.
     pub fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
-    /// What is there, without a look at the empty one.
+    /// The `T`, if the field is set.
     pub fn as_deref(&self) -> Option<&T> {
         self.0.as_deref()
     }
 
-    /// What is there, without making it.
+    /// The `T`, if the field is set; allocates nothing.
     pub fn as_deref_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
 
-    /// Unsets it.
+    /// Unsets the field.
     pub fn clear(&mut self) {
         self.0 = None;
     }
 }
 
 impl<T: Default> Rare<T> {
-    /// Unsets it and gives what it was.
+    /// Unsets the field and returns its value, or an empty `T` if it was unset.
     pub fn take(&mut self) -> T {
         self.0.take().map_or_else(T::default, |value| *value)
     }
@@ -106,14 +106,14 @@ impl<'a, T: 'static> IntoIterator for &'a mut Rare<Vec<T>> {
     type Item = &'a mut T;
     type IntoIter = std::slice::IterMut<'a, T>;
 
-    /// Allocates nothing for an unset one.
+    /// Allocates nothing for an unset field.
     fn into_iter(self) -> Self::IntoIter {
         self.0.as_deref_mut().map_or_else(Default::default, |list| list.iter_mut())
     }
 }
 
 impl<T: Empty + PartialEq> PartialEq for Rare<T> {
-    /// An unset one equals an empty one: they are written alike.
+    /// An unset field equals an empty one: both are encoded alike.
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }

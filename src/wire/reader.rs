@@ -1,8 +1,8 @@
-//! Reads tags, numbers and payloads off a [`Buffer`].
+//! Reads tags, numbers and payloads from a [`Buffer`].
 //!
-//! Every byte here is a stranger's: a length is held against the bytes that are there before
-//! anything is made of it, and nesting is counted. Lenient where the official parser is (bits of a
-//! tenth varint byte that do not fit are dropped), strict where it is strict, and without its limit
+//! All bytes are untrusted input: a length is compared with the bytes that are left before it is used,
+//! and the depth of nesting is limited. The reader is lenient where the official parser is (bits of a
+//! tenth varint byte that do not fit are dropped), strict where it is strict, and does not have its limit
 //! of 2 GiB.
 
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use super::placing::Placing;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How the value of a record is laid out.
+/// The wire type of a record: how its value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Varint,
@@ -23,7 +23,7 @@ pub enum Wire {
     Fixed32,
 }
 
-/// What a record begins with: the number of a field and the wire type.
+/// The start of a record: the number of its field and its wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u32);
 
@@ -52,31 +52,33 @@ impl Tag {
     }
 }
 
-/// A place in an input, and the end of the message that it lies in.
+/// A position in an input, and the end of the message that is being read.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
-    /// The input as what slices of it share.
+    /// The whole input, of which decoded values are slices.
     source: &'a Buffer,
     /// The input up to the end of the message that is being read.
     bytes: &'a [u8],
+    /// The position of the next byte, in the whole input.
     at: usize,
-    /// Where the record begins that is being read.
+    /// Where the record that is being read starts.
     record: usize,
+    /// How many more levels messages may nest.
     levels: u32,
     threads: usize,
     /// Whether the record that is being read is the `raw_data` of a tensor.
     raw_data: bool,
-    /// Set where values are not all slices of the source.
+    /// Set if values are copied, or may have to be.
     placing: Option<Box<Placing>>,
 }
 
-/// Records of one field that lie one behind the other, from a value on.
+/// Consecutive records of one field, from the value of the first one on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) count: usize,
-    /// Up to the end of the last value.
+    /// The bytes up to the end of the last value.
     pub(super) bytes: usize,
-    /// Whether a further such record follows.
+    /// Whether another record of the field follows.
     pub(super) more: bool,
 }
 
@@ -103,7 +105,7 @@ impl<'a> Reader<'a> {
     fn long_tag(&mut self) -> Result<Tag> {
         let start = self.at;
         let bits = self.long_varint()?;
-        // The official parser reads five bytes of a tag at most.
+        // The official parser accepts tags of at most five bytes.
         let tag = Tag::new(bits).filter(|_| self.at - start <= 5);
         tag.ok_or_else(|| self.bad_tag(start))
     }
@@ -137,7 +139,7 @@ impl<'a> Reader<'a> {
         Err(self.error(if rest.len() < 10 { "varint is cut off" } else { "varint is too long" }))
     }
 
-    /// A length that the rest of the message has room for.
+    /// Reads a length, which is at most the rest of the message.
     #[inline]
     fn length(&mut self) -> Result<usize> {
         match self.rest() {
@@ -158,7 +160,8 @@ impl<'a> Reader<'a> {
     fn long_length(&mut self) -> Result<usize> {
         let start = self.at;
         let declared = self.long_varint()?;
-        // The official parser reads five bytes of a length at most; more only where it needs them.
+        // The official parser accepts lengths of at most five bytes. More are accepted here only for lengths
+        // that need them.
         if self.at - start > 5 && declared < 1 << 35 {
             return Err(error_at(start, "length is not in its shortest form"));
         }
@@ -194,7 +197,7 @@ impl<'a> Reader<'a> {
         self.slice_from(start)
     }
 
-    /// Everything from `start` to here.
+    /// The bytes from `start` to the current position.
     #[inline]
     pub(super) fn slice_from(&mut self, start: usize) -> Result<Buffer> {
         let slice = match &self.placing {
@@ -211,13 +214,14 @@ impl<'a> Reader<'a> {
         taken.map_err(|error| error.with_offset(start as u64))
     }
 
-    /// Says whether the value that is read next is the `raw_data` of a tensor.
+    /// Sets whether the value that is read next is the `raw_data` of a tensor.
     #[inline]
     pub(super) fn expect_raw_data(&mut self, raw_data: bool) {
         self.raw_data = raw_data;
     }
 
-    /// Goes into the payload of a length-delimited record; gives what [`leave`](Self::leave) wants.
+    /// Enters the payload of a length-delimited record. The result is the argument of
+    /// [`leave`](Self::leave).
     #[inline]
     pub(super) fn enter(&mut self) -> Result<&'a [u8]> {
         let len = self.length()?;
@@ -228,13 +232,13 @@ impl<'a> Reader<'a> {
         Ok(outer)
     }
 
-    /// Goes on behind the payload that was entered.
+    /// Leaves the payload that was entered, at its end.
     #[inline]
     pub(super) fn leave(&mut self, outer: &'a [u8]) {
         self.bytes = outer;
     }
 
-    /// Goes one level deeper.
+    /// Counts one more level of nesting.
     #[inline]
     pub(super) fn descend(&mut self) -> Result<()> {
         let levels = self.levels.checked_sub(1);
@@ -247,7 +251,7 @@ impl<'a> Reader<'a> {
         self.levels += 1;
     }
 
-    /// Passes over the value of a record that is no group.
+    /// Skips the value of a record that is not a group.
     #[inline]
     pub(super) fn skip_value(&mut self, wire: Wire) -> Result<()> {
         match wire {
@@ -266,9 +270,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Passes over the value of a record of no known field, and gives the whole record.
+    /// Skips the value of a record of an unknown field. Returns the whole record.
     pub(super) fn unknown(&mut self, tag: Tag) -> Result<Buffer> {
-        // Inside a group the official parser lets such a field pass.
+        // Only here, not in `skip`: inside a group the official parser accepts the field number 0.
         if tag.number() == 0 {
             return Err(self.bad_tag(self.record));
         }
@@ -276,7 +280,7 @@ impl<'a> Reader<'a> {
         self.slice_from(self.record)
     }
 
-    /// Passes over the value of a record.
+    /// Skips the value of a record.
     fn skip(&mut self, tag: Tag) -> Result<()> {
         match tag.wire() {
             Wire::StartGroup => self.skip_group(tag.number()),
@@ -303,11 +307,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The records with the same tag from the one on whose tag was just read, `limit` bytes or a
-    /// little more; what is malformed is not counted, and left to the reading to find.
+    /// Finds the consecutive records with the tag that was just read, up to `limit` bytes or slightly
+    /// more. A malformed record ends the run and is not counted; reading it is an error later.
     #[inline]
     pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
         let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
+        debug_assert!(!tag.is_empty(), "a run starts at a value, whose tag was just read");
         let mut probe = Self { placing: None, ..*self };
         let mut run = Run::default();
         while probe.skip_value(wire).is_ok() {
@@ -324,14 +329,14 @@ impl<'a> Reader<'a> {
         run
     }
 
-    /// Brings the next `len` bytes into the cache, line after line. A run hops from length to length
-    /// and would wait for each.
+    /// Brings the next `len` bytes into the cache, line after line. Finding a run reads only the lengths,
+    /// each of which would be a cache miss.
     pub(super) fn warm(&self, len: usize) {
         let lines = self.rest().iter().take(len).step_by(64);
         black_box(lines.fold(0, |all, byte| all ^ byte));
     }
 
-    /// Goes on behind a run, and behind the next tag if there are more such records.
+    /// Moves to the end of a run, and past the next tag if there are more records of the field.
     pub(super) fn pass(&mut self, run: Run) {
         let tag = self.at - self.record;
         self.at += run.bytes;
@@ -346,7 +351,7 @@ impl<'a> Reader<'a> {
         self.threads
     }
 
-    /// A reader at the same place that works alone, on slices of `fork`.
+    /// A reader at the same position that uses one thread and makes slices of `fork`.
     pub(super) fn worker<'b>(&self, fork: &'b Buffer) -> Reader<'b>
     where
         'a: 'b,
@@ -354,7 +359,7 @@ impl<'a> Reader<'a> {
         Reader { source: fork, threads: 1, ..self.clone() }
     }
 
-    /// A root of its own for the slices that a worker makes.
+    /// The input with a separate reference count, for the slices that a worker makes.
     pub(super) fn fork(&self) -> Buffer {
         self.source.fork()
     }
@@ -364,18 +369,19 @@ impl<'a> Reader<'a> {
         self.at - self.record
     }
 
-    /// Goes `len` bytes on, over what a run has shown to be there.
+    /// Moves `len` bytes forward, within a run that was found.
     pub(super) fn forward(&mut self, len: usize) {
         self.at += len;
     }
 
-    /// The stack that reading the levels left may take.
+    /// The bytes of stack that reading the remaining levels may take. A `u32` always fits a `usize` on
+    /// supported targets.
     pub(super) fn stack(&self) -> usize {
         usize::try_from(self.levels).unwrap_or(usize::MAX).saturating_mul(16 << 10).max(2 << 20)
     }
 
-    /// What is left of the message. A place beyond its end, where no reading leads, has nothing left:
-    /// the next read says that it is cut off.
+    /// The rest of the message. No read moves beyond the end of the message; if one did, the rest would be
+    /// empty and the next read an error.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
@@ -389,7 +395,7 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    /// An error about what begins here.
+    /// An error at the current position.
     #[cold]
     pub(super) fn error(&self, reason: &str) -> Error {
         error_at(self.at, reason)

@@ -1,8 +1,8 @@
-//! Text as the input has it.
+//! [`Str`]: a string with the bytes of the input.
 //!
-//! The official parsers accept a proto2 string that is not UTF-8, and such models exist. Rejecting
-//! or repairing one would make a model unreadable or change it, so a string is its bytes, and only
-//! who asks for text learns that it is none.
+//! The official parsers accept a proto2 string that is not UTF-8, and such models exist. Rejecting such
+//! a string would make the model unreadable, and repairing it would change the model. So a string keeps
+//! its bytes, and only the conversion to text is an error.
 
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ use crate::buffer::Buffer;
 
 /// A string of a message: exactly the bytes of the file, which are nearly always UTF-8.
 ///
-/// It compares and hashes by its bytes, and displays what is not text as `U+FFFD`.
+/// It compares and hashes by its bytes. `Display` shows bytes that are not UTF-8 as `U+FFFD`.
 ///
 /// ```
 /// use onnx_container::proto::Str;
@@ -42,17 +42,17 @@ impl Str {
         str::from_utf8(self.as_bytes())
     }
 
-    /// The text, with `U+FFFD` for what is none.
+    /// The text, with `U+FFFD` for bytes that are not UTF-8.
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.as_bytes())
     }
 
-    /// Whether there are no bytes.
+    /// Whether the string is empty.
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
 
-    /// The length as a [`Buffer`] has it.
+    /// The length in bytes, by [`Buffer::span`].
     #[inline]
     pub(crate) fn span(&self) -> usize {
         self.0.span()
@@ -172,7 +172,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn bytes_decide() {
+    fn strings_compare_and_hash_by_their_bytes() {
         assert_eq!(size_of::<Option<Str>>(), 24);
         let map = HashMap::from([(Str::from("a"), 1), (Str::from(&[0xfe][..]), 2)]);
         assert_eq!(map.get(b"a".as_slice()), Some(&1));

@@ -1,12 +1,12 @@
-//! Records of fields that the table does not know.
+//! [`Unknown`]: records of fields that the table does not have.
 
 use std::io;
 
 use super::writer::Writer;
 use crate::buffer::Buffer;
 
-/// The records of a message whose field is not known, or known with another wire type: kept as
-/// they are, groups included, and written after the known fields.
+/// The records of a message whose field is unknown, or known with another wire type. They are kept byte
+/// for byte, including groups, and written after the known fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::box_collection, reason = "empty in nearly every message, so it takes 8 bytes")]
 pub struct Unknown(Option<Box<Vec<Buffer>>>);
@@ -16,17 +16,17 @@ impl Unknown {
         Self(None)
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Forgets them.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.0 = None;
     }
 
-    /// Each record, tag and value, in the order read.
+    /// The bytes of each record, tag and value, in the order in which they were read.
     pub fn records(&self) -> &[Buffer] {
         self.0.as_deref().map_or(&[], Vec::as_slice)
     }

@@ -1,10 +1,10 @@
-//! Packed varints, a block at a time.
+//! Counts, checks and decodes packed varints, a block at a time.
 //!
-//! The integers of a tensor are millions of varints, and reading them one by one waits for the
-//! length of each before the next begins. Here the top bits of 64 bytes become one mask, which says
-//! at once where all varints of the block end and how long they get. Long payloads are cut where a
-//! varint ends, and the parts are shared by all cores. What the numbers are for, and what is said
-//! of malformed ones, is left to [`Packed`](super::Packed).
+//! The integers of a tensor are millions of varints. Read one by one, each would wait for the length of
+//! the one before. Here the top bits of 64 bytes become one mask, which shows where all varints of the
+//! block end and how long they are. Long payloads are split after whole varints, and all cores work on the
+//! parts. The use of the numbers, and the errors about malformed ones, are left to
+//! [`Packed`](super::Packed).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,16 +12,16 @@ use super::spread;
 
 /// How many bytes one mask covers.
 const BLOCK: usize = 64;
-/// How many bytes a part has, or a little more.
+/// The size of a part in bytes; it may be slightly larger.
 const PART: usize = 256 << 10;
-/// From how many bytes on a payload is worth several threads.
+/// The least number of bytes for which several threads pay off.
 const LONG: usize = 4 * PART;
 /// The longest varint in bytes.
 const LONGEST: usize = 10;
-/// The bit of each of eight bytes that says whether its varint goes on.
+/// The continuation bits of eight bytes.
 const TOPS: u64 = 0x8080_8080_8080_8080;
 
-/// Which bytes of a block go on, the first in the lowest bit.
+/// The continuation bits of a block, that of the first byte in the lowest bit.
 #[inline]
 fn continued(block: &[u8; BLOCK]) -> u64 {
     let (words, _) = block.as_chunks();
@@ -34,13 +34,16 @@ fn continued(block: &[u8; BLOCK]) -> u64 {
 
 /// How many varints end in `bytes`.
 pub(super) fn count(bytes: &[u8]) -> usize {
-    // Sums of single bytes are many in one vector; so few of them do not overflow.
+    // A vector register holds many sums of one byte, and at most 64 ends do not overflow one.
     let ends = |bytes: &[u8]| usize::from(bytes.iter().map(|byte| 1 - (byte >> 7)).sum::<u8>());
     let (blocks, tail) = bytes.as_chunks::<BLOCK>();
     blocks.iter().map(|block| ends(block)).sum::<usize>() + ends(tail)
 }
 
-/// Where the first varint begins that is cut off or too long. With `alone` no other thread helps.
+/// Checks the varints. With `alone`, only this thread is used.
+///
+/// # Errors
+/// The position of the first varint that is cut off or too long.
 pub(super) fn validate(bytes: &[u8], alone: bool) -> Result<(), usize> {
     if bytes.len() < LONG || alone {
         return validate_part(bytes);
@@ -60,13 +63,15 @@ fn validate_part(bytes: &[u8]) -> Result<(), usize> {
         has_ten(mask, std::mem::replace(&mut last, mask))
     });
     let block = suspect.unwrap_or(blocks.len());
-    // One that is too long or cut off may have begun in the block before.
+    // A varint that is too long or cut off may start in the block before.
     let from = (block * BLOCK).saturating_sub(LONGEST);
     validate_bytes(bytes, from)
 }
 
-/// The same byte by byte, when all that end before `from` are right.
+/// Checks byte by byte; the varints that end before `from` are known to be valid.
 fn validate_bytes(bytes: &[u8], from: usize) -> Result<(), usize> {
+    debug_assert!(from <= bytes.len(), "a block of the bytes starts there");
+    // If `from` were beyond the end, all bytes would be checked.
     let before = bytes.get(..from).unwrap_or_default();
     let mut start = before.iter().rposition(|byte| *byte < 0x80).map_or(0, |end| end + 1);
     for (at, byte) in bytes.iter().enumerate().skip(start) {
@@ -79,8 +84,8 @@ fn validate_bytes(bytes: &[u8], from: usize) -> Result<(), usize> {
     if start == bytes.len() { Ok(()) } else { Err(start) }
 }
 
-/// Whether ten bytes in a row go on, up to a byte of the block with this `mask`; `last` is the mask
-/// of the block before.
+/// Whether ten continuation bits in a row end in the block with this `mask`; `last` is the mask of the
+/// block before.
 #[inline]
 fn has_ten(mask: u64, last: u64) -> bool {
     let two = mask & mask >> 1;
@@ -89,16 +94,17 @@ fn has_ten(mask: u64, last: u64) -> bool {
     inside != 0 || last.leading_ones() + mask.trailing_ones() >= 10
 }
 
-/// `bytes` in parts of whole varints.
+/// Splits `bytes` into parts of whole varints.
 fn parts(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
+        // Fewer bytes than a part are the last part.
         let beyond = bytes.get(PART - 1..).unwrap_or_default();
         let end = beyond.iter().position(|byte| *byte < 0x80).map_or(bytes.len(), |at| PART + at);
         bytes.split_off(..end).filter(|part| !part.is_empty())
     })
 }
 
-/// A payload whose varints are counted, in parts for several threads when it is long.
+/// A payload whose varints are counted; if it is long, in parts for several threads.
 pub(crate) struct Counted<'a> {
     parts: Vec<(&'a [u8], usize)>,
     pub(crate) len: usize,
@@ -118,9 +124,9 @@ impl<'a> Counted<'a> {
         Self { parts, len }
     }
 
-    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the
-    /// number fits, and the answer is whether all did; `None` when the varints are not as many as
-    /// the slots, or one is malformed.
+    /// Writes `element` of each varint to `slots`. The second value of `element` is whether the number
+    /// fits its type; the result is whether all fit. `None` if there are not as many varints as slots, or
+    /// one is malformed.
     pub(super) fn decode<E: Send>(
         self,
         mut slots: &mut [E],
@@ -138,6 +144,7 @@ impl<'a> Counted<'a> {
         spread::share(jobs.into_iter(), |(part, slots)| {
             let done = Decoder::new(part, &element).run(slots);
             sound.fetch_and(done.is_some(), Ordering::Relaxed);
+            // For a malformed part `fits` does not matter: the result is `None`.
             fits.fetch_and(done.unwrap_or_default(), Ordering::Relaxed);
         });
         sound.into_inner().then_some(fits.into_inner())
@@ -148,9 +155,9 @@ impl<'a> Counted<'a> {
 struct Decoder<'a, F> {
     bytes: &'a [u8],
     element: F,
-    /// Where the next varint begins.
+    /// Where the next varint starts.
     start: usize,
-    /// Where the next block begins.
+    /// Where the next block starts.
     at: usize,
     /// The mask of the block before.
     last: u64,
@@ -162,7 +169,7 @@ impl<'a, F> Decoder<'a, F> {
         Self { bytes, element, start: 0, at: 0, last: 0, fits: true }
     }
 
-    /// Fills the slots, as [`Counted::decode`] says.
+    /// Fills the slots, as [`Counted::decode`] documents.
     fn run<E>(mut self, mut slots: &mut [E]) -> Option<bool>
     where
         F: Fn(u64) -> (E, bool),
@@ -198,7 +205,7 @@ impl<'a, F> Decoder<'a, F> {
     where
         F: Fn(u64) -> (E, bool),
     {
-        // In which bytes a varint is that began at least so many bytes before.
+        // The bytes before which at least 1, 2, 3 and 4 bytes of the same varint come.
         let [one, two, three, four] = [1, 2, 3, 4].map(|n| mask << n | self.last >> (64 - n));
         if mask | one == 0 {
             for (slot, byte) in slots.iter_mut().zip(block) {
@@ -219,13 +226,13 @@ impl<'a, F> Decoder<'a, F> {
         Some(())
     }
 
-    /// Fills the slots with what `number` makes of the place where each varint begins and ends.
+    /// Fills the slots with `number` of the bytes and the start and end of each varint.
     #[inline(always)]
     fn each<E>(&mut self, mask: u64, slots: &mut [E], number: impl Fn(&[u8], usize, usize) -> u64)
     where
         F: Fn(u64) -> (E, bool),
     {
-        // Copies stay in registers; through `self` each number would wait for the one before.
+        // Local copies are kept in registers; through `self`, each number would wait for the one before.
         let (bytes, at) = (self.bytes, self.at);
         let (mut start, mut fits, mut ends) = (self.start, self.fits, !mask);
         for slot in slots {
@@ -240,13 +247,13 @@ impl<'a, F> Decoder<'a, F> {
     }
 }
 
-/// `N` bytes from `start` on, if they are there.
+/// The `N` bytes from `start` on, if there are as many.
 #[inline(always)]
 fn array<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
     bytes.get(start..)?.first_chunk().copied()
 }
 
-/// The eight bytes from `start` on, with zeros behind the last of all.
+/// The eight bytes from `start` on, with zeros for those beyond the end.
 #[inline(always)]
 fn word(bytes: &[u8], start: usize) -> u64 {
     array(bytes, start).map_or_else(|| short_word(bytes, start), u64::from_le_bytes)
@@ -254,26 +261,28 @@ fn word(bytes: &[u8], start: usize) -> u64 {
 
 #[cold]
 fn short_word(bytes: &[u8], start: usize) -> u64 {
+    // `start` may be beyond the end: then all bytes are zeros.
     let rest = bytes.get(start..).unwrap_or_default();
     rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// A word without what lies behind its first varint.
+/// The first varint of a word, with zeros for the bytes after it.
 #[inline(always)]
 fn first(word: u64) -> u64 {
     let stops = !word & TOPS;
     word & (stops ^ stops.wrapping_sub(1))
 }
 
-/// The varint of one or two bytes that ends before `end`, which is not the first byte of all.
+/// The varint of one or two bytes that ends before `end`, of which at least two bytes exist before it.
 #[inline(always)]
 fn up_to_two(bytes: &[u8], end: usize) -> u64 {
+    debug_assert!((2..=bytes.len()).contains(&end), "a varint ends inside the bytes");
     let [low, high] = array(bytes, end - 2).unwrap_or_default();
     let two = u64::from(high) << 7 | u64::from(low & 0x7f);
     if low >= 0x80 { two } else { u64::from(high) }
 }
 
-/// The varint of four bytes at most that begins at `start`.
+/// The varint of at most four bytes that starts at `start`.
 #[inline(always)]
 fn up_to_four(bytes: &[u8], start: usize) -> u64 {
     let word = first(word(bytes, start));
@@ -281,8 +290,8 @@ fn up_to_four(bytes: &[u8], start: usize) -> u64 {
     pairs & 0x3fff | (pairs & 0x3fff_0000) >> 2
 }
 
-/// The varint of ten bytes at most that begins at `start`; bits above the 64th are dropped. One
-/// way for all lengths: where they alternate a branch would be guessed wrong.
+/// The varint of at most ten bytes that starts at `start`; bits above the 64th are dropped. All lengths
+/// take the same path: where lengths alternate, the processor would mispredict a branch.
 #[inline(always)]
 fn any_len(bytes: &[u8], start: usize) -> u64 {
     let word = word(bytes, start);
@@ -290,13 +299,13 @@ fn any_len(bytes: &[u8], start: usize) -> u64 {
         Some(rest) => u64::from(u16::from_le_bytes(rest)),
         None => short_word(bytes, start + 8),
     };
-    // Of the ninth byte seven bits, of the tenth one; nothing when the varint ends before them.
+    // The ninth byte has seven bits and the tenth one. The mask removes both if the varint ends before.
     let high = rest & 0x7f | rest >> 1 & rest & 0x80;
-    let goes_on = u64::from(word & TOPS == TOPS).wrapping_neg();
-    squeeze(first(word)) | high << 56 & goes_on
+    let has_ninth = u64::from(word & TOPS == TOPS).wrapping_neg();
+    squeeze(first(word)) | high << 56 & has_ninth
 }
 
-/// Seven bits of each of eight bytes.
+/// The lower seven bits of each of eight bytes, side by side.
 #[inline(always)]
 fn squeeze(word: u64) -> u64 {
     let pairs = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
@@ -323,19 +332,19 @@ mod tests {
         Counted::new(bytes).decode(&mut slots, |number| (number, true)).map(|_| slots)
     }
 
-    /// Numbers whose varints have `lens` bytes, one after the other and again.
+    /// `count` numbers whose varints have `lens` bytes, in a cycle.
     fn of_lens(lens: &[u32], count: usize) -> Vec<u64> {
         let of_len = |len: &u32| u64::MAX >> (64 - (7 * len).min(64));
         lens.iter().cycle().map(of_len).take(count).collect()
     }
 
-    /// What [`validate`] has to say, byte by byte.
+    /// What [`validate`] must return, found byte by byte.
     fn slowly(bytes: &[u8]) -> Result<(), usize> {
         validate_bytes(bytes, 0)
     }
 
     #[test]
-    fn every_length_beside_every_other() {
+    fn varints_of_every_two_lengths_are_decoded() {
         for a in 1..=10 {
             for b in 1..=10 {
                 for lens in [&[a, b][..], &[a, a, b], &[1, a, b, 1, 1], &[a; 13]] {
@@ -350,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn long_payloads_are_shared() {
+    fn long_payloads_are_decoded_in_parts() {
         for lens in [&[1][..], &[1, 2], &[2, 1, 3, 10, 5], &[10]] {
             let numbers = of_lens(lens, LONG + 5);
             let bytes = encoded(&numbers);
@@ -361,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn varints_that_are_not_the_shortest_and_bits_that_do_not_fit() {
+    fn overlong_varints_are_decoded_and_bits_above_the_64th_are_dropped() {
         let cases: &[(&[u8], u64)] = &[
             (&[0x80, 0], 0),
             (&[0x81, 0x80, 0x80, 0], 1),
@@ -378,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_found() {
+    fn malformed_varints_are_found() {
         for before in (0..200).chain([LONG - 3, LONG + PART - 5]) {
             for wrong in [&[0x80; 10][..], &[0xff; 11], &[0x80], &[0x80; 9]] {
                 for tail in [0, 1, 80] {
@@ -393,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_as_many_as_varints() {
+    fn another_number_of_slots_than_varints_is_refused() {
         for len in [0, 1, 63, 64, 65, LONG, LONG + 1] {
             let bytes = vec![1; len];
             assert_eq!(decoded(&bytes, len), Some(vec![1; len]));
@@ -405,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_fit_is_told() {
+    fn a_number_that_does_not_fit_is_reported() {
         for (len, at) in [(1, 0), (100, 99), (3 * LONG, LONG)] {
             let mut bytes = vec![1; len];
             let mut slots = vec![0; len];
@@ -418,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(numbers in vec((any::<u64>(), 0_u32..64), 0..400)) {
+        fn encoded_numbers_are_decoded_unchanged(numbers in vec((any::<u64>(), 0_u32..64), 0..400)) {
             let numbers: Vec<_> = numbers.iter().map(|(bits, shift)| bits >> shift).collect();
             let bytes = encoded(&numbers);
             prop_assert_eq!(validate(&bytes, false), Ok(()));
@@ -426,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_judged_alike(
+        fn any_bytes_are_validated_as_byte_by_byte(
             bytes in vec(prop_oneof![5 => 0x80_u8.., 1 => any::<u8>()], 0..400),
         ) {
             let sound = validate(&bytes, false);

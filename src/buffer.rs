@@ -1,4 +1,4 @@
-//! Shared immutable bytes that keep their owner alive and know which file they lie in.
+//! Shared immutable bytes that keep their owner alive and know which file they are from.
 //!
 //! Weights are gigabytes, so they are passed around as slices of whatever holds them: a vector, a
 //! memory map, somebody else's allocation. A [`Buffer`] is such a slice. When its bytes lie in a
@@ -137,7 +137,7 @@ pub enum Ownership {
     Lent,
 }
 
-/// Where the bytes of a [`Buffer`] lie on disk.
+/// The file, and the range in it, that the bytes of a [`Buffer`] are mapped from.
 #[derive(Debug, Clone)]
 pub struct FileRange<'a> {
     /// The path that the file was opened by; another file may have been put there since.
@@ -216,7 +216,7 @@ impl Buffer {
         Some(Self { root: self.root.clone(), start: self.start + from, end: self.start + to })
     }
 
-    /// The length without a look at the owner: that of the bytes, unless the owner let go of them.
+    /// The length in bytes, without asking the owner, which may have fewer bytes by now.
     #[inline]
     pub(crate) fn span(&self) -> usize {
         self.end - self.start
@@ -276,7 +276,7 @@ impl Buffer {
     /// ```
     ///
     /// # Errors
-    /// Those of [`BufferMut::zeroed`] where the bytes are copied; the buffer is then as it was.
+    /// Those of [`BufferMut::zeroed`] where the bytes are copied; the buffer is then unchanged.
     pub fn make_mut(&mut self) -> Result<&mut [u8]> {
         if self.sole_memory().is_none() {
             *self = self.copied()?.freeze();

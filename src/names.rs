@@ -44,6 +44,7 @@ impl UniqueNames {
     }
 
     /// Sees to it that numbering never makes `name`: it stays for the first one that is called so.
+    #[cfg_attr(not(feature = "safetensors"), allow(dead_code))] // only exports reserve
     pub(crate) fn reserve(&mut self, name: &str) {
         let key = self.key(name);
         if !self.taken.contains(&key) {

@@ -41,6 +41,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Asked<'a> {
     Name(Option<&'a str>),
+    #[cfg_attr(not(feature = "safetensors"), allow(dead_code))] // only exports ask for it
     Every,
 }
 

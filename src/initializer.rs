@@ -1,10 +1,10 @@
-//! [`Initializer`]: the weights of one tensor, from wherever they come.
+//! [`Initializer`]: the weights of one tensor, whatever produces them.
 //!
-//! A container holds weights as their producer has them, and a save asks all of them the same few
-//! things: type, dimensions, length, and bytes by range. An initializer is a
-//! [source](WeightSource) of weights that was held to its type and dimensions once, so that nothing
-//! after it has to. Nothing is converted before it has to be: an array in row-major order is read from
-//! its own memory.
+//! A container holds weights in the form that their producer has, and a save reads all of them through
+//! type, dimensions, length, and bytes by range. An initializer is a [source](WeightSource) of weights
+//! whose length was checked once against its type and dimensions, so that later code can rely on it.
+//! Elements are converted only where it is necessary: an array in row-major order is read from its own
+//! memory.
 
 #[cfg(feature = "tch")]
 pub mod torch;
@@ -47,14 +47,14 @@ pub struct Initializer(Held);
 
 #[derive(Clone)]
 enum Held {
-    /// Bytes or strings: also arrays and messages.
+    /// Bytes or strings; arrays and messages too.
     Tensor(Tensor),
     #[cfg(feature = "tch")]
     Torch(torch::TorchInitializer),
     Source(Shared),
 }
 
-/// A source that others may hold too, and what it said when it was held to it.
+/// A source that others may hold too, with the type, dimensions and length that it had when it was checked.
 #[derive(Clone)]
 struct Shared {
     dtype: DataType,
@@ -82,15 +82,16 @@ impl Address {
         Self { start: self.start.saturating_add(bytes), ..self }
     }
 
-    /// How many bytes it is from `other` on to this one; `None` when that comes after this one, or is in
-    /// another place altogether.
+    /// The distance in bytes from `other` to this address; `None` when `other` comes after it, or belongs
+    /// to another source.
     pub(crate) fn bytes_after(self, other: Self) -> Option<u64> {
         self.start.checked_sub(other.start).filter(|_| self.source == other.source)
     }
 }
 
 impl Initializer {
-    /// What `source` gives, held to its type and dimensions now and read when it is needed.
+    /// An initializer that reads from `source` when its bytes are needed. The length is checked against
+    /// type and dimensions now.
     ///
     /// [`WeightSource`] has an example.
     ///
@@ -102,8 +103,8 @@ impl Initializer {
         Self::from_shared(Arc::new(source))
     }
 
-    /// As [`from_source`](Self::from_source), of a source that its owner goes on to hold. Initializers of
-    /// one shared source are one weight, as clones of an initializer are.
+    /// As [`from_source`](Self::from_source), for a source that the caller keeps too. Initializers of one
+    /// shared source are one weight, as clones of an initializer are.
     ///
     /// # Errors
     /// Those of [`from_source`](Self::from_source).
@@ -136,7 +137,7 @@ impl Initializer {
     /// The length of the elements in bytes; of strings, the sum of their lengths.
     pub fn byte_len(&self) -> u64 {
         match &self.0 {
-            // Not as it is now: a tensor was held to this length when it was made.
+            // The length that was checked when the tensor was made, which may differ from the current one.
             Held::Tensor(tensor) => tensor.byte_len() as u64,
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => tensor.byte_len(),
@@ -158,26 +159,26 @@ impl Initializer {
         caught(|| self.source().read_at(offset, out))
     }
 
-    /// The packed little-endian bytes, where they lie in memory (or in a mapped file) as such and
-    /// stay as they are; otherwise [`read_at`](Self::read_at) reads them in parts.
+    /// The packed little-endian bytes, where they are in memory (or in a mapped file) in this form and do
+    /// not change; otherwise [`read_at`](Self::read_at) reads them in parts.
     pub fn as_buffer(&self) -> Option<Buffer> {
         let bytes = self.source().as_buffer()?;
         Some(bytes).filter(|bytes| bytes.len() as u64 == self.byte_len())
     }
 
-    /// The file and the range in it that hold just these bytes, where they lie in one: of a mapped file,
-    /// or of a source that says so.
+    /// The file, and the range in it that holds exactly these bytes: of a mapped file, or of a source that
+    /// has such a range.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
         self.source().file_range()
     }
 
-    /// Whether the elements are made only when they are asked for, all at once; see
+    /// Whether the elements are produced all at once, and only when they are needed; see
     /// [`lazy`](Self::lazy) and [`WeightSource::is_lazy`].
     pub fn is_lazy(&self) -> bool {
         self.source().is_lazy()
     }
 
-    /// As [`as_buffer`](Self::as_buffer), with a copy where that has nothing to lend.
+    /// As [`as_buffer`](Self::as_buffer), with a copy where that returns `None`.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for strings, and what a source fails with.
@@ -187,7 +188,7 @@ impl Initializer {
         Ok(bytes)
     }
 
-    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) lends its
+    /// The initializer as a tensor, without a copy where [`as_buffer`](Self::as_buffer) returns its
     /// bytes.
     ///
     /// # Errors
@@ -216,8 +217,8 @@ impl Initializer {
         Ok(Self(held))
     }
 
-    /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there are
-    /// none, or when nobody can tell.
+    /// Where the bytes are: initializers whose ranges overlap share these bytes. `None` when there are no
+    /// bytes, or when their address is not known.
     pub(crate) fn address(&self) -> Option<Address> {
         match &self.0 {
             Held::Tensor(tensor) => {
@@ -226,7 +227,7 @@ impl Initializer {
             }
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => Address::in_memory(tensor.address()?),
-            // Where a source says that its bytes lie may be the place of others by now.
+            // Not the buffer or file range of the source: other bytes may have that place by now.
             Held::Source(shared) => {
                 let source = Some(Arc::as_ptr(&shared.source).addr());
                 (shared.len > 0).then_some(Address { source, start: 0 })
@@ -243,7 +244,7 @@ impl Initializer {
         }
     }
 
-    /// Errs unless a source that was held to its length still has it.
+    /// Fails unless the source still has the length that was checked.
     fn check_len(&self, now: u64) -> Result<()> {
         let len = self.byte_len();
         let change = match now.cmp(&len) {
@@ -265,9 +266,10 @@ impl fmt::Debug for Initializer {
     }
 }
 
-/// What `read` gives, or that it panicked: code of the caller, on a thread that has other work.
+/// The result of `read`, or an error when it panics: it may call code of the caller, on a thread that has
+/// other work to do.
 fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    // After a panic the source is only asked again, which a source has to bear anyway.
+    // After a panic the source is only called again, as it may be after an error.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -39,6 +39,9 @@ pub(crate) const FORMAT_PT: &str = "pt";
 /// The most dimensions of a tensor: numpy and PyTorch have 64. Tensors are named in messages with their
 /// shape, and a header has room for millions of numbers.
 const MAX_RANK: usize = 1024;
+/// The most keys of metadata and tensors of an index. Large models have fewer than 100,000 tensors; a key
+/// of a few bytes takes 200 bytes of memory, and a header has room for millions.
+pub(crate) const MAX_KEYS: usize = 1 << 20;
 /// What is quoted of a fault in JSON, in characters: the text is a stranger's.
 const QUOTED: usize = 200;
 
@@ -239,7 +242,8 @@ fn twice<E: serde::de::Error>(name: &str) -> E {
     E::custom(format!("`{}` occurs twice", clipped(name)))
 }
 
-/// A JSON object whose keys occur once; a plain map would keep the last of equal ones.
+/// A JSON object of at most [`MAX_KEYS`] keys that occur once; a plain map would keep the last of equal
+/// ones.
 pub(crate) struct Unique<V>(pub(crate) BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
@@ -255,6 +259,9 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
                 let mut members = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, V>()? {
+                    if members.len() >= MAX_KEYS {
+                        return Err(A::Error::custom(format!("more than {MAX_KEYS} keys")));
+                    }
                     match members.entry(name) {
                         Place::Occupied(member) => return Err(twice(member.key())),
                         Place::Vacant(place) => place.insert(value),

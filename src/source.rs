@@ -1,10 +1,10 @@
-//! [`WeightSource`]: what anything has to answer to be the weights of a model.
+//! [`WeightSource`]: the trait of everything that can be the weights of a tensor.
 //!
 //! A container holds weights as their producer has them: an array, a mapped file, a PyTorch tensor, or
-//! something that this crate knows nothing of. They all are asked the same few things: type, dimensions,
-//! length, and bytes by range. What a source offers beyond that (bytes in one piece, the file where they
-//! lie) saves a copy where it is there. What it answers is held to its type and dimensions by
-//! `initializer`; reading ahead and writing are left to `save`.
+//! something that this crate knows nothing of. Each of them has a type, dimensions, a length, and bytes that
+//! can be read by range. A source may also offer its bytes in one piece, or the file range that holds them,
+//! which saves a copy. `initializer` checks the length against type and dimensions; reading ahead and
+//! writing are left to `save`.
 
 use crate::buffer::{Buffer, BufferMut, FileRange};
 use crate::dtype::DataType;
@@ -14,13 +14,14 @@ use crate::tensor::Tensor;
 
 /// Where the elements of one tensor come from.
 ///
-/// Implement this for weights that lie in no array and no file of their own: encrypted, compressed,
+/// Implement this for weights that are neither an array nor a plain range of a file: encrypted, compressed,
 /// remote, generated. [`Initializer::from_source`](crate::Initializer::from_source) makes an initializer
-/// of it, which can do all that others can: save in every layout, embed, export, check, with progress,
-/// cancelling and errors that name the tensor.
+/// of it, which supports all that others do: saves in every layout, embedding, exports and checks, with
+/// progress, cancelling and errors that name the tensor.
 ///
-/// A source answers the same as long as it is in use, and several threads may ask at once. One that gives
-/// fewer or more bytes than it said makes a save fail, with nothing published.
+/// The methods return the same values as long as the source is in use, and several threads may call them at
+/// once. A source that returns fewer or more bytes than [`byte_len`](Self::byte_len) makes a save fail, and
+/// no file is published.
 ///
 /// Strings have no bytes to read, so a source is not of [`DataType::String`].
 ///
@@ -28,7 +29,7 @@ use crate::tensor::Tensor;
 /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 /// use onnx_container::{Container, DataType, Error, ErrorKind, Initializer, Result, WeightSource};
 ///
-/// /// FLOAT elements whose bytes are stored with every bit flipped: nobody's idea of encryption.
+/// /// FLOAT elements whose bytes are stored with every bit flipped.
 /// struct Flipped {
 ///     dims: [i64; 2],
 ///     stored: Vec<u8>,
@@ -75,40 +76,40 @@ pub trait WeightSource: Send + Sync {
     fn dims(&self) -> &[i64];
 
     /// The length of the elements in bytes, as it is now: what [`dtype`](Self::dtype) and
-    /// [`dims`](Self::dims) ask for. Where the answer is another, the source is refused.
+    /// [`dims`](Self::dims) ask for. A source with another length is refused.
     fn byte_len(&self) -> u64;
 
     /// Fills `out` with the elements' bytes from `offset` (bytes) on: row-major, little-endian, elements
     /// narrower than a byte packed from the low bits on, as in `raw_data`.
     ///
-    /// This crate asks for ranges within [`byte_len`](Self::byte_len) only: in parts of a mebibyte or
-    /// less, from several threads, as a rule forward.
+    /// This crate reads only ranges within [`byte_len`](Self::byte_len): at most 1 MiB at a time, from
+    /// several threads, mostly in ascending order.
     ///
     /// # Errors
     /// Whatever keeps the bytes from being read; [`Error::other`] makes one of any error. `out` may then
     /// hold anything.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// The elements' bytes, where they lie in memory (or in a mapped file) in one piece and stay as they
-    /// are: nothing is copied then. Default: `None`.
+    /// The elements' bytes, where they are in memory (or in a mapped file) in one piece and do not change.
+    /// They are then not copied. Default: `None`.
     fn as_buffer(&self) -> Option<Buffer> {
         None
     }
 
-    /// The file and the range in it that hold just the elements' bytes, where they lie in one.
+    /// The file, and the range in it that holds exactly the elements' bytes, where there is one.
     ///
-    /// It says where [`read_at`](Self::read_at) reads from, so that the bytes can be copied without
-    /// passing through this process. Default: that there is none.
+    /// This is where [`read_at`](Self::read_at) reads from: a save can copy the range without passing the
+    /// bytes through this process. Default: `None`.
     fn file_range(&self) -> Option<FileRange<'_>> {
         None
     }
 
-    /// Whether the elements are made all at once, when they are asked for.
+    /// Whether the elements are produced all at once, when they are needed.
     ///
     /// A save then does not read them in parts: it calls [`to_buffer`](Self::to_buffer) once, on one of a
-    /// few threads, when their turn comes, and drops the buffer as soon as it is written;
+    /// few threads, shortly before they are written, and drops the buffer as soon as they are;
     /// [`SaveOptions::max_bytes_in_flight`](crate::SaveOptions::max_bytes_in_flight) bounds how many bytes
-    /// there are at a time. [`Initializer::lazy`](crate::Initializer::lazy) makes such a source of a
+    /// are in memory at a time. [`Initializer::lazy`](crate::Initializer::lazy) makes such a source of a
     /// closure. Default: false.
     fn is_lazy(&self) -> bool {
         false
@@ -118,7 +119,7 @@ pub trait WeightSource: Send + Sync {
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at); [`ErrorKind::TooLarge`] or [`ErrorKind::Io`] when the memory
-    /// is not to be had.
+    /// cannot be allocated.
     fn to_buffer(&self) -> Result<Buffer> {
         if let Some(bytes) = self.as_buffer() {
             return Ok(bytes);
@@ -140,7 +141,7 @@ impl WeightSource for Tensor {
         self.dims()
     }
 
-    /// As it is now: the owner of the bytes may have let go of some.
+    /// The current length: the owner of the bytes may have released some.
     fn byte_len(&self) -> u64 {
         self.as_bytes().map_or(self.byte_len(), <[u8]>::len) as u64
     }
@@ -177,7 +178,7 @@ pub(crate) fn copy_from(bytes: &[u8], offset: u64, out: &mut [u8]) -> Result<()>
     Ok(())
 }
 
-/// That `wanted` bytes from `offset` on are not within `len` bytes.
+/// The error for `wanted` bytes from `offset` on that are not within `len` bytes.
 pub(crate) fn out_of_bounds(offset: u64, wanted: usize, len: u64) -> Error {
     let reason = format!("{wanted} bytes are not within the {len} bytes of the initializer");
     Error::new(ErrorKind::OutOfBounds, reason).with_offset(offset)

@@ -158,11 +158,12 @@ impl WeightSource for TorchInitializer {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        match self.memory.read_at(start, out)? {
-            true => Ok(()),
-            false => Err(out_of_bounds(offset, out.len(), self.byte_len())),
-        }
+        let is_within = match usize::try_from(offset) {
+            Ok(start) => self.memory.read_at(start, out)?,
+            Err(_) => false,
+        };
+        let beyond = || out_of_bounds(offset, out.len(), self.byte_len());
+        if is_within { Ok(()) } else { Err(beyond()) }
     }
 }
 

@@ -149,6 +149,36 @@ fn hostile_headers_are_refused() {
     }
 }
 
+/// Each key takes many times its bytes in memory, and a header has room for millions.
+#[test]
+fn keys_are_as_many_as_a_model_can_need() {
+    let tie = |i: usize| format!("\"{i:x}\":\"w\"");
+    for (keys, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+        let ties = (0..keys).map(tie).collect::<Vec<_>>().join(",");
+        let header = format!(
+            r#"{{"__metadata__":{{{ties}}},"w":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let index = folder.path().join("m.safetensors.index.json");
+        std::fs::write(&index, format!(r#"{{"weight_map":{{{ties}}}}}"#)).unwrap();
+        let of_index = load(&index, MmapChoice::never()).unwrap_err();
+        match load_bytes(file(&header, b"1")) {
+            Ok(weights) => {
+                assert!(fits);
+                assert_eq!(weights.tied().len(), keys);
+                assert_eq!(of_index.kind(), ErrorKind::MissingFile, "{of_index}");
+            }
+            Err(error) => {
+                assert!(!fits, "{error}");
+                for error in [error, of_index] {
+                    assert_eq!(error.kind(), ErrorKind::Decode);
+                    assert!(error.to_string().contains("more than 1048576 keys"), "{error}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn lengths_of_headers_are_not_believed() {
     let cases: &[(Vec<u8>, &str)] = &[

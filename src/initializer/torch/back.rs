@@ -53,20 +53,19 @@ impl Initializer {
     /// # Errors
     /// [`ErrorKind::DataType`] for strings.
     pub fn to_tch_bytes(&self) -> Result<Tensor> {
-        let len = i64::try_from(self.byte_len());
-        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit a tensor"))?;
         if let Some(bytes) = self.as_buffer() {
             return bytes_to_tch(&bytes);
         }
-        let whole = Tensor::f_empty([len], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
-        let part_from = |start| usize::try_from(len - start).map_or(CHUNK, |left| left.min(CHUNK));
-        let mut chunk = vec![0; part_from(0)];
+        let len = usize::try_from(self.byte_len());
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit memory"))?;
+        let size = number_of_bytes(len)?;
+        let whole = Tensor::f_empty([size], (Kind::Uint8, Device::Cpu)).map_err(refused)?;
+        let mut chunk = vec![0; len.min(CHUNK)];
         for start in (0..len).step_by(CHUNK) {
-            let part = chunk.get_mut(..part_from(start)).unwrap_or_default();
-            self.read_at(u64::try_from(start).unwrap_or_default(), part)?;
-            let size = i64::try_from(part.len()).unwrap_or_default();
-            let part = bytes_to_tch(part)?;
-            let place = whole.f_narrow(0, start, size);
+            chunk.truncate(len - start);
+            self.read_at(start as u64, &mut chunk)?;
+            let place = whole.f_narrow(0, number_of_bytes(start)?, number_of_bytes(chunk.len())?);
+            let part = bytes_to_tch(&chunk)?;
             place.and_then(|mut place| place.f_copy_(&part)).map_err(refused)?;
         }
         Ok(whole)
@@ -131,6 +130,11 @@ fn kind_of(dtype: DataType) -> Result<(i32, Kind)> {
         let reason = format!("tch has no kind for {dtype}: take its bytes by `to_tch_bytes`");
         Error::new(ErrorKind::DataType, reason)
     })
+}
+
+/// `bytes` in the type that libtorch counts in.
+fn number_of_bytes(bytes: usize) -> Result<i64> {
+    i64::try_from(bytes).map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit a tensor"))
 }
 
 /// A copy of `bytes`: tch does not hold the dimensions to the length, so both come from here.

@@ -69,14 +69,15 @@ fn check(status: Status) -> Result<()> {
     if status == 0 {
         return Ok(());
     }
-    // SAFETY: the call takes nothing; what it returns is null or a C string that is valid until the
-    // next exception of this thread, and is copied before that.
-    let text = unsafe {
-        let what = torch_exception_get_what_without_backtrace();
-        if what.is_null() { None } else { Some(CStr::from_ptr(what).to_string_lossy()) }
-    };
-    let text = text.unwrap_or_default();
-    Err(failure(&text))
+    // SAFETY: the call takes nothing and returns null or a C string.
+    let what = unsafe { torch_exception_get_what_without_backtrace() };
+    if what.is_null() {
+        // A function that fails without an exception has no text.
+        return Err(failure(""));
+    }
+    // SAFETY: it is a C string that is valid until the next exception of this thread, and `failure`
+    // copies it before that.
+    Err(failure(&unsafe { CStr::from_ptr(what) }.to_string_lossy()))
 }
 
 /// An error of libtorch by its first line, since a C++ stack trace follows, and of a TorchScript
@@ -201,26 +202,28 @@ impl Memory {
             check(unsafe { torch_get_const_data_ptr(self.tensor.as_ptr(), &raw mut data) })?;
             data
         };
-        let room = self.room()?;
-        if data.is_null() || u64::try_from(self.len).ok() > room {
+        if data.is_null() || self.room()? < self.len as u64 {
             let reason = "the tensor's storage became shorter than the tensor";
             return Err(Error::new(ErrorKind::OutOfBounds, reason));
         }
         Ok(Some(data.cast()))
     }
 
-    /// The bytes of the storage from the tensor's first element on.
-    fn room(&self) -> Result<Option<u64>> {
-        let storage = ask(&self.tensor, aoti_torch_get_storage_size)?;
-        let offset = ask(&self.tensor, aoti_torch_get_storage_offset)?;
+    /// The bytes of the storage from the tensor's first element on; 0 where that is beyond the end.
+    fn room(&self) -> Result<u64> {
+        let storage: i64 = ask(&self.tensor, aoti_torch_get_storage_size)?;
+        let offset: i64 = ask(&self.tensor, aoti_torch_get_storage_offset)?;
         // SAFETY: the type is one that libtorch itself named, so it has a size.
         let width = unsafe { aoti_torch_dtype_element_size(scalar_type(&self.tensor)?) };
         let before = i64::try_from(width).ok().and_then(|width| offset.checked_mul(width));
-        let room = before.and_then(|before| storage.checked_sub(before));
-        Ok(room.and_then(|room| u64::try_from(room).ok()))
+        let before = before
+            .ok_or_else(|| Error::internal("a tensor begins beyond 2^63 bytes of storage"))?;
+        // A negative length means that the storage was cut before the tensor's first element.
+        Ok(u64::try_from(storage.saturating_sub(before)).unwrap_or(0))
     }
 
-    /// The address of the first byte, when there are bytes.
+    /// The address of the first byte, when there are bytes. A storage that became too short has none here:
+    /// the next read says so.
     pub(super) fn address(&self) -> Option<usize> {
         Some(self.start().ok().flatten()?.addr())
     }

@@ -23,7 +23,7 @@ use crate::save::options::SaveOptions;
 use crate::save::weights::{NO_BYTES, Weight, WeightTensor, Weights};
 use crate::traversal::{self, Site};
 use entry::{Entry, TensorsLikePadding, is_readable, plain_bytes};
-use section::{Style, lay_out};
+use section::{Style, check_count, lay_out};
 
 impl Layout<'_, '_> {
     /// Plans one safetensors file that the model refers into.
@@ -179,6 +179,7 @@ fn index(
     weight_map: &BTreeMap<String, String>,
     total: u64,
 ) -> Result<PlannedFile<'static>> {
+    check_count(weight_map.len(), "an index")?;
     let json = serde_json::json!({
         "metadata": { "total_size": total },
         "weight_map": weight_map,

@@ -13,7 +13,9 @@ use super::entry::{Entry, TensorsLikePadding, plain_bytes};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::placement::{Alignment, Cursor};
-use crate::safetensors_header::{self as header, FORMAT, FORMAT_PT, Header, MAX_HEADER, PADDING};
+use crate::safetensors_header::{
+    self as header, FORMAT, FORMAT_PT, Header, MAX_HEADER, MAX_KEYS, PADDING,
+};
 use crate::save::options::SaveOptions;
 use crate::save::plan::layout::PlannedFile;
 
@@ -167,6 +169,7 @@ impl<'s> Section<'s> {
             let tied = entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone()));
             metadata.extend(tied);
         }
+        check_count(metadata.len(), "metadata")?;
         Ok(Header { metadata, entries: self.entries })
     }
 }
@@ -177,10 +180,19 @@ fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
         let tied = entry.tied.iter().map(|tied| tied.len().saturating_add(entry.name.len()));
         tied.fold(0, usize::saturating_add)
     });
-    if lens.fold(0, usize::saturating_add) <= MAX_HEADER {
+    if lens.fold(0, usize::saturating_add) > MAX_HEADER {
+        let reason =
+            format!("the names of tied tensors are longer than a header of {MAX_HEADER} bytes");
+        return Err(Error::new(ErrorKind::TooLarge, reason));
+    }
+    Ok(())
+}
+
+/// Refuses to write more keys than are read.
+pub(super) fn check_count(keys: usize, what: &str) -> Result<()> {
+    if keys <= MAX_KEYS {
         return Ok(());
     }
-    let reason =
-        format!("the names of tied tensors are longer than a header of {MAX_HEADER} bytes");
+    let reason = format!("{what} of {keys} keys: {MAX_KEYS} are the most");
     Err(Error::new(ErrorKind::TooLarge, reason))
 }

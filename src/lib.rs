@@ -198,7 +198,10 @@ pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
 pub use replace::{Replaced, Tied};
-pub use save::{Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, model_that_needs};
+pub use save::{
+    Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, interrupted_saves,
+    model_that_needs,
+};
 pub use source::WeightSource;
 pub use tensor::Tensor;
 pub use tensors::{TensorIndex, TensorRef, TensorStorage};

@@ -28,6 +28,7 @@ pub(crate) use attached::refuse_attached;
 pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use folder::model_that_needs;
 pub(crate) use folder::{Asked, Folder, Request, files_read_by};
+pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
 pub use options::{Progress, SaveOptions, WeightFiles};
 #[cfg(feature = "safetensors")]

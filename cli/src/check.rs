@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onnx_container::{Severity, check_model};
+use onnx_container::{Error, ErrorKind, Severity, check_model, interrupted_saves};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
@@ -15,9 +15,9 @@ use crate::output::{Output, lossy};
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let findings = match check_model(&args.model, mapping::choice(&args.map)) {
         Ok(findings) => Findings::from(findings),
-        // A script that asked for JSON gets its answer also when there is no model to look at.
-        Err(error) if args.json => Found::all(Severity::Error, &error).into_iter().collect(),
-        Err(error) => return Err(error.into()),
+        // With --json the findings are printed also when the model cannot be read.
+        Err(error) if args.json => unreadable(&error, &args.model),
+        Err(error) => return Err(hinted(error, &args.model)),
     };
     if args.json {
         out.json(&Report { command: "check", model: &args.model, findings: &findings })?;
@@ -25,6 +25,25 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         print(args, &findings, out)?;
     }
     Ok(Outcome::of(findings.ok))
+}
+
+const INTERRUPTED: &str = "left by a save that was interrupted: `old` in it holds the files that were moved \
+                           away, `new` those that were to take their place";
+
+/// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.
+fn unreadable(error: &Error, model: &Path) -> Findings {
+    let left = interrupted_saves(model).into_iter().flat_map(|path| {
+        let error = Error::new(ErrorKind::Changed, INTERRUPTED).with_path(path);
+        Found::all(Severity::Advice, &error)
+    });
+    Found::all(Severity::Error, error).into_iter().chain(left).collect()
+}
+
+/// As [`unreadable`], for people.
+fn hinted(error: Error, model: &Path) -> Failure {
+    let left = interrupted_saves(model).into_iter();
+    let lines: Vec<_> = left.map(|path| format!("`{}`: {INTERRUPTED}", path.display())).collect();
+    if lines.is_empty() { error.into() } else { Failure::Hinted(error, lines.join("; ")) }
 }
 
 /// What `--json` prints.

@@ -16,15 +16,19 @@ use crate::{mapping, progress, save};
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, mapping::choice(&args.out.map))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
+    save::warn(&container);
     container.externalize(moving.all_tensors(args.all_tensors))?;
     let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
+    let save = save.protect([&args.model]);
     let exported = progress::shown(save, &args.output, |save| {
         let shards = args.max_shard_size.into_iter();
         let options = shards.fold(ExportOptions::from(save), ExportOptions::max_shard_bytes);
         let options = options.padding(args.padding);
         container.export_safetensors(&args.output, options)
     });
-    let report = Report::new(args, exported?);
+    let exported = exported?;
+    save::complain_all(&exported.warnings);
+    let report = Report::new(args, &container, exported);
     if args.out.json {
         out.json(&report)?;
     } else {
@@ -55,6 +59,7 @@ struct Report<'a> {
     #[serde(skip)]
     hint: &'static str,
     left_behind: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,11 +98,13 @@ fn hint(args: &ExportArgs) -> &'static str {
 }
 
 impl<'a> Report<'a> {
-    fn new(args: &'a ExportArgs, exported: Exported) -> Self {
+    fn new(args: &'a ExportArgs, container: &Container, exported: Exported) -> Self {
         let folder = args.output.parent().unwrap_or(Path::new(""));
         let files = exported.files.into_iter();
         let tied = exported.tied.into_iter();
         let left = exported.left_behind.iter();
+        let warnings = container.warnings().iter().chain(&exported.warnings);
+        let warnings = warnings.map(ToString::to_string).collect();
         Self {
             command: "export-safetensors",
             input: &args.model,
@@ -112,6 +119,7 @@ impl<'a> Report<'a> {
             left_out: exported.left_out,
             hint: hint(args),
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+            warnings,
         }
     }
 

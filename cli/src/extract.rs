@@ -31,7 +31,8 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let target = Target::of(args, names.len() > 1)?;
     let format = format(args, names.len() > 1, &target)?;
     let (container, own) = load(args)?;
-    let job = Job { args, format, tensors: tensors(&container, &names)?, own };
+    let warnings = container.warnings().iter().map(ToString::to_string).collect();
+    let job = Job { args, format, tensors: tensors(&container, &names)?, own, warnings };
     match target {
         Target::Stdout => job.print(out),
         Target::File(path) if format == FileFormat::Safetensors => job.export(&path, out),
@@ -56,12 +57,13 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// The model, and the files that it is read from.
+/// The model, and every file that is read: its own files, and the list of names.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     let map = mapping::choice(&args.out.map);
     let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), &args.model)?;
     let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
+    let own = own.chain(args.names_from.clone());
     let own = own.filter_map(|path| path.canonicalize().ok()).collect();
     let folder = args.model.parent().unwrap_or(Path::new(""));
     container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
@@ -114,8 +116,10 @@ struct Job<'a> {
     args: &'a ExtractArgs,
     format: FileFormat,
     tensors: Vec<(Cow<'a, str>, Tensor)>,
-    /// The files of the model that is read.
+    /// The files that are read.
     own: Vec<PathBuf>,
+    /// What loading the model warned of.
+    warnings: Vec<String>,
 }
 
 impl Job<'_> {
@@ -142,7 +146,7 @@ impl Job<'_> {
             Ok(()) => stop::written(format!("{} written", count(extracted.len(), "file"))),
             Err(error) => return Err(stop::unwritten(error).into()),
         }
-        self.report(extracted, BTreeMap::new(), out)
+        self.report(extracted, BTreeMap::new(), &[], out)
     }
 
     /// Writes all tensors to one safetensors file.
@@ -151,21 +155,27 @@ impl Job<'_> {
             return Err(error.into());
         }
         let options = SaveOptions::new().sync(!self.args.out.no_sync);
-        let options = options.overwrite(!self.args.out.no_clobber);
+        let options = options.overwrite(!self.args.out.no_clobber).protect(&self.own);
         let exported = progress::shown(options, path, |options| {
             safetensors::write(path, &self.tensors, options)
         })?;
+        save::complain_all(&exported.warnings);
         let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
-        self.report(tensors.collect(), exported.tied, out)
+        self.report(tensors.collect(), exported.tied, &exported.warnings, out)
     }
 
     fn report(
         &self,
         tensors: Vec<Extracted<'_>>,
         tied: BTreeMap<String, String>,
+        warnings: &[Error],
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
-        let report = Report { command: "extract", model: &self.args.model, tensors, tied };
+        let warnings =
+            self.warnings.iter().cloned().chain(warnings.iter().map(ToString::to_string));
+        let warnings = warnings.collect();
+        let model = &self.args.model;
+        let report = Report { command: "extract", model, tensors, tied, warnings };
         if self.args.out.json {
             out.json(&report)?;
         } else {
@@ -208,6 +218,7 @@ struct Report<'a> {
     tensors: Vec<Extracted<'a>>,
     /// Tensors without an entry of their own, and the entry that has their bytes.
     tied: BTreeMap<String, String>,
+    warnings: Vec<String>,
 }
 
 impl Report<'_> {

@@ -1,7 +1,7 @@
 //! `replace MODEL NAME FILE -o OUT`: other elements for one tensor.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::{
     ByteSize, Container, Error, ErrorKind, Replaced, Saved, Tensor, Tied, WeightFiles,
@@ -24,10 +24,10 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::warn(&container);
     let (name, old) = names::tensor(&container.index(), &args.name)?;
     let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);
-    let new = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
+    let (new, files) = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
-    let saved = save(&container, replaced.inline, args)?;
+    let saved = save(&container, replaced.inline, &files, args)?;
     let written = Written::new(&container, &args.output, &saved, args.target.dry_run);
     let report = Report::new(args, &old, &replaced, written);
     if args.json {
@@ -39,11 +39,16 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
 }
 
 /// Saves with the layout that was asked for. Where none was and only an inline tensor changed, all weights
-/// stay in their files if they can.
-fn save(container: &Container, inline: bool, args: &ReplaceArgs) -> Result<Saved, Failure> {
+/// stay in their files if they can. None of `files`, which were read, is replaced.
+fn save(
+    container: &Container,
+    inline: bool,
+    files: &[PathBuf],
+    args: &ReplaceArgs,
+) -> Result<Saved, Failure> {
     let packed = &args.layout.packed;
     let save_as = |layout| {
-        let options = save::options(layout, Some(packed), &args.target);
+        let options = save::options(layout, Some(packed), &args.target).protect(files);
         save::try_save(container, &args.output, options, &args.target)
     };
     let saved = if args.split {
@@ -53,7 +58,7 @@ fn save(container: &Container, inline: bool, args: &ReplaceArgs) -> Result<Saved
     } else {
         save_as(save::packed(&args.layout))
     };
-    saved.map_err(save::refused)
+    saved.map_err(|error| save::refused(error, &args.output))
 }
 
 /// The format asked for, or the one that the file's name says.

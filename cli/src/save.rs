@@ -2,6 +2,7 @@
 //!
 //! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,7 @@ pub fn save(
     options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    try_save(container, path, options, args).map_err(refused)
+    try_save(container, path, options, args).map_err(|error| refused(error, path))
 }
 
 /// As [`save`], with the library's error.
@@ -80,7 +81,14 @@ pub fn try_save(
     if args.dry_run {
         return container.dry_run(path, options);
     }
-    progress::shown(options, path, |options| container.save(path, options))
+    let saved = progress::shown(options, path, |options| container.save(path, options))?;
+    complain_all(&saved.warnings);
+    Ok(saved)
+}
+
+/// Prints the warnings of a save or an export on stderr.
+pub fn complain_all(warnings: &[Error]) {
+    warnings.iter().for_each(|warning| complain(format_args!("warning: {warning}")));
 }
 
 /// Saves with `save_as` so that weights stay in the files that they were loaded from, and where that is
@@ -96,8 +104,13 @@ pub fn keeping_files(
     }
 }
 
-/// What the command line says to an `error` of a save.
-pub fn refused(error: Error) -> Failure {
+/// The failure for an `error` of a save to `output`, with what the user can do about it.
+pub fn refused(error: Error, output: &Path) -> Failure {
+    if error.each().any(|error| is_about_default_data_file(error, output)) {
+        let hint = "--data-name NAME puts the weights into another file. A file that no model refers to \
+                    can be removed, or replaced by giving its own name as NAME";
+        return Failure::Hinted(error, hint.to_owned());
+    }
     if error.kind() != ErrorKind::ModelTooLarge {
         return error.into();
     }
@@ -108,11 +121,22 @@ pub fn refused(error: Error) -> Failure {
     Failure::Hinted(error, hint)
 }
 
-/// Says what a load found odd.
+/// Whether `error` refuses to replace the data file whose name follows from that of `output`.
+fn is_about_default_data_file(error: &Error, output: &Path) -> bool {
+    let name = |path: &Path| path.file_name().map(OsStr::to_os_string);
+    let packed = name(output).map(|mut name| {
+        name.push(".data");
+        name
+    });
+    let refused = error.path().and_then(name);
+    error.kind() == ErrorKind::AlreadyExists
+        && refused.is_some()
+        && (refused == packed || refused == name(&output.with_extension("safetensors")))
+}
+
+/// Prints the warnings of a load on stderr.
 pub fn warn(container: &Container) {
-    for warning in container.warnings() {
-        complain(format_args!("warning: {warning}"));
-    }
+    complain_all(container.warnings());
 }
 
 /// The files of a save, for people and as JSON.
@@ -122,10 +146,12 @@ pub struct Written {
     /// Beside one another, the model last.
     files: Vec<File>,
     bytes: u64,
-    /// Weights files that stay as they were.
+    /// Weights files that the model refers to and that were not written.
     kept_files: Vec<File>,
+    /// Bytes of the kept files that no tensor refers to.
+    unreferenced_bytes: u64,
     unused: Vec<String>,
-    /// Free on the target's file system before, where it says.
+    /// Bytes that were free on the target's file system before the save, where the system reports them.
     free_bytes: Option<u64>,
     left_behind: Vec<String>,
     warnings: Vec<String>,
@@ -150,19 +176,21 @@ impl Written {
         let folder = output.parent().unwrap_or(Path::new(""));
         let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
         let left = saved.left_behind.iter();
+        let warnings = container.warnings().iter().chain(&saved.warnings);
         Self {
             dry_run,
             files: saved.files.iter().map(file).collect(),
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
+            unreferenced_bytes: saved.unreferenced_bytes,
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
-            warnings: container.warnings().iter().map(ToString::to_string).collect(),
+            warnings: warnings.map(ToString::to_string).collect(),
         }
     }
 
-    /// Adds what else was odd.
+    /// Adds warnings of the command.
     pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
         self.warnings.extend(warnings);
     }
@@ -196,7 +224,11 @@ impl Written {
         }
         let bytes = self.kept_files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         let (files, bytes) = (count(self.kept_files.len(), "file"), ByteSize(bytes));
-        out.line(format_args!("kept      {files} of weights, unchanged ({bytes})"))?;
+        let unreferenced = match self.unreferenced_bytes {
+            0 => String::new(),
+            bytes => format!(", {} of it in no tensor", ByteSize(bytes)),
+        };
+        out.line(format_args!("kept      {files} of weights, unchanged ({bytes}{unreferenced})"))?;
         self.list(self.kept_files.iter().map(File::line), out)
     }
 

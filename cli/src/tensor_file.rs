@@ -7,7 +7,7 @@ mod npy;
 pub mod safetensors;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{Error, ErrorKind, MmapChoice, Result, Tensor};
@@ -62,7 +62,7 @@ impl FileFormat {
     }
 
     /// Reads a tensor from the file at `path`, to stand for the tensor `like` called `name`: of its
-    /// type, and where the format does not say a shape, of its shape.
+    /// type, and where the format does not say a shape, of its shape. Returns the files that were read, too.
     pub fn read(
         self,
         path: &Path,
@@ -70,16 +70,17 @@ impl FileFormat {
         name: &str,
         like: &Tensor,
         codes: bool,
-    ) -> Result<Tensor> {
-        match self {
+    ) -> Result<(Tensor, Vec<PathBuf>)> {
+        let tensor = match self {
             Self::Npy => npy::read(&map.buffer(path)?, like.dtype(), codes),
             Self::Raw => {
                 bytes_of(like)?;
                 Tensor::new(like.dtype(), like.dims(), map.buffer(path)?)
             }
             Self::Pb => Tensor::try_from(&TensorProto::decode(&map.buffer(path)?)?),
-            Self::Safetensors => safetensors::read(path, map, name, like),
-        }
+            Self::Safetensors => return safetensors::read(path, map, name, like),
+        };
+        Ok((tensor?, vec![path.to_path_buf()]))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::external_data::directory_of;
 use crate::save::lock::FolderLock;
 
 /// What `tempfile` puts behind a prefix.
@@ -94,6 +95,23 @@ impl Abandoned {
     pub(crate) fn remove(&self) -> std::io::Result<()> {
         std::fs::remove_dir_all(&self.path)
     }
+}
+
+/// The staging folders beside `model` that interrupted saves of it left, sorted. In each, `new` holds
+/// files that were to be put in place and `old` those that were moved away. The next save of the model
+/// removes what nothing needs any more. A save that is in progress is not listed; where folders cannot
+/// be locked (Windows, some network file systems) nothing is.
+///
+/// ```
+/// let folder = tempfile::tempdir().unwrap();
+/// let model = folder.path().join("m.onnx");
+/// assert!(onnx_container::interrupted_saves(&model).is_empty());
+/// ```
+pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
+    let model = model.as_ref();
+    let Some(name) = model.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let left = Abandoned::all(&directory_of(model), name);
+    left.into_iter().map(|left| left.path).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,13 @@ use crate::save::leftovers::staging_prefix;
 use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 
+/// The error of a folder in which no staging folder can be made. The error of `tempfile` names a path
+/// that the user has never seen: only its kind is shown.
+fn cannot_write(folder: &Path, error: io::Error) -> Error {
+    let plain = io::Error::from(error.kind());
+    Error::io(folder, plain).because(&format!("cannot write in `{}`", folder.display()))
+}
+
 /// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
     directory: PathBuf,
@@ -29,15 +36,19 @@ pub(crate) struct Staging {
 
 impl Staging {
     /// A new staging folder in `directory`, named after the model.
-    pub(crate) fn new(directory: &Path, model_name: &str, options: &SaveOptions) -> Result<Self> {
-        let fail = |e| Error::io(directory, e);
+    pub(crate) fn new(
+        directory_given: &Path,
+        model_name: &str,
+        options: &SaveOptions,
+    ) -> Result<Self> {
+        let fail = |e| Error::io(directory_given, e);
         // Absolute: the current directory may change before the files are published.
-        let directory = std::path::absolute(directory).map_err(fail)?;
+        let directory = std::path::absolute(directory_given).map_err(fail)?;
         let (folder, lock) = loop {
             let folder = tempfile::Builder::new()
                 .prefix(&staging_prefix(model_name))
                 .tempdir_in(&directory)
-                .map_err(fail)?;
+                .map_err(|error| cannot_write(directory_given, error))?;
             // Another save may have removed the folder before it was locked.
             if let Some(lock) = FolderLock::of_new(folder.path()) {
                 break (folder, lock);

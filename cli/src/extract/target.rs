@@ -44,7 +44,7 @@ impl Target {
     }
 }
 
-/// Why nothing may be written to `path`; `own` are the files of the model that is read.
+/// Why nothing may be written to `path`; `own` are the files that are read.
 pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> {
     if !folder(path).is_dir() {
         return Some(Error::new(ErrorKind::Io, "no such folder").with_path(folder(path)));
@@ -55,7 +55,10 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
         return refuse(ErrorKind::UnsafePath, "not a regular file; - is standard output");
     }
     if path.canonicalize().is_ok_and(|path| own.contains(&path)) {
-        return refuse(ErrorKind::AlreadyExists, "a file of the model itself: not replaced");
+        return refuse(
+            ErrorKind::AlreadyExists,
+            "a file of the model itself, or one that is read: not replaced",
+        );
     }
     if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("onnx")) {
         return refuse(ErrorKind::AlreadyExists, "a model: not replaced by a tensor");
@@ -110,9 +113,8 @@ impl Staged {
 
 /// That nothing can be written in `folder`. The system's error names a file that nobody knows.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
-    let plain = error.get_ref().and_then(|inner| inner.source()).map(ToString::to_string);
-    let reason = plain.unwrap_or_else(|| error.to_string());
-    let reason = format!("cannot write in `{}`: {reason}", folder.display());
+    let reason =
+        format!("cannot write in `{}`: {}", folder.display(), io::Error::from(error.kind()));
     Error::new(Error::io(folder, error).kind(), reason)
 }
 

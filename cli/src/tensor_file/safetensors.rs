@@ -1,7 +1,7 @@
 //! safetensors files of tensors that were named one by one.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::safetensors::{self, Exported};
@@ -33,8 +33,14 @@ pub fn write(
     container.export_safetensors(path, options)
 }
 
-/// The entry called `name` of the file or shards at `path`, else the only one, to stand for `like`.
-pub fn read(path: &Path, map: MmapChoice, name: &str, like: &Tensor) -> Result<Tensor> {
+/// The entry called `name` of the file or shards at `path`, else the only one, to stand for `like`;
+/// and all files that were opened.
+pub fn read(
+    path: &Path,
+    map: MmapChoice,
+    name: &str,
+    like: &Tensor,
+) -> Result<(Tensor, Vec<PathBuf>)> {
     let weights = safetensors::load(path, map)?;
     let mut entries = weights.iter();
     let only = match (entries.next(), entries.next()) {
@@ -50,7 +56,7 @@ pub fn read(path: &Path, map: MmapChoice, name: &str, like: &Tensor) -> Result<T
         let reason = format!("no such entry; there are {}", names.join(", "));
         return Err(Error::new(ErrorKind::MissingTensor, reason));
     };
-    as_declared(tensor, like)
+    Ok((as_declared(tensor, like)?, weights.files().to_vec()))
 }
 
 /// The name of a tensor without the `#` of a handle.

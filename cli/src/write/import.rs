@@ -38,7 +38,9 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
     imported.own = std::mem::take(&mut imported.missing);
     let ImportArgs { model, output, write, moving, layout, .. } = args;
-    let job = Job::packed("import-safetensors", model, output, write, moving, layout);
+    let mut job = Job::packed("import-safetensors", model, output, write, moving, layout);
+    // The shards are protected by the container, which they were attached to.
+    job.options = job.options.protect([&args.weights]);
     job.write(container, Some(imported), out)
 }
 

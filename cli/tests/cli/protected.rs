@@ -1,0 +1,163 @@
+//! What a save leaves alone, and what it says of what it met: files that are read, leftovers of
+//! interrupted saves, unreferenced bytes, folders that cannot be written.
+
+use std::fs;
+
+use crate::support::Folder;
+
+/// A tensor file of each kind that is read, and an index with one shard.
+fn with_weights() -> Folder {
+    let folder = Folder::packed();
+    folder.run(&["extract", "p.onnx", "w", "-o", "w.npy"]).done();
+    folder.run(&["extract", "p.onnx", "w", "-o", "w.bin"]).done();
+    folder.run(&["export-safetensors", "p.onnx", "all.safetensors"]).done();
+    folder
+        .run(&["export-safetensors", "p.onnx", "s.safetensors", "--max-shard-size", "4096"])
+        .done();
+    folder
+}
+
+#[test]
+fn files_that_are_read_are_never_replaced() {
+    let folder = with_weights();
+    let before = folder.contents();
+    let names = folder.names();
+    let shard = names.iter().find(|name| name.starts_with("s-00001")).unwrap().as_str();
+    let index = "s.safetensors.index.json";
+    for (weights, name) in [
+        ("w.npy", "w.npy"),
+        ("w.bin", "w.bin"),
+        ("all.safetensors", "all.safetensors"),
+        (index, index),
+        (index, shard),
+    ] {
+        let args = ["replace", "p.onnx", "w", weights, "-o", "q.onnx", "--data-name", name];
+        folder.run(&args).failed(&[name, "not replaced"]);
+        assert!(folder.contents() == before, "{args:?}");
+        if weights.contains("safetensors") {
+            let args = ["import-safetensors", "p.onnx", weights, "o.onnx", "--data-name", name];
+            folder.run(&args).failed(&[name, "not replaced"]);
+            assert!(folder.contents() == before, "{args:?}");
+        }
+    }
+    fs::write(folder.path("names.raw"), "w\n").unwrap();
+    let before = folder.contents();
+    for output in ["names.raw", "p.onnx", "p.onnx.data"] {
+        let args =
+            ["extract", "p.onnx", "--names-from", "names.raw", "-o", output, "--format", "raw"];
+        folder.run(&args).failed(&[output, "not replaced"]);
+        folder.run(&["export-safetensors", "p.onnx", output]).failed(&[output]);
+        assert!(folder.contents() == before, "{args:?}");
+    }
+}
+
+#[test]
+fn unreferenced_bytes_of_kept_files_are_told() {
+    let folder = Folder::packed();
+    let mut data = fs::OpenOptions::new().append(true).open(folder.path("p.onnx.data")).unwrap();
+    std::io::Write::write_all(&mut data, &[0; 100_000]).unwrap();
+    drop(data);
+    folder.run(&["extract", "p.onnx", "small", "-o", "small.npy"]).done();
+    let args = ["replace", "p.onnx", "small", "small.npy", "-o", "p.onnx"];
+    folder.run(&args).done().says(&["kept      1 file of weights, unchanged", "in no tensor"]);
+    let report = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+    assert!(report["unreferenced_bytes"].as_u64().unwrap() >= 100_000, "{report}");
+    assert_eq!(report["warnings"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_data_file_that_no_model_names_is_refused_with_what_to_do() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "o.onnx"]).done();
+    folder.run(&["embed", "m.onnx", "o.onnx"]).done();
+    let before = folder.contents();
+    folder.run(&["pack", "m.onnx", "o.onnx"]).failed(&["o.onnx.data", "--data-name NAME"]);
+    assert!(folder.contents() == before);
+    folder.run(&["pack", "m.onnx", "o.onnx", "--data-name", "o.onnx.data"]).done();
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    fn set_mode(folder: &Folder, name: &str, mode: u32) {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Runs a command as a user whom modes bind; `None`, said aloud, where that is not possible.
+    fn run_bound(folder: &Folder, args: &[&str]) -> Option<(i32, String, String)> {
+        let plain = folder.command(args);
+        let mut command = plain;
+        if rustix::process::geteuid().is_root() {
+            let mut bound = Command::new("setpriv");
+            bound.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+            let runs = bound.arg(command.get_program()).arg("--version").output();
+            if !runs.is_ok_and(|output| output.status.success()) {
+                eprintln!("SKIPPED: root is bound by no mode, and setpriv cannot run the command");
+                return None;
+            }
+            let mut bound = Command::new("setpriv");
+            bound.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+            bound.arg(command.get_program()).args(args).current_dir(folder.path(""));
+            command = bound;
+        }
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Some((output.status.code().unwrap(), text(output.stdout), text(output.stderr)))
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named() {
+        let folder = Folder::with_model();
+        fs::create_dir(folder.path("ro")).unwrap();
+        set_mode(&folder, "", 0o755);
+        set_mode(&folder, "ro", 0o555);
+        for args in [
+            &["pack", "m.onnx", "ro/p.onnx"][..],
+            &["export-safetensors", "m.onnx", "ro/w.safetensors"],
+            &["extract", "m.onnx", "w", "-o", "ro/w.npy"],
+        ] {
+            let Some((code, _, stderr)) = run_bound(&folder, args) else { return };
+            assert_eq!(code, 1, "{stderr}");
+            assert!(stderr.contains("cannot write in `ro`"), "{stderr}");
+            assert!(!stderr.contains(".saving-"), "{stderr}");
+        }
+    }
+
+    #[test]
+    fn a_save_warns_of_what_it_cannot_remove() {
+        let folder = Folder::with_model();
+        let left = ".p.onnx.saving-aB3xYz";
+        fs::create_dir_all(folder.path(left).join("old")).unwrap();
+        fs::create_dir_all(folder.path(left).join("new")).unwrap();
+        fs::write(folder.path(left).join("old/x"), "").unwrap();
+        set_mode(&folder, &format!("{left}/old"), 0o555);
+        set_mode(&folder, "", 0o777);
+        let args = ["pack", "m.onnx", "p.onnx", "--json"];
+        let Some((code, stdout, stderr)) = run_bound(&folder, &args) else { return };
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stderr.contains("warning: ") && stderr.contains(left), "{stderr}");
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let warnings = report["warnings"].as_array().unwrap();
+        assert!(warnings.iter().any(|said| said.as_str().unwrap().contains(left)), "{report}");
+        set_mode(&folder, &format!("{left}/old"), 0o755);
+    }
+
+    #[test]
+    fn a_check_names_what_interrupted_saves_left() {
+        let folder = Folder::packed();
+        for name in ["p.onnx", "gone.onnx"] {
+            let left = format!(".{name}.saving-aB3xYz");
+            fs::create_dir(folder.path(&left)).unwrap();
+        }
+        let said = "left by a save that was interrupted";
+        let run = folder.run(&["check", "p.onnx"]).done();
+        run.says(&["advice: ", ".p.onnx.saving-aB3xYz", said, "ok: p.onnx: no errors, 1 advice"]);
+        folder.run(&["check", "gone.onnx"]).failed(&[".gone.onnx.saving-aB3xYz", said]);
+        let report = folder.run(&["check", "gone.onnx", "--json"]).failed(&[]).json();
+        assert_eq!((&report["errors"], &report["advice"]), (&1.into(), &1.into()), "{report}");
+    }
+}

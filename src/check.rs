@@ -1,7 +1,7 @@
 //! [`check_model`]: every fault of a model and its weights files, without loading the weights.
 //!
-//! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
-//! list: what no reader accepts, what some readers refuse, and what is merely wasteful.
+//! A load reports only what prevents it. Before a model is shipped, the whole list is wanted: what no
+//! reader accepts, what some readers refuse, and what only wastes space.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,7 +39,7 @@ pub enum Severity {
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// What it is, with the tensor, file and byte concerned.
+    /// The fault, with the tensor, file and byte concerned.
     pub error: Error,
 }
 
@@ -48,9 +48,9 @@ pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 
 /// Checks the model at `path` with its weights files and returns all findings, errors first.
 ///
-/// Looked at are every tensor's dtype, dims and byte length, every entry, path and range, overlaps
-/// and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and what
-/// single readers are known to refuse. The bytes of external weights are not read.
+/// It checks every tensor's dtype, dims and byte length, every entry, path and range, overlaps and gaps
+/// in the weights files, files that nothing refers to, strings that are not UTF-8, and what some
+/// readers are known to refuse. The bytes of external weights are not read.
 ///
 /// ```no_run
 /// use onnx_container::{MmapChoice, Severity, check_model};
@@ -82,7 +82,7 @@ pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Findi
     Ok(findings)
 }
 
-/// A weights file and what of it is used.
+/// A weights file and the byte ranges of it that tensors use.
 struct WeightsFile {
     path: PathBuf,
     len: u64,
@@ -154,7 +154,7 @@ impl Checker {
         }
     }
 
-    /// Checks the entries of an external tensor and notes the range that it uses.
+    /// Checks the entries of an external tensor and records the range that it uses.
     fn external(&mut self, tensor: &TensorProto, name: &str) -> Result<()> {
         let data = ExternalData::parse(tensor)?;
         if !data.unknown_keys.is_empty() {
@@ -201,7 +201,8 @@ impl Checker {
         Ok(WeightsFile { path, len, used: safetensors_header(&head, len).into_iter().collect() })
     }
 
-    /// Why some reader refuses an external tensor at this place: by the rule that keeps it inline.
+    /// Why some reader refuses an external tensor at this place. The rule is that of `externalize`,
+    /// which keeps such a tensor inline.
     fn refused(&self, place: &Place<'_>, tensor: &TensorProto) -> Option<(Severity, &'static str)> {
         let dtype = DataType::try_from(tensor.data_type.unwrap_or(0)).ok()?;
         let bytes = dtype.byte_len(&tensor.dims).ok()?;
@@ -258,7 +259,8 @@ impl Checker {
         if orphans.is_empty() {
             return;
         }
-        // Of a folder that cannot be looked through it is not said which files nobody needs.
+        // When the folder cannot be read, it is not known which files are unused, and none is
+        // reported.
         let Ok(users) = Folder::new(self.directory.path(), &name).users(&orphans) else { return };
         orphans.retain(|file| !users.contains_key(file));
         for orphan in orphans {
@@ -274,7 +276,7 @@ impl Checker {
     }
 }
 
-/// Which strings are not UTF-8: most readers take them, and fail when they are asked for the text.
+/// Which strings are not UTF-8: most readers accept them, and fail when the text is read.
 fn not_text(model: &ModelProto) -> Option<String> {
     let (mut count, mut first) = (0_u64, None);
     model.strings(&mut |string| {
@@ -318,8 +320,8 @@ fn siblings(directory: &Path, name: &str) -> Vec<String> {
     found
 }
 
-/// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
-/// that only cross are a sign of a broken file.
+/// Reports ranges that share some bytes. A range inside another is how views of a tensor are stored;
+/// partly overlapping ranges are a sign of a broken file.
 fn overlaps(file: &WeightsFile) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut last: Option<&Range<u64>> = None;
@@ -361,8 +363,8 @@ fn gaps(file: &WeightsFile) -> Option<Finding> {
     (unused > 0).then_some(Finding { severity: Severity::Advice, error })
 }
 
-/// Whether a gap of `gap` bytes before `start` is what aligning `start` leaves: up to 2 MiB, a huge
-/// page.
+/// Whether a gap of `gap` bytes before `start` can be the padding that aligns `start`, to at most 2 MiB
+/// (a huge page).
 fn is_padding(gap: u64, start: u64) -> bool {
     let alignment = gap.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
     alignment <= 2 << 20 && start.is_multiple_of(alignment)

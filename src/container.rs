@@ -1,8 +1,8 @@
-//! [`Container`]: a model whose large tensors live beside it, by handle.
+//! [`Container`]: a model whose large tensors are stored beside it, by handle.
 //!
-//! The protobuf message stays small and editable; the weights stay where they are (a map, a
-//! vector, an array) until a save writes them. This module holds the two together and moves
-//! tensors between them; reading and writing files is left to `load` and `save`.
+//! The protobuf message stays small and editable; the weights are kept where they are (a map, a vector,
+//! an array) until a save writes them. This module holds the two together and moves tensors between
+//! them; reading and writing files is left to `load` and `save`.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ use crate::traversal::{self, Place};
 pub struct Handle(String);
 
 impl Handle {
-    /// The handle with its `#`, as it stands in a tensor's `location`.
+    /// The handle with its `#`, as in a tensor's `location`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,7 +69,7 @@ impl Borrow<str> for Handle {
     }
 }
 
-/// Makes handles from the names of tensors, each once.
+/// Makes unique handles from the names of tensors.
 #[derive(Debug, Default)]
 pub(crate) struct HandleNames(UniqueNames);
 
@@ -81,7 +81,7 @@ impl HandleNames {
         names
     }
 
-    /// Avoids also the handles that the external tensors of `model` name.
+    /// Also avoids the handles that the external tensors of `model` name.
     pub(crate) fn avoid(&mut self, model: &ModelProto) -> Result<()> {
         traversal::tensors(model, |_, tensor| {
             if is_external(tensor)
@@ -97,12 +97,12 @@ impl HandleNames {
         self.0.take(location);
     }
 
-    /// `#name`, else numbered.
+    /// `#name`, or with a number where that is taken.
     pub(crate) fn of(&mut self, name: &str) -> Handle {
         Handle(self.0.name(&format!("#{name}"), ""))
     }
 
-    /// `#name`, else qualified by its scope, else numbered.
+    /// `#name`; where that is taken, qualified by its scope; where that is taken too, with a number.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
         let name = format!("#{}", place.name_of(tensor));
         if self.0.take(&name) {
@@ -134,17 +134,17 @@ pub struct Container {
     pub(crate) model: SharedModel,
     pub(crate) initializers: HashMap<Handle, Initializer>,
     pub(crate) warnings: Vec<Error>,
-    /// The files that it was filled from, which a save does not replace.
+    /// The files that the container was filled from, which a save does not replace.
     pub(crate) attached: Vec<PathBuf>,
 }
 
-/// A model that is copied when it is changed while somebody else has it: a result of a save shows the
-/// graph that was written, whatever becomes of the container's.
+/// A shared model, copied on write: the result of a save shows the graph that was written, also when
+/// the container's model changes later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedModel(Arc<ModelProto>);
 
 impl SharedModel {
-    /// The model, copied where somebody else has it too.
+    /// The model to change, copied first where it is shared.
     fn into_inner(self) -> ModelProto {
         Arc::unwrap_or_clone(self.0)
     }
@@ -181,13 +181,13 @@ impl Container {
         &self.model
     }
 
-    /// The model, to change. What it and the initializers no longer agree on is found by
+    /// The model, to change. Disagreements between the model and the initializers are found by
     /// [`check`](Self::check) and by every save.
     pub fn model_mut(&mut self) -> &mut ModelProto {
         &mut self.model
     }
 
-    /// Puts a large initializer behind `handle` (with its `#`); what was there is returned.
+    /// Puts a large initializer behind `handle` (with its `#`) and returns the one that was there.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when `handle` is not `#` and a name; the conversion's error.
@@ -210,8 +210,8 @@ impl Container {
         self.initializers.get(format!("#{handle}").as_str())
     }
 
-    /// Takes out the large initializer behind `handle`, with or without its `#`. What names the
-    /// handle in the model stays: [`delete`](Self::delete) takes both.
+    /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors of
+    /// the model that name the handle are kept: [`delete`](Self::delete) removes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
         if is_handle(handle) {
             return self.initializers.remove(handle);
@@ -238,12 +238,12 @@ impl Container {
         self.initializers.is_empty()
     }
 
-    /// What a load found odd but could live with, such as external data keys it does not know.
+    /// Warnings of the load: what did not prevent it, such as unknown external data keys.
     pub fn warnings(&self) -> &[Error] {
         &self.warnings
     }
 
-    /// Holds every external tensor against its initializer, as a save does first.
+    /// Compares every external tensor with its initializer, as a save does first.
     ///
     /// # Errors
     /// One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or whose
@@ -266,12 +266,12 @@ impl Container {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// The handle and initializer behind the external `tensor`, seen to fit it.
+    /// The handle and initializer of the external `tensor`, after checking that they fit it.
     pub(crate) fn initializer_of(&self, tensor: &TensorProto) -> Result<(&Handle, &Initializer)> {
         self.initializer_at(&ExternalData::parse(tensor)?, tensor)
     }
 
-    /// As [`initializer_of`](Self::initializer_of), of a tensor whose `entry` was parsed.
+    /// As [`initializer_of`](Self::initializer_of), for a tensor whose `entry` was parsed.
     pub(crate) fn initializer_at(
         &self,
         entry: &ExternalData,
@@ -293,7 +293,8 @@ impl Container {
             );
             return Err(Error::new(ErrorKind::Shape, reason));
         }
-        // A vector may stand for any shape; two shapes that differ are a transpose that was missed.
+        // A one-dimensional initializer fits any shape; two differing shapes are a sign of a missed
+        // transpose.
         let (declared, given) = (&tensor.dims, initializer.dims());
         if declared.len() > 1 && given.len() > 1 && declared != given {
             let reason = format!("declared {declared:?}, initializer `{handle}` is {given:?}");
@@ -308,17 +309,17 @@ impl Container {
     }
 
     /// Puts the local functions of the model into its graphs, as [`inline_functions`] does. Weights and
-    /// handles stay: copies of a tensor name one handle.
+    /// handles are kept: copies of a tensor name the same handle.
     ///
     /// # Errors
-    /// As [`inline_functions`]; the model is then as it was.
+    /// As [`inline_functions`]; the model is then unchanged.
     pub fn inline_functions(&mut self, options: impl Into<InlineOptions>) -> Result<Inlined> {
         inline_functions(&mut self.model, options)
     }
 
     /// The model with every tensor inline: self-contained, of any size.
     ///
-    /// Bytes are shared with the initializers, not copied, where these lie in one piece.
+    /// Bytes are shared with the initializers, not copied, where these are contiguous in memory.
     ///
     /// ```
     /// use ndarray::array;
@@ -373,7 +374,7 @@ impl Container {
         (self.model.into_inner(), self.initializers.into_iter().collect())
     }
 
-    /// `model`, whose external tensors are those of this container's, with every tensor inline.
+    /// `model`, whose external tensors name handles of this container, with every tensor inline.
     fn embed_in(&self, mut model: ModelProto) -> Result<ModelProto> {
         for (place, proto) in traversal::iter_mut(&mut model).filter(|(_, p)| is_external(p)) {
             let bytes = self.initializer_of(proto).and_then(|(_, found)| found.to_buffer());

@@ -1,9 +1,9 @@
-//! The `external_data` entries of a tensor, and the way from a `location` to an open file.
+//! The `external_data` entries of a tensor, and opening the file at a `location`.
 //!
-//! Both come from whoever made the file, who may be hostile. So entries are parsed strictly, a
-//! location is judged component by component, and a file is opened beneath the model's directory
-//! and nowhere else. The [specification] leaves defaults open; where readers differ we take what
-//! every reader accepts, and refuse the rest with an error that says why.
+//! Entries and locations are untrusted input. So entries are parsed strictly, a location is checked
+//! component by component, and files are opened only beneath the model's directory. The [specification]
+//! leaves defaults open; where readers differ, only what every reader accepts is accepted, and the rest
+//! is refused with an error that says why.
 //!
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
@@ -26,7 +26,7 @@ pub struct ExternalData {
     pub location: String,
     /// The first byte of the data in the file; 0 where the entry is absent.
     pub offset: u64,
-    /// The length in bytes. Absent and `0` both leave it to dtype and dims.
+    /// The length in bytes. When it is absent or `0`, it follows from dtype and dims.
     pub length: Option<u64>,
     /// The SHA-1 of the whole file, as written.
     pub checksum: Option<String>,
@@ -34,12 +34,12 @@ pub struct ExternalData {
     pub unknown_keys: Vec<String>,
 }
 
-/// Whether the data of `tensor` lie outside the model.
+/// Whether the data of `tensor` are outside the model file.
 pub fn is_external(tensor: &TensorProto) -> bool {
     tensor.data_location == Some(TensorProto::EXTERNAL)
 }
 
-/// Whether `location` is a symbolic handle: something in memory, not a file.
+/// Whether `location` is a symbolic handle, which refers to memory and not to a file.
 pub fn is_handle(location: &str) -> bool {
     location.starts_with('#')
 }
@@ -79,8 +79,8 @@ impl ExternalData {
     /// The bytes of the file that hold `len` bytes of tensor data.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when the entry's length is another; [`ErrorKind::OutOfBounds`] when the
-    /// range passes 2^63.
+    /// [`ErrorKind::Shape`] when the entry's length differs from `len`; [`ErrorKind::OutOfBounds`] when
+    /// the range passes 2^63.
     pub fn range(&self, len: u64) -> Result<Range<u64>> {
         if let Some(length) = self.length.filter(|length| *length != len) {
             let reason =
@@ -96,8 +96,8 @@ impl ExternalData {
     }
 }
 
-/// The handle of the external `tensor`, with its `#`, without a copy; `None` where
-/// [`ExternalData::parse`] fails or finds a file.
+/// The handle of the external `tensor`, with its `#`, borrowed from it; `None` where
+/// [`ExternalData::parse`] fails or the location is a file.
 pub(crate) fn handle_of(tensor: &TensorProto) -> Option<&str> {
     if !is_external(tensor) {
         return None;
@@ -244,8 +244,8 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
 
 /// Refuses a `location` that could name anything but a file beneath the model's directory.
 ///
-/// The rule is by component, so `w..bin` passes and `a/../w.bin` does not, and it is the same on
-/// every platform: a drive letter is refused on Linux too, since the model may travel.
+/// Each component is checked, so `w..bin` passes and `a/../w.bin` does not. The rule is the same on
+/// every platform: a drive letter is refused on Linux too, since the model may be copied to Windows.
 ///
 /// ```
 /// use onnx_container::external_data::check_location;
@@ -279,14 +279,15 @@ pub fn check_location(location: &str) -> Result<()> {
     Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
 }
 
-/// `location` without its `.` and empty components, so that `./w` and `w` are one file.
+/// `location` without its `.` and empty components, so that `./w` and `w` are recognized as the same
+/// file.
 pub(crate) fn without_dots(location: &str) -> String {
     let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// `name` as file systems that ignore case compare it. Both ways of writing a letter are passed, so
-/// that `ſ`, `ß` and a final `ς` are what they are there: `s`, `ss` and `σ`.
+/// `name` in the form in which file systems that ignore case compare it. It is converted to upper case
+/// and then to lower case, so that `ſ`, `ß` and a final `ς` become `s`, `ss` and `σ`, as they do there.
 pub(crate) fn fold_case(name: &str) -> String {
     if name.is_ascii() {
         return name.to_ascii_lowercase();
@@ -302,9 +303,9 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// What is wrong with a file of `len` bytes at `path` that should have `needed`: the first of `count`
-/// tensors whose data end beyond it are the bytes of `range`. A file that begins as one of a known
-/// `format` may be the wrong one.
+/// The error for a file of `len` bytes at `path` that should have `needed` bytes: the data of `count`
+/// tensors end beyond it, and `range` is that of the first of them. A file that begins like a known
+/// `format` may be the wrong file.
 pub(crate) fn cut_off(
     path: impl Into<PathBuf>,
     format: Option<&str>,
@@ -327,9 +328,9 @@ pub(crate) fn cut_off(
 
 /// A directory that files are opened beneath.
 ///
-/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that
-/// neither `..` nor a symbolic link leads out; elsewhere the resolved path is compared. Links that
-/// stay inside are followed. What is opened must be a regular file.
+/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that neither
+/// `..` nor a symbolic link leads out of the directory; elsewhere the resolved path is compared with
+/// the directory's. Links to files inside the directory are followed. Only regular files are opened.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -357,7 +358,7 @@ impl Directory {
         })
     }
 
-    /// A descriptor to open files beneath: it needs no right to list them.
+    /// A descriptor to open files beneath, which needs no permission to list the directory.
     #[cfg(target_os = "linux")]
     fn descriptor(path: &Path) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, open};
@@ -417,7 +418,7 @@ impl Directory {
                 "a symbolic link that leads out of the model's directory, as in the cache of Hugging \
                  Face: `hf download --local-dir DIRECTORY` makes files of such links"
             }
-            // Opening a socket, or a device without a driver.
+            // This is the error of opening a socket, or a device without a driver.
             _ if error.raw_os_error() == Some(6) => "a device, pipe or socket, not a regular file",
             _ => return Error::io(path, error),
         };
@@ -432,16 +433,17 @@ impl Directory {
     fn open_beneath(&self, location: &str) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
         use rustix::io::Errno;
-        // Opening must not wait for the other end of a FIFO.
+        // Opening a FIFO must not wait for its writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let open = |path: &Path| {
             openat2(&self.descriptor, path, flags, Mode::empty(), resolve).map(File::from)
         };
         match open(Path::new(location)) {
-            // An absolute link counts as leading out, even to a file inside: resolve it first.
+            // `openat2` refuses an absolute link even when its target is inside, so the link is
+            // resolved first.
             Err(Errno::XDEV) => open(&self.resolve(location)?).map_err(io::Error::from),
-            // Kernels before 5.6 and some sandboxes do not have the call.
+            // Kernels before 5.6 and some sandboxes do not have `openat2`.
             Err(Errno::NOSYS | Errno::PERM) => self.open_resolved(location),
             other => other.map_err(io::Error::from),
         }
@@ -452,7 +454,7 @@ impl Directory {
         self.open_resolved(location)
     }
 
-    /// Opens by the resolved path, once it is seen to lie inside.
+    /// Opens the resolved path after checking that it is inside the directory.
     fn open_resolved(&self, location: &str) -> io::Result<File> {
         let path = self.path.canonicalize()?.join(self.resolve(location)?);
         if !std::fs::metadata(&path)?.is_file() {

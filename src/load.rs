@@ -1,8 +1,9 @@
 //! [`Container::load`]: from files, or bytes, to a container.
 //!
-//! The model is decoded without copying its payloads; every weights file is opened once, beneath
-//! the model's directory, and every external tensor becomes a handle on its byte range. All faults
-//! of a model are reported together. That model and weights are of one save is left to `one_save`.
+//! The model is decoded without copying its payloads; every weights file is opened once, beneath the
+//! model's directory, and every external tensor becomes a handle on its byte range. All faults of a
+//! model are reported together. The check that model and weights come from the same save is left to
+//! `one_save`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub struct LoadOptions {
     pub(crate) mmap: MmapChoice,
     pub(crate) weights: bool,
     pub(crate) base_dir: Option<PathBuf>,
-    /// By location without dots.
+    /// Bytes given by the caller, by location without `.` components.
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
 }
@@ -104,8 +105,8 @@ impl LoadOptions {
         self
     }
 
-    /// Whether weights are loaded. Without them no data file is touched and external entries stay
-    /// as they are, for [`Container::attach`] or [`Container::insert`]. Default true.
+    /// Whether weights are loaded. Without them no data file is touched and external entries are kept,
+    /// for [`Container::attach`] or [`Container::insert`]. Default true.
     #[must_use]
     pub fn weights(mut self, weights: bool) -> Self {
         self.weights = weights;
@@ -120,17 +121,17 @@ impl LoadOptions {
         self
     }
 
-    /// The bytes of the weights file called `location`, which then is not looked for on disk. A
-    /// handle of the model, `#w`, counts as such a name.
+    /// Supplies the bytes of the weights file at `location`, which is then not read from disk. The
+    /// `location` may also be a handle of the model, such as `#w`.
     #[must_use]
     pub fn file(mut self, location: impl AsRef<str>, bytes: impl Into<Buffer>) -> Self {
         self.files.insert(without_dots(location.as_ref()), bytes.into());
         self
     }
 
-    /// Whether the bytes of tensors may not be copied, or have to be. Without this call they are slices
-    /// of the files (mapped or read once), and only a tensor that does not lie at the
-    /// [`alignment`](Self::alignment) that was asked for is copied.
+    /// Forbids (`true`) or requires (`false`) copies of the bytes of tensors. Without this call tensors
+    /// are slices of the files (mapped or read once), and only a tensor that does not have the
+    /// requested [`alignment`](Self::alignment) is copied.
     ///
     /// - `true`: nothing is copied. A tensor that is not aligned is
     ///   [`ErrorKind::Unsupported`].
@@ -162,24 +163,25 @@ impl LoadOptions {
         self
     }
 
-    /// From how many bytes on a tensor is aligned and, where bytes are copied, an inline one has memory
-    /// of its own. Default 1024.
+    /// The smallest length in bytes at which a tensor is aligned and, where bytes are copied, an inline
+    /// one gets memory of its own. Default 1024.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.decode = self.decode.raw_data_threshold(bytes);
         self
     }
 
-    /// What the addresses of tensors at or above the threshold are multiples of: a tensor that does not
-    /// lie like that in its file is copied. Default `None`, any address.
+    /// The alignment in bytes of the addresses of tensors at or above the threshold: a tensor whose
+    /// address in the mapped or read file is not a multiple of it is copied. Default `None`: any
+    /// address.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.decode = self.decode.alignment(alignment);
         self
     }
 
-    /// The bytes of several weights files by their locations: [`file`](Self::file) for each, such as
-    /// those of [`to_parts`](Container::to_parts).
+    /// Supplies the bytes of several weights files by their locations, as [`file`](Self::file) does for
+    /// one: for example those of [`to_parts`](Container::to_parts).
     ///
     /// ```
     /// use onnx_container::{Container, LoadOptions, SaveOptions};
@@ -204,7 +206,7 @@ impl LoadOptions {
 
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
     ///
-    /// Reading, walking and dropping such a model recurse: a level takes about 1 KiB of the stack.
+    /// Reading, walking and dropping a nested model recurse: each level takes about 1 KiB of the stack.
     #[must_use]
     pub fn recursion_limit(mut self, levels: u32) -> Self {
         self.decode = self.decode.recursion_limit(levels);
@@ -229,13 +231,13 @@ impl Container {
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     ///
-    /// A model that a [`save`](Self::save) replaces meanwhile is read again: graph and weights are of
-    /// one save.
+    /// When a [`save`](Self::save) replaces the model during the load, the model is read again, so that
+    /// graph and weights come from the same save.
     ///
     /// # Errors
-    /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims
-    /// are not valid, or whose handle nothing resolves; see [`ErrorKind`]. [`ErrorKind::Decode`]
-    /// when the file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
+    /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims are
+    /// not valid, or whose handle was not supplied; see [`ErrorKind`]. [`ErrorKind::Decode`] when the
+    /// file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
     /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let (path, mut options) = (path.as_ref(), options.into());
@@ -243,12 +245,12 @@ impl Container {
             options.base_dir = Some(directory_of(path));
         }
         let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
-        // What concerns a weights file names it already.
+        // An error about a weights file already has that file's path, which is kept.
         loaded.map_err(|error| error.with_path(path))
     }
 
-    /// Loads a model from memory, borrowing from `bytes`. Weights come from
-    /// [`LoadOptions::base_dir`] or are handed in by [`LoadOptions::file`].
+    /// Loads a model from memory, borrowing from `bytes`. Weights come from [`LoadOptions::base_dir`]
+    /// or are supplied by [`LoadOptions::file`].
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -267,7 +269,7 @@ impl Container {
     /// Loads the weights of a container that was loaded without them, from `directory` (often not
     /// the one that the model came from).
     ///
-    /// Handles that have their initializer already are left alone.
+    /// Handles that already have an initializer keep it.
     ///
     /// ```no_run
     /// use onnx_container::{Container, LoadOptions, MmapChoice};
@@ -315,7 +317,7 @@ impl Container {
     }
 }
 
-/// Decodes a model; what is plainly something else is named.
+/// Decodes a model. When it fails and the bytes are recognized as something else, the error names that.
 pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<ModelProto> {
     if let Some(what) = failed_download(bytes) {
         return Err(Error::new(ErrorKind::Decode, what));
@@ -326,7 +328,7 @@ pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<Mo
     ModelProto::decode_with(bytes, options).map_err(|error| error.because(&not_a_model(bytes)))
 }
 
-/// Why `bytes` are not a model, as far as that can be told.
+/// The most likely reason why `bytes` are not a model.
 fn not_a_model(bytes: &[u8]) -> String {
     match (known_format(bytes), needed(bytes)) {
         (Some(format), _) => format!("{format}, not an ONNX model"),
@@ -337,8 +339,9 @@ fn not_a_model(bytes: &[u8]) -> String {
     }
 }
 
-/// How long a model has to be that begins with `bytes`, when its outermost fields are those of a model
-/// and the last of them ends beyond the bytes. The graph, which is most of a model, is one field.
+/// The least length in bytes of the model that `bytes` is the beginning of, when all outermost fields
+/// are fields of a model and the last one ends beyond `bytes`. The graph, which is most of a model, is
+/// one field.
 fn needed(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len() {
@@ -367,7 +370,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// A byte range of a weights file, as one type and shape.
+/// A byte range of a weights file with a type and shape. Tensors with equal entries share a handle.
 #[derive(PartialEq, Eq, Hash)]
 struct Entry {
     file: usize,
@@ -377,14 +380,15 @@ struct Entry {
     dims: Vec<i64>,
 }
 
-/// A weights file and what is wrong with its length.
+/// A weights file, and the tensors that it is too short for.
 struct OpenFile {
     bytes: Buffer,
     path: PathBuf,
     cut_off: Option<CutOff>,
 }
 
-/// The first tensor whose data end beyond the file, and what all such tensors need.
+/// The first tensor whose data end beyond the file, the number of such tensors, and the file length
+/// that they need.
 struct CutOff {
     tensor: String,
     range: Range<u64>,
@@ -392,7 +396,7 @@ struct CutOff {
     count: usize,
 }
 
-/// What became of the external tensors of a model.
+/// The handles and initializers of the external tensors of a model.
 struct Resolved {
     handles: HashMap<Position, Handle>,
     found: Vec<(Handle, Initializer)>,
@@ -406,7 +410,8 @@ struct Resolver<'a> {
     known: &'a HashMap<Handle, Initializer>,
     names: HandleNames,
     files: Vec<OpenFile>,
-    /// By location; `None` for a file that could not be opened and was reported.
+    /// By location: the index in `files`, or `None` for a file that could not be opened and was
+    /// reported.
     opened: BTreeMap<String, Option<usize>>,
     shared: HashMap<Entry, Handle>,
     resolved: Resolved,
@@ -456,8 +461,8 @@ impl<'a> Resolver<'a> {
         Error::join(self.errors).map_or(Ok(self.resolved), Err)
     }
 
-    /// The tensor's new handle; `None` when it keeps the one it has, or what is wrong with its file is
-    /// reported for all tensors at once.
+    /// The tensor's new handle; `None` when it keeps its handle, or when the fault of its file is
+    /// reported once for all its tensors.
     fn external(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Result<Option<Handle>> {
         let data = ExternalData::parse(tensor)?;
         if self.known.contains_key(data.location.as_str()) {
@@ -488,13 +493,15 @@ impl<'a> Resolver<'a> {
         self.resolved.warnings.push(warning);
     }
 
-    /// The number of the file at `location`; `None` when its absence was reported before.
+    /// The index in `files` of the file at `location`; `None` when it could not be opened, which was
+    /// reported before.
     fn open(&mut self, location: &str) -> Result<Option<usize>> {
         let name = without_dots(location);
         if let Some(number) = self.opened.get(&name) {
             return Ok(*number);
         }
-        // Noted first: a file that is missing is reported once, not for each of its tensors.
+        // Entered before the file is opened, so that a missing file is reported once and not for
+        // each tensor.
         self.opened.insert(name.clone(), None);
         let bytes = self.bytes_of(location, &name)?;
         let number = self.files.len();
@@ -503,7 +510,7 @@ impl<'a> Resolver<'a> {
         Ok(Some(number))
     }
 
-    /// The bytes of the file at `location`, whose `name` is the same without dots.
+    /// The bytes of the file at `location`, whose `name` is the same without `.` components.
     fn bytes_of(&self, location: &str, name: &str) -> Result<Buffer> {
         if !is_handle(location) {
             external_data::check_location(location)
@@ -533,7 +540,7 @@ impl<'a> Resolver<'a> {
         self.directory.as_ref().map_or_else(|| location.into(), |d| d.join(location))
     }
 
-    /// The bytes `range` of a file; `None` when they end beyond it, which is noted.
+    /// The bytes `range` of a file; `None` when they end beyond it, which `cut_off` records.
     fn slice(
         &mut self,
         number: usize,

@@ -1,7 +1,7 @@
 //! [`Container::save`]: plan, write, publish.
 //!
-//! Everything that can be wrong is looked at before the first byte is written: the tensors, the
-//! names, the files that would be replaced, the free space. Then the files are staged and renamed.
+//! The tensors, the names, the files that would be replaced and the free space are all checked before
+//! the first byte is written. Then the files are staged and renamed.
 
 mod attached;
 mod encode;
@@ -55,8 +55,8 @@ use crate::save::produce::ahead_of;
 use crate::save::publish::Staging;
 use crate::save::write::{Metered, write_file};
 
-/// What a save wrote, or would write. The graph is not copied for it, unless the
-/// container's is changed while this lives.
+/// What a save wrote, or would write. It shares the container's graph, which is copied only when
+/// the container's model is changed while this value exists.
 ///
 /// ```
 /// use onnx_container::Container;
@@ -78,50 +78,51 @@ use crate::save::write::{Metered, write_file};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The files that were written, beside one another, the model last.
+    /// The files that were written, all in one directory, the model last.
     pub files: Vec<SavedFile>,
     /// The length of all these files in bytes.
     pub bytes: u64,
-    /// The weights files that the model refers to and that stay as they were, by their locations;
+    /// The weights files that the model refers to and that were not rewritten, by their locations;
     /// see [`SaveOptions::keep_placement`].
     pub kept: Vec<SavedFile>,
-    /// How many bytes of the kept files no tensor of the model refers to: padding, and what is left of
-    /// tensors that were deleted or replaced. Saving with
+    /// The number of bytes in the kept files that no tensor of the model refers to: padding, and the
+    /// bytes of tensors that were deleted or replaced. Saving with
     /// [`keep_placement(false)`](SaveOptions::keep_placement) drops them.
     pub unreferenced_bytes: u64,
-    /// What came of inlining local functions, when that was asked for.
+    /// The result of inlining local functions, when that was asked for.
     pub inlined: Option<Inlined>,
-    /// What was free on the target's file system before the save, in bytes, where it says.
+    /// The free space on the target's file system before the save, in bytes, where the system reports it.
     pub free_bytes: Option<u64>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
-    /// Files that the model which was replaced needed and that no model needs now. They are left.
+    /// Files that only the replaced model needed. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// What did not hinder the save and should be known: each names what it concerns, such as a
-    /// staging folder that cannot be removed.
+    /// Problems that did not prevent the save, such as a staging folder that cannot be removed. Each
+    /// names the path it concerns.
     pub warnings: Vec<Error>,
     model: Arc<WrittenModel>,
 }
 
 impl Saved {
-    /// The model as written, made now: external tensors name files, not handles.
+    /// The model as written: external tensors name files, not handles. The message is built by this
+    /// call.
     ///
     /// # Errors
-    /// What a source of weights gives that go into the model and fail to be read.
+    /// The error of a weight that is stored in the model and cannot be read.
     pub fn model(&self) -> Result<ModelProto> {
         self.model.to_message()
     }
 
-    /// The graph that was written, with external tensors that name handles: that of the container, or
-    /// the one that [inlining](SaveOptions::inline_functions) made.
+    /// The model that was written, with external tensors that name handles: the container's, or the
+    /// result of [inlining](SaveOptions::inline_functions).
     pub fn structure(&self) -> &ModelProto {
         self.model.model()
     }
 
-    /// Writes the bytes of the model file to `out`, once more.
+    /// Writes the bytes of the model file to `out` again.
     ///
     /// # Errors
-    /// What `out` gives, and as [`model`](Self::model).
+    /// Errors of `out`, and those of [`model`](Self::model).
     pub fn encode_model(&self, out: &mut impl Write) -> Result<()> {
         self.model.encode(out)
     }
@@ -141,10 +142,10 @@ impl Container {
     /// Saves the model to `path` and its weights beside it; returns what was written.
     ///
     /// `true` packs all weights into `<file name>.data`, `false` writes one `.weight` file for each
-    /// large initializer; [`SaveOptions`] says the rest. The container is not changed. Files are
-    /// staged and renamed, so a save that fails leaves what was there, and a save over the files
-    /// that this container maps is safe. A packed file that has all weights already
-    /// [stays as it is](SaveOptions::keep_placement), and the model alone is written.
+    /// large initializer; see [`SaveOptions`] for more. The container is not changed. Files are
+    /// staged and renamed, so a save that fails leaves the old files in place, and a save over the files
+    /// that this container maps is safe. A packed file that already has all weights
+    /// [is kept](SaveOptions::keep_placement), and only the model is written.
     ///
     /// ```
     /// use ndarray::array;
@@ -169,13 +170,13 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Before anything is written: what [`check`](Self::check) finds, a folder that is missing
+    /// Before anything is written: the errors of [`check`](Self::check), a folder that is missing
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
-    /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), what
-    /// [`inline_functions`](crate::inline_functions) fails with where that was asked for, and for
-    /// [`WeightFiles::AsLoaded`] weights that cannot stay ([`ErrorKind::CannotKeep`], one error for
-    /// all files). Later [`ErrorKind::Io`]; what was there is then still there.
+    /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), the errors of
+    /// [`inline_functions`](crate::inline_functions) where that was asked for, and for
+    /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error for
+    /// all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let (path, options) = (path.as_ref(), options.into());
         if let Some((container, options)) = self.externalized(&options)? {
@@ -192,7 +193,7 @@ impl Container {
                 job.remove_leftovers(true);
                 Ok(job.saved)
             }
-            // Somebody replaced the packed file meanwhile: it is written after all.
+            // Another program replaced the packed file in the meantime, so it is written again.
             Err(error) if error.kind() != ErrorKind::Cancelled && job.lost_its_file() => {
                 self.save(path, options.clone().keep_placement(false))
             }
@@ -200,8 +201,8 @@ impl Container {
         }
     }
 
-    /// What [`save`](Self::save) would write, without writing: the same checks, the same result.
-    /// Too little space is no error here; [`Saved::free_bytes`] tells.
+    /// What [`save`](Self::save) would write, without writing: the same checks and the same result,
+    /// except that too little space is not an error here: see [`Saved::free_bytes`].
     ///
     /// ```
     /// use ndarray::array;
@@ -221,7 +222,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`save`](Self::save) before it writes.
+    /// Those of [`save`](Self::save) before it writes.
     pub fn dry_run(
         &self,
         path: impl AsRef<Path>,
@@ -240,7 +241,7 @@ impl Container {
     /// The model and its weights files in memory, as a save to `model.onnx` would write them: for
     /// sessions that are made from bytes.
     ///
-    /// With [`WeightFiles::PerTensor`] the files are the initializers' own buffers; one packed file
+    /// With [`WeightFiles::PerTensor`] the files are the initializers' own buffers; a packed file
     /// is a copy.
     ///
     /// ```
@@ -263,7 +264,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
+    /// Those of [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
         if let Some((container, options)) = self.externalized(&options)? {
@@ -292,8 +293,8 @@ impl Container {
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
 
-    /// Where `options` ask for it, a container whose inline tensors are behind handles, and the options
-    /// to save it with.
+    /// A container whose inline tensors are behind handles, and the options to save it with; `None`
+    /// unless `options` ask for that.
     fn externalized(&self, options: &SaveOptions) -> Result<Option<(Self, SaveOptions)>> {
         if !options.externalize {
             return Ok(None);
@@ -303,8 +304,8 @@ impl Container {
         Ok(Some((container, options.clone().externalize(false))))
     }
 
-    /// The model that is saved, whose external tensors name handles: this one, unless `options` ask
-    /// for a change to it.
+    /// The model to save, whose external tensors name handles: the container's own, or the result of
+    /// inlining where `options` ask for it.
     fn model_to_save(&self, options: &SaveOptions) -> Result<(SharedModel, Option<Inlined>)> {
         let Some(inlining) = &options.inline_functions else {
             return Ok((self.model.clone(), None));
@@ -325,7 +326,7 @@ impl Container {
     }
 }
 
-/// The bytes of a planned file: the initializer's own where there is just one.
+/// The bytes of a planned file: the initializer's own buffer where the file has only one piece.
 fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
     if let [piece] = file.pieces.as_slice() {
         return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
@@ -343,7 +344,7 @@ fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
     Ok(bytes.freeze())
 }
 
-/// A staging folder for `target` with `files` in it.
+/// Makes a staging folder for `target` and writes `files` into it.
 pub(crate) fn stage(
     target: &Target,
     files: &[PlannedFile<'_>],
@@ -359,7 +360,7 @@ pub(crate) fn stage(
     Ok(staging)
 }
 
-/// One save: what goes where, known before anything is done.
+/// One save: its plan and result, complete before anything is written.
 struct Job<'c, 'o> {
     container: &'c Container,
     options: &'o SaveOptions,
@@ -417,7 +418,7 @@ impl<'c, 'o> Job<'c, 'o> {
         self.with_request(|request| self.folder.check(request, self.options.lock_timeout))
     }
 
-    /// Hands on what the save asks of the target's folder.
+    /// Calls `ask` with what this save requests of the target's folder.
     fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         ask(&Request {
             files: &self.saved.files,
@@ -433,12 +434,12 @@ impl<'c, 'o> Job<'c, 'o> {
         self.saved.warnings.extend(self.folder.remove_leftovers(done, &reads));
     }
 
-    /// The locations that the saved model refers to and that are not written.
+    /// The locations of the files that the saved model refers to and that this save does not write.
     fn stays(&self) -> impl Iterator<Item = &String> {
         self.kept.files.iter().map(|file| &file.location).chain(&self.not_loaded)
     }
 
-    /// Refuses to replace a file that the saved model itself needs as it is.
+    /// Refuses to replace a file that the saved model refers to without writing it.
     fn check_kept(&self) -> Result<()> {
         let stays: HashSet<_> = self.stays().map(|location| fold_case(location)).collect();
         let errors = self.saved.files.iter().filter(|file| stays.contains(&fold_case(&file.name)));
@@ -459,11 +460,11 @@ impl<'c, 'o> Job<'c, 'o> {
         Err(Error::new(ErrorKind::ModelTooLarge, reason).with_path(self.target.path()))
     }
 
-    /// Files of the model that is being replaced which neither the new one nor any other needs.
+    /// Files of the replaced model that neither the new model nor any other needs.
     fn left_behind(&self) -> Result<Vec<PathBuf>> {
         let files = self.saved.files.iter().map(|file| &file.name);
         let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
-        // Another name of a kept file is not left: one may be a link to the other.
+        // Another name of a kept file is not left behind: one may be a link to the other.
         let real = |name: &str| self.target.directory.join(name).canonicalize().ok();
         let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
         self.folder.left_behind(|name| {
@@ -489,7 +490,7 @@ impl<'c, 'o> Job<'c, 'o> {
         })
     }
 
-    /// Whether a packed file that was to be kept is not there any more.
+    /// Whether a packed file that was to be kept has since been removed or changed.
     fn lost_its_file(&self) -> bool {
         self.options.weight_files == WeightFiles::Packed && self.kept.check().is_err()
     }

@@ -1,7 +1,7 @@
-//! The files of weights that a container was filled from are not replaced by a save of it.
+//! A save never replaces the weights files that its container was filled from.
 //!
-//! They are somebody's checkpoint, whatever name a save was asked to write, and also where no initializer
-//! lies in them any more: the index of several shards, a shard whose weights were all replaced.
+//! They are the user's checkpoint, even where the save names one of them, and even where no initializer
+//! refers to them any more: the index of several shards, or a shard whose weights were all replaced.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::target::SavedFile;
 
-/// Refuses to write `files` into `directory` where one of them would take the place of a file that
-/// `container` was filled from, by whatever name.
+/// Refuses to write `files` into `directory` where one of them would replace a file that
+/// `container` was filled from, under any of its names.
 pub(crate) fn refuse_attached(
     container: &Container,
     directory: &Path,
@@ -29,15 +29,15 @@ pub(crate) fn refuse_attached(
     Error::join(refused.collect()).map_or(Ok(()), Err)
 }
 
-/// What tells the file at `path` from every other: also by another name, through a link, or in another
-/// case. `None` where there is no file.
+/// Identifies the file at `path`, also under another name, through a link, or in another case. `None`
+/// where there is no file.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// What tells the file at `path` from every other. `None` where there is no file.
+/// Identifies the file at `path`. `None` where there is no file.
 #[cfg(not(unix))]
 fn identity(path: &Path) -> Option<std::path::PathBuf> {
     path.canonicalize().ok()

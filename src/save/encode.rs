@@ -1,9 +1,9 @@
-//! The model as written: the graph as it is, with the new places of its weights laid over it.
+//! The model as written: the container's graph, with the new places of its weights as an overlay.
 //!
 //! A save changes a few entries of a graph that can have hundreds of thousands of nodes. So the graph
 //! is not cloned: while it is encoded, each external tensor is written as its new message, and the
-//! bytes of one that goes into the model are produced when their turn comes. The message itself is
-//! made only when somebody asks for it.
+//! bytes of a tensor that becomes inline are produced when the encoder reaches it. The whole message
+//! is built only by [`WrittenModel::to_message`].
 
 use std::fmt;
 use std::io::{self, Write};
@@ -30,24 +30,24 @@ pub(crate) struct WrittenModel {
     changes: Changes,
 }
 
-/// The tensors that are written in place of others.
+/// The tensors that are written in place of the graph's own.
 struct Changes {
     /// In graph order.
     tensors: Vec<(Position, NewTensor)>,
-    /// Their indices by the addresses of the tensors that they replace. These stay: the model is copied
-    /// before it is changed, and tensors lie on the heap.
+    /// Their indices by the addresses of the tensors that they replace. The addresses remain valid: the
+    /// model is copied before it is changed, and tensors are on the heap.
     by_address: HashMap<usize, usize>,
 }
 
 /// A tensor as it is written.
 struct NewTensor {
-    /// All of it, but for inline bytes.
+    /// The whole tensor, except inline bytes and the fields that follow them.
     message: TensorProto,
-    /// The bytes of an inline one.
+    /// The bytes, where the tensor is inline.
     bytes: Option<InlineBytes>,
 }
 
-/// Bytes that lie in the model.
+/// Bytes that are stored in the model.
 struct InlineBytes {
     initializer: Initializer,
     handle: Handle,
@@ -64,7 +64,7 @@ impl fmt::Debug for WrittenModel {
 }
 
 impl WrittenModel {
-    /// `model` with the tensors of `weights` where `plan` and `kept` have them.
+    /// `model`, with the tensors of `weights` at the places that `plan` and `kept` give them.
     pub(crate) fn new(
         model: SharedModel,
         weights: Weights<'_>,
@@ -97,7 +97,7 @@ impl WrittenModel {
     /// The length of the encoded model in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when not every external tensor is written as it should be.
+    /// [`ErrorKind::Internal`] when the encoder did not meet every tensor that is to be replaced.
     pub(crate) fn encoded_len(&self) -> Result<u64> {
         let counting = Counting { changes: &self.changes, replaced: AtomicUsize::new(0) };
         let len = wire::encoded_len_over(&*self.model, &counting);
@@ -117,7 +117,7 @@ impl WrittenModel {
         wire::encode_over_to_vec(&*self.model, Some(&self.changes))
     }
 
-    /// The message that is written, made now.
+    /// The message that is written, built by this call.
     pub(crate) fn to_message(&self) -> Result<ModelProto> {
         let mut model = ModelProto::clone(&self.model);
         let mut tensors = self.changes.tensors.iter().peekable();
@@ -135,7 +135,7 @@ fn lost() -> Error {
     Error::internal("a tensor that was resolved is not in the model")
 }
 
-/// The file that `place` names, and the bytes in it; `None` for the model.
+/// The location of the file that `place` names and the byte range in it; `None` for the model.
 fn location<'a>(
     place: &'a Place,
     plan: &'a Plan<'_>,
@@ -178,7 +178,10 @@ impl NewTensor {
 }
 
 impl InlineBytes {
-    /// The bytes, as many as were counted.
+    /// The bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`] when their number is not the one that the encoded length counts.
     fn produce(&self) -> Result<Buffer> {
         let named = |error: Error| error.with_tensor(self.handle.as_str());
         let bytes = self.initializer.to_buffer().map_err(named)?;
@@ -215,7 +218,7 @@ impl Overlay for Changes {
     }
 }
 
-/// Changes, and how many of them were asked for.
+/// An overlay that counts how many tensors it replaced.
 struct Counting<'a> {
     changes: &'a Changes,
     replaced: AtomicUsize,

@@ -1,7 +1,7 @@
 //! What the files of a save are called.
 //!
-//! A name has to be one that every file system and every reader takes: no directory, no `..` anywhere,
-//! no name that differs from another in case alone. Which bytes a file holds is left to `plan`.
+//! Every file system and every reader must accept the names: no directory, no `..` anywhere, no two
+//! names that differ in case alone. Which bytes a file holds is decided in `plan`.
 
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use crate::save::options::SaveOptions;
 #[cfg(feature = "safetensors")]
 use crate::save::options::WeightFiles;
 
-/// The name of the packed file, seen to be a plain file name other than the model's.
+/// The name of the packed file, checked: a plain file name other than the model's.
 pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
     let name = options.data_name.clone().unwrap_or_else(|| match options.weight_files {
         #[cfg(feature = "safetensors")]
@@ -37,19 +37,19 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
 }
 
-/// `<model file>.data`, cleaned where a model may be called so and a location not: `#m`, `C:m`.
+/// `<model file>.data`, cleaned where the model's name is not valid in a location: `#m`, `C:m`.
 pub(crate) fn default_data_name(model_name: &str) -> String {
     location_name(model_name, ".data")
 }
 
-/// `<model stem>.safetensors`, cleaned where that makes no location.
+/// `<model stem>.safetensors`, cleaned where that is not a valid location.
 #[cfg(feature = "safetensors")]
 fn default_safetensors_name(model_name: &str) -> String {
     location_name(model_name.strip_suffix(".onnx").unwrap_or(model_name), ".safetensors")
 }
 
-/// A data file for a model that has others: `<model file>.data`, else numbered, so that it is none for
-/// which `is_taken` holds.
+/// The name of an additional data file of a model: `<model file>.data`, or with a number where
+/// `is_taken` holds for that.
 pub(crate) fn free_data_name(model_name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = default_data_name(model_name);
     let mut number = 1_u64;
@@ -80,8 +80,8 @@ pub(crate) fn weight_prefix(model_name: &str) -> String {
     without_dot_dot(&format!("{}-", clean(stem)))
 }
 
-/// Makes file names for handles: `<stem>-<clean handle>.weight`, each unique also where case is
-/// ignored, at most 255 bytes long.
+/// Makes file names for handles: `<stem>-<clean handle>.weight`, at most 255 bytes long, and unique even
+/// on file systems that ignore case.
 pub(crate) struct FileNames {
     prefix: String,
     names: UniqueNames,
@@ -100,13 +100,13 @@ impl FileNames {
     }
 }
 
-/// Replaces what some file system or shell does not take in a name by `_`.
+/// Replaces characters that some file system or shell does not accept in a name by `_`.
 fn clean(name: &str) -> String {
     let keep = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
     name.chars().map(|c| if keep(c) { c } else { '_' }).collect()
 }
 
-/// `base` and `suffix`; of a long `base` as much as file systems hold.
+/// `base` followed by `suffix`; a long `base` is cut so that the name has at most [`MAX_NAME`] bytes.
 fn with_suffix(base: &str, suffix: &str) -> String {
     let room = MAX_NAME.saturating_sub(suffix.len()).min(base.len());
     let end = (0..=room).rev().find(|end| base.is_char_boundary(*end));

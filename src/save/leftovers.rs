@@ -1,21 +1,21 @@
-//! Staging folders by their names: those of saves in progress and those that a killed save left.
+//! Finds staging folders by their names: those of saves in progress and those that killed saves left.
 //!
-//! A staging folder is called after the file that the save ends with, the model, and has `new` and
-//! `old` in it. A save in progress holds a lock on its folder, which goes with the process. Whether
-//! what an abandoned folder holds is still needed is decided in `folder`.
+//! A staging folder is named after the model, the last file of a save, and contains the folders `new`
+//! and `old`. A save in progress holds a lock on its staging folder; the lock ends with the process.
+//! Whether the files in an abandoned folder are still needed is decided in `folder`.
 
 use std::path::{Path, PathBuf};
 
 use crate::external_data::directory_of;
 use crate::save::lock::FolderLock;
 
-/// What `tempfile` puts behind a prefix.
+/// The number of random characters that `tempfile` appends to a prefix.
 const RANDOM: usize = 6;
-/// How much of a model's name stands in those of its staging folders, in characters.
+/// The most characters of a model's name that the names of its staging folders contain.
 const SHORT: usize = 48;
 
-/// How the names of a model's staging folders begin. Of a long name that is the beginning and a hash,
-/// so that models with a long beginning in common have folders of their own.
+/// The prefix of the names of a model's staging folders. A long name is cut and a hash of it appended,
+/// so that models whose names begin alike do not share folders.
 pub(crate) fn staging_prefix(model_name: &str) -> String {
     let short: String = model_name.chars().take(SHORT).collect();
     if short.len() == model_name.len() {
@@ -28,7 +28,7 @@ pub(crate) fn staging_prefix(model_name: &str) -> String {
     format!(".{short}.{hash:016x}.saving-")
 }
 
-/// Whether a staging folder of the model is called `name`.
+/// Whether `name` is the name of a staging folder of the model.
 fn is_staging_name(name: &str, model_name: &str) -> bool {
     let random = name.strip_prefix(&staging_prefix(model_name));
     random.is_some_and(|random| {
@@ -56,7 +56,7 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
-    /// Those of the model in `directory`, as far as the file system can tell.
+    /// All abandoned folders of the model in `directory`; none where the file system cannot lock.
     pub(crate) fn all(directory: &Path, model_name: &str) -> Vec<Self> {
         let folders = staging_folders(directory, model_name).into_iter();
         let abandoned = folders.filter_map(|path| {
@@ -66,13 +66,13 @@ impl Abandoned {
         abandoned.collect()
     }
 
-    /// Where the old and the new model lie in it, if they are there.
+    /// The paths of the old and the new model in this folder; the files may be missing.
     pub(crate) fn models(&self, model_name: &str) -> [PathBuf; 2] {
         ["old", "new"].map(|part| self.path.join(part).join(model_name))
     }
 
-    /// Whether the save was over or had not begun to rename files: everything of the target is in
-    /// place, and what lies here is a copy.
+    /// Whether the save was complete or had not begun to rename files. All files of the target are then
+    /// in place, and nothing in this folder is needed.
     pub(crate) fn is_settled(&self, target: &Path, model_name: &str) -> bool {
         let [_, staged] = self.models(model_name);
         let replaced = self.names_in("old");
@@ -80,7 +80,7 @@ impl Abandoned {
             && (replaced.is_empty() || target.symlink_metadata().is_ok())
     }
 
-    /// The names of the files in it.
+    /// The names of the files in this folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = self.names_in("old");
         names.extend(self.names_in("new"));
@@ -99,8 +99,8 @@ impl Abandoned {
 
 /// The staging folders beside `model` that interrupted saves of it left, sorted. In each, `new` holds
 /// files that were to be put in place and `old` those that were moved away. The next save of the model
-/// removes what nothing needs any more. A save that is in progress is not listed; where folders cannot
-/// be locked (Windows, some network file systems) nothing is.
+/// removes the folders that nothing needs any more. Folders of saves in progress are not listed. Where
+/// folders cannot be locked (Windows, some network file systems) the list is empty.
 ///
 /// ```
 /// let folder = tempfile::tempdir().unwrap();

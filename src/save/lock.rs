@@ -1,7 +1,7 @@
-//! Advisory locks on folders: saves to one folder rename their files one after the other, and a
-//! staging folder that is locked belongs to a save that is in progress.
+//! Advisory locks on folders: saves to one folder take turns to rename their files, and a staging
+//! folder that is locked belongs to a save in progress.
 //!
-//! Some network file systems cannot lock, and Windows has no such lock: there a save goes on without
+//! Some network file systems cannot lock, and Windows has no such lock. A save then continues without
 //! one, and no staging folder is known to be abandoned.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub(crate) struct FolderLock {
     _file: Option<File>,
 }
 
-/// What an attempt to lock came to.
+/// The result of an attempt to lock.
 enum Attempt {
     Locked,
     Held,
@@ -41,10 +41,10 @@ fn attempt(_: &File) -> Attempt {
 }
 
 impl FolderLock {
-    /// Locks `folder`, when the file system can: waits for other holders, no longer than `timeout`.
+    /// Locks `folder` where the file system can; waits at most `timeout` for other holders.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) after that time.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after `timeout`.
     pub(crate) fn wait(folder: &Path, timeout: Duration) -> Result<Self> {
         let Ok(file) = File::open(folder) else { return Ok(Self { _file: None }) };
         let begin = Instant::now();
@@ -60,22 +60,21 @@ impl FolderLock {
         }
     }
 
-    /// Locks all of `folders`, in an order that is the same for everybody: no two saves wait for each
-    /// other.
+    /// Locks all of `folders` in sorted order, so that two saves cannot deadlock.
     pub(crate) fn wait_for_all(folders: &[PathBuf], timeout: Duration) -> Result<Vec<Self>> {
-        // By their real paths: a folder that is there twice is locked once.
+        // By their real paths: a folder that is listed twice must be locked only once.
         let real = |folder: &PathBuf| folder.canonicalize().map_err(|e| Error::io(folder, e));
         let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
         folders.iter().map(|folder| Self::wait(folder, timeout)).collect()
     }
 
-    /// Locks `folder` if nobody else has; `None` when somebody has, or when that cannot be told.
+    /// Locks `folder` without waiting; `None` when it is locked already or cannot be locked.
     pub(crate) fn if_free(folder: &Path) -> Option<Self> {
         let file = File::open(folder).ok()?;
         matches!(attempt(&file), Attempt::Locked).then_some(Self { _file: Some(file) })
     }
 
-    /// Locks `folder`, which was just made; `None` when somebody took it for abandoned meanwhile.
+    /// Locks `folder`, which was just created; `None` when another save took it for abandoned.
     pub(crate) fn of_new(folder: &Path) -> Option<Self> {
         let Ok(file) = File::open(folder) else {
             return folder.exists().then_some(Self { _file: None });
@@ -83,7 +82,7 @@ impl FolderLock {
         match attempt(&file) {
             Attempt::Held => None,
             Attempt::Impossible => Some(Self { _file: None }),
-            // Removed between its making and this lock.
+            // Another save may have removed the folder before it was locked.
             Attempt::Locked => folder.exists().then_some(Self { _file: Some(file) }),
         }
     }

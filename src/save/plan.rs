@@ -1,7 +1,7 @@
 //! Which bytes go to which file at which offset. Pure: nothing is read or written.
 //!
-//! What the save asked for decides between the layouts: `layout` places weights in files of their own
-//! bytes, `safetensors` in files that have a header.
+//! The options of the save select the layout: `layout` places weights in files of raw bytes,
+//! `safetensors` in files that have a header.
 
 mod layout;
 #[cfg(feature = "safetensors")]
@@ -19,7 +19,7 @@ use crate::save::kept::Kept;
 use crate::save::options::{SaveOptions, WeightFiles};
 use crate::save::weights::Weights;
 
-/// What a save of weights beside a model is planned from.
+/// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'c, 'a> {
     pub(crate) weights: &'a Weights<'c>,
@@ -33,7 +33,7 @@ pub(crate) struct Inputs<'c, 'a> {
 }
 
 impl<'c> Plan<'c> {
-    /// Plans the files of all weights that do not stay where they are.
+    /// Plans the files of all weights that are not kept in the files they were loaded from.
     pub(crate) fn new(inputs: Inputs<'c, '_>) -> Result<Self> {
         let Inputs { weights, kept, model_name, options, .. } = inputs;
         let mut layout = Layout::new(weights, kept)?;
@@ -56,5 +56,6 @@ impl<'c> Plan<'c> {
     }
 }
 
-/// From this length in bytes on, a weight that lies in no file goes into one beside those that stay.
+/// With [`WeightFiles::AsLoaded`], a weight that is in no kept file goes into the model when it has
+/// fewer bytes than this, else into a new data file.
 const SMALL: u64 = 1024;

@@ -1,10 +1,10 @@
-//! Lazy weights, made by a few threads ahead of the writer.
+//! Lazy weights, produced by a few threads ahead of the writer.
 //!
-//! The weights stand in the order in which their bytes are written. Threads take them from the front, as
-//! long as what is made and not yet written stays within a bound; the writer waits for the one that it
-//! is at and tells when it is written, which drops it and lets others in. The first weight that is not
-//! written is always made or being made, because it was let in before all that follow: so nobody waits
-//! for ever, whatever the bound.
+//! The weights are queued in the order in which their bytes are written. Threads take them from the
+//! front as long as the bytes that are produced and not yet written stay within a bound. The writer
+//! waits for the weight it needs next, and reports when that is written; the weight is then dropped
+//! and the next one admitted. There is no deadlock, whatever the bound: weights are admitted in order,
+//! so the first unwritten one is always produced or in production.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use crate::save::plan::{Piece, PlannedFile};
 /// More threads than this do not make a save faster.
 const MAX_THREADS: usize = 8;
 
-/// The lazy weights of a save, and how far it is with them.
+/// The lazy weights of a save and their state.
 pub(crate) struct Ahead<'p> {
     /// The first piece of each weight, in the order of the plan.
     firsts: Vec<&'p Piece<'p>>,
     /// The index of each weight.
     numbers: HashMap<Address, usize>,
-    /// How many bytes may be made and not yet written.
+    /// How many bytes may be produced and not yet written.
     max: u64,
     state: Mutex<State>,
     moved: Condvar,
@@ -33,10 +33,10 @@ pub(crate) struct Ahead<'p> {
 
 struct State {
     slots: Vec<Slot>,
-    /// Bytes that are made, or being made, and not yet written.
+    /// Bytes that are produced or in production, and not yet written.
     in_flight: u64,
     failure: Option<Error>,
-    /// Whether the writer is done, or failed.
+    /// Whether the writer has finished or failed.
     stopped: bool,
 }
 
@@ -50,8 +50,8 @@ struct Slot {
     all: u64,
 }
 
-/// Calls `write` while threads make the lazy weights of `files`, `max` bytes at a time; a weight that is
-/// longer goes alone.
+/// Calls `write` while threads produce the lazy weights of `files`, at most `max` bytes ahead of it. A
+/// weight of more than `max` bytes is produced alone.
 pub(crate) fn ahead_of<T>(
     files: &[PlannedFile<'_>],
     max: u64,
@@ -90,7 +90,7 @@ impl<'p> Ahead<'p> {
         Self { firsts, numbers, max, state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    /// The bytes of `piece`, when it is lazy; waits until they are made.
+    /// The bytes of `piece`, or `None` when it is not lazy; waits until they are produced.
     pub(crate) fn bytes_of(&self, piece: &Piece<'_>) -> Result<Option<Buffer>> {
         let Some(number) = self.number_of(piece) else { return Ok(None) };
         let mut state = self.lock();
@@ -106,18 +106,19 @@ impl<'p> Ahead<'p> {
         }
     }
 
-    /// Notes that `bytes` more of `piece` are written, and lets go of a weight that is written.
+    /// Records that `bytes` more of `piece` are written; drops a weight that is complete.
     pub(crate) fn wrote(&self, piece: &Piece<'_>, bytes: u64) {
         let Some(number) = self.number_of(piece) else { return };
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(number) else { return };
-        // A weight with a second place is kept for it, and does not hold up those between.
+        // A weight with a second place is kept in memory until it is written there too, but counts as
+        // written after the first, so that the weights in between can be admitted.
         let first = slot.first.min(bytes);
         slot.first -= first;
         slot.all = slot.all.saturating_sub(bytes);
         let written = slot.first == 0 && first > 0;
         let last = if slot.all == 0 { slot.made.take() } else { None };
-        // Whoever waits is let in only when the memory is free.
+        // Free the memory before the waiting threads are notified.
         drop(last);
         if written {
             let len = self.firsts.get(number).map_or(0, |piece| piece.initializer.byte_len());
@@ -145,7 +146,7 @@ impl<'p> Ahead<'p> {
         }
     }
 
-    /// Waits until `len` more bytes may be made; `false` when none are needed any more.
+    /// Waits until `len` more bytes may be produced; `false` when none are needed any more.
     fn admit(&self, len: u64) -> bool {
         let mut state = self.lock();
         loop {
@@ -170,7 +171,7 @@ impl<'p> Ahead<'p> {
                 slot.ok_or_else(|| Error::internal("a lazy weight without a slot"))?.made =
                     Some(bytes);
             }
-            // At once: the writer may be waiting for this one.
+            // Reported at once: the writer may be waiting for this weight.
             Err(error) => drop(state.failure.get_or_insert(piece.name_in(error))),
         }
         self.moved.notify_all();
@@ -186,7 +187,7 @@ impl<'p> Ahead<'p> {
     }
 }
 
-/// Lets the threads end when the writer does, also by a panic.
+/// Stops the threads when the writer ends, also when it panics.
 struct StopWhenDone<'a, 'p>(&'a Ahead<'p>);
 
 impl Drop for StopWhenDone<'_, '_> {

@@ -1,7 +1,7 @@
-//! Where files are to be written: the folder, the name of the model, and how much room there is.
+//! Where files are to be written: the folder, the name of the model, and the free space.
 //!
-//! Looked at before the first byte is written. What is there already and may be replaced is left to
-//! `folder`.
+//! These are checked before the first byte is written. Which existing files may be replaced is decided
+//! in `folder`.
 
 use std::path::{Path, PathBuf, is_separator};
 
@@ -13,9 +13,10 @@ use crate::external_data::directory_of;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SavedFile {
-    /// Its name, in the model's directory; of a kept file its location, which may name a folder.
+    /// The file's name in the model's directory; for a kept file its location, which may contain
+    /// folders.
     pub name: String,
-    /// Its length in bytes.
+    /// The file's length in bytes.
     pub bytes: u64,
 }
 
@@ -25,7 +26,7 @@ impl SavedFile {
     }
 }
 
-/// A directory, and the file in it that the others belong to: the model, or the last of several.
+/// A directory, and the main file that is written there: the model, or the last file of an export.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) directory: PathBuf,
@@ -33,11 +34,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The directory, which has to be there, and file name of `path`.
+    /// The directory of `path`, which must exist, and its file name.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let invalid = |reason: &str| Error::new(ErrorKind::InvalidArgument, reason).with_path(path);
         let name = path.file_name().ok_or_else(|| invalid("names no file"))?;
-        // `file_name` passes over a separator or `/.` at the end; a folder that is there is refused later.
+        // `file_name` ignores a separator or `/.` at the end. An existing folder is refused later.
         let bytes = path.as_os_str().as_encoded_bytes();
         let is_separated = bytes.last().is_some_and(|byte| is_separator(char::from(*byte)));
         if is_separated || !bytes.ends_with(name.as_encoded_bytes()) && !path.exists() {
@@ -57,7 +58,7 @@ impl Target {
         self.directory.join(&self.name)
     }
 
-    /// The free space of the directory's file system, in bytes, where it says.
+    /// The free space of the directory's file system, in bytes, where the system reports it.
     #[cfg(unix)]
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         let stat = rustix::fs::statvfs(&self.directory).ok()?;
@@ -69,7 +70,7 @@ impl Target {
         None
     }
 
-    /// Refuses to write `bytes` where fewer are free.
+    /// Refuses to write `bytes` bytes where less space is free.
     pub(crate) fn check_space(&self, bytes: u64) -> Result<()> {
         match self.free_bytes() {
             Some(free) if free < bytes => {

@@ -1,10 +1,10 @@
 //! The weights of a model: every external tensor, resolved once.
 //!
-//! One walk over the model holds each external tensor against its initializer, which is the check that
-//! every save begins with, and notes what the steps after it need: which initializers are in use, which
-//! tensors show them, and where their bytes lie in memory, so that shared bytes are known. From here on
-//! a weight is a number, and nobody looks up a handle again. An external tensor that names a file was
-//! not loaded: it can stay as it is.
+//! One walk over the model checks each external tensor against its initializer, as every save must, and
+//! records what the later steps need: which initializers are in use, which tensors refer to them, and
+//! where their bytes are in memory, so that shared bytes are known. After this walk a weight is a
+//! number, and handles are not looked up again. An external tensor that names a file was not loaded;
+//! it can be written unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::initializer::{Address, Initializer};
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal::{self, Place, Position, Site};
 
-/// The external tensors of a model, and the initializers behind them.
+/// The external tensors of a model and their initializers.
 pub(crate) struct Weights<'c> {
     /// The initializers that tensors refer to, each once, in the graph order of their first tensor. A
     /// weight's number is its index here.
@@ -35,14 +35,14 @@ pub(crate) struct Weight<'c> {
     pub(crate) initializer: &'c Initializer,
     /// In bytes.
     pub(crate) len: u64,
-    /// Where its bytes are, when that can be told.
+    /// Where its bytes are in memory, when that is known.
     pub(crate) address: Option<Address>,
 }
 
 /// A tensor of the model that refers to a weight.
 pub(crate) struct WeightTensor {
     pub(crate) position: Position,
-    /// The address of the message, which tells it from all others while it is encoded.
+    /// The address of the message, which identifies it while the model is encoded.
     pub(crate) address: usize,
     /// The message without values and without external entries.
     pub(crate) header: TensorProto,
@@ -50,15 +50,15 @@ pub(crate) struct WeightTensor {
     pub(crate) weight: usize,
     /// Whether it is inline in the model as written.
     pub(crate) inline: bool,
-    /// Whether onnxruntime takes its data from memory: that of a main-graph initializer or Constant. In
-    /// subgraphs, functions and sparse tensors it looks for files.
+    /// Whether onnxruntime accepts its data from memory: it does for initializers and Constants of the
+    /// main graph. In subgraphs, functions and sparse tensors it opens files.
     pub(crate) from_memory: bool,
 }
 
-/// What becomes of external tensors that name a file, because they were not loaded.
+/// What happens to external tensors that name a file because they were not loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotLoaded {
-    /// They stay as they are.
+    /// They are written unchanged.
     Stay,
     /// They are an error: the bytes are needed.
     Refuse,
@@ -115,7 +115,7 @@ impl<'c> Weights<'c> {
         Ok(())
     }
 
-    /// Holds what the tensor says of its file against the rules that a load has.
+    /// Checks the tensor's external entries by the rules of a load.
     fn add_not_loaded(&mut self, entry: &ExternalData, tensor: &TensorProto) -> Result<()> {
         check_location(&entry.location)?;
         let (_, len) = external_data::layout(tensor)?;
@@ -124,14 +124,14 @@ impl<'c> Weights<'c> {
         Ok(())
     }
 
-    /// Leaves every tensor inline for which `inline` holds.
+    /// Makes every tensor inline for which `inline` holds.
     pub(crate) fn make_inline(&mut self, inline: impl Fn(&WeightTensor) -> bool) {
         for tensor in &mut self.tensors {
             tensor.inline = tensor.inline || inline(tensor);
         }
     }
 
-    /// For every weight, whether a tensor refers to it that is not inline.
+    /// For every weight, whether at least one tensor that refers to it is external.
     pub(crate) fn are_external(&self) -> Result<Vec<bool>> {
         let mut external = vec![false; self.used.len()];
         for tensor in self.tensors.iter().filter(|tensor| !tensor.inline) {
@@ -155,10 +155,10 @@ impl<'c> Weight<'c> {
     }
 }
 
-/// That a number is not one of a weight.
+/// The error of a number that belongs to no weight.
 pub(crate) fn no_weight() -> Error {
     Error::internal("a tensor refers to a weight that was not resolved")
 }
 
-/// Where a tensor without elements lies: onnxruntime reads no bytes only at the start of a file.
+/// The range of a tensor without elements: onnxruntime accepts an empty range only at offset 0.
 pub(crate) const NO_BYTES: Range<u64> = 0..0;

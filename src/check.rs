@@ -1,282 +1,279 @@
 //! [`check_model`]: every fault of a model and its weights files, without loading the weights.
 //!
-//! A load reports only what prevents it. Before a model is shipped, the whole list is wanted: what no
-//! reader accepts, what some readers refuse, and what only wastes space.
+//! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
+//! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
+//! the graphs are left to `graph`, the files to `weights`, the bytes in them to `contents`.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+mod contents;
+mod finding;
+mod graph;
+mod ranges;
+mod weights;
 
+use std::path::Path;
+
+pub use self::finding::{Checked, Finding, Severity};
+
+use self::contents::{Source, meaningless};
+use self::weights::{Weights, may_be_meaningless};
 use crate::buffer::Buffer;
-use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::directory_of;
-use crate::external_data::{self, Directory, ExternalData, is_external, is_handle, without_dots};
-use crate::externalize::{ExternalizeOptions, KeepReason};
-use crate::load::decode_model;
+use crate::external_data::{directory_of, is_external};
+use crate::load::{LoadOptions, decode_model};
 use crate::mmap::MmapChoice;
-use crate::operands::{ShapeOperands, ShapeUse};
-use crate::proto::{IR_VERSION, Message, ModelProto, TensorProto};
+use crate::one_save::read_one_save;
+use crate::opset::normalized;
+use crate::proto::{Message, ModelProto, TensorProto};
+use crate::refused::Refusals;
 use crate::save::{Folder, default_data_name, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
-use crate::wire::DecodeOptions;
-
-/// How bad a [`Finding`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Worth knowing; mainstream readers load the model.
-    Advice,
-    /// Readers refuse the model, or would read wrong data.
-    Error,
-}
-
-/// One thing that [`check_model`] found.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Finding {
-    /// How bad it is.
-    pub severity: Severity,
-    /// The fault, with the tensor, file and byte concerned.
-    pub error: Error,
-}
 
 /// The largest message that protobuf readers take, in bytes.
 pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 
-/// Checks the model at `path` with its weights files and returns all findings, errors first.
+/// The newest IR version and operator set that onnxruntime 1.31 takes.
+const ONNXRUNTIME: (i64, i64) = (13, 26);
+
+/// How a model is checked: how its files are opened, and whether weights are read. A
+/// [`LoadOptions`] and a [`MmapChoice`] convert.
 ///
-/// It checks every tensor's dtype, dims and byte length, every entry, path and range, overlaps and gaps
-/// in the weights files, files that nothing refers to, strings that are not UTF-8, and what some
-/// readers are known to refuse. The bytes of external weights are not read.
+/// Of the options of a load all count. Without [`weights`](LoadOptions::weights) no data file is
+/// touched, and only the entries of external tensors are looked at.
+///
+/// ```
+/// use onnx_container::{CheckOptions, LoadOptions};
+///
+/// let load = LoadOptions::new().base_dir("/data/weights").recursion_limit(200);
+/// let options = CheckOptions::from(load).contents(true);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct CheckOptions {
+    load: LoadOptions,
+    contents: bool,
+}
+
+impl CheckOptions {
+    /// The defaults: those of a load, and no weights are read.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the bytes of BOOL tensors and of types narrower than a byte are read, to find a BOOL
+    /// that is neither 0 nor 1 and bits that are set after the last element. Default false.
+    #[must_use]
+    pub fn contents(mut self, contents: bool) -> Self {
+        self.contents = contents;
+        self
+    }
+}
+
+impl From<LoadOptions> for CheckOptions {
+    fn from(load: LoadOptions) -> Self {
+        Self { load, contents: false }
+    }
+}
+
+impl From<MmapChoice> for CheckOptions {
+    fn from(mmap: MmapChoice) -> Self {
+        LoadOptions::from(mmap).into()
+    }
+}
+
+/// Checks the model at `path` with its weights files.
+///
+/// Looked at are the names in all graphs and functions (inputs that nothing defines, values that are
+/// defined twice, outputs, imported operator sets), every tensor's dtype, dims and byte length, every
+/// external entry, path and range, overlaps and gaps in the weights files, files that nothing refers
+/// to, strings that are not UTF-8, and what single readers are known to refuse. What operators do with
+/// their inputs is not: types and shapes of values are left to onnx.checker. The bytes of external
+/// weights are read only by [`CheckOptions::contents`].
 ///
 /// ```no_run
-/// use onnx_container::{MmapChoice, Severity, check_model};
+/// use onnx_container::{MmapChoice, check_model};
 ///
-/// let findings = check_model("model.onnx", MmapChoice::never())?;
-/// for finding in &findings {
+/// let checked = check_model("model.onnx", MmapChoice::never())?;
+/// for finding in &checked.findings {
 ///     println!("{:?}: {}", finding.severity, finding.error);
 /// }
-/// let sound = findings.iter().all(|finding| finding.severity < Severity::Error);
+/// println!("looked at {checked}: {}", if checked.is_ok() { "ok" } else { "not ok" });
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
 ///
 /// # Errors
 /// When the model file itself cannot be read or decoded.
-pub fn check_model(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Vec<Finding>> {
-    let path = path.as_ref();
-    let bytes = mmap.buffer(path)?;
-    let model = decode_model(&bytes, &DecodeOptions::new()).map_err(|e| e.with_path(path))?;
-    let mut checker = Checker::new(path, &model)?;
-    checker.model(&model, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-    traversal::tensors(&model, |place, tensor| {
-        checker.tensor(place, tensor);
-        Ok(())
-    })?;
-    checker.ranges();
-    checker.orphans();
-    let mut findings = checker.findings;
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    Ok(findings)
+pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> Result<Checked> {
+    let (path, options) = (path.as_ref(), options.into());
+    let checked =
+        read_one_save(path, options.load.mmap, |bytes| check_bytes(path, &bytes, &options));
+    checked.map_err(|error| with_leftover(error.with_path(path), path))
 }
 
-/// A weights file and the byte ranges of it that tensors use.
-struct WeightsFile {
-    path: PathBuf,
-    len: u64,
-    used: Vec<Range<u64>>,
+fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Checked> {
+    let model = decode_model(bytes, &options.load.decode)?;
+    let mut checked = Checked { contents: options.contents, ..Checked::default() };
+    check_message(&model, bytes.len(), path, &mut checked);
+    check_graphs(&model, &mut checked);
+    let of_model = directory_of(path);
+    let directory = options.load.base_dir.as_deref().unwrap_or(&of_model);
+    let mut weights = Weights::new(directory, &options.load, options.contents)?;
+    check_tensors(&model, options, &mut weights, &mut checked)?;
+    if options.load.weights {
+        checked.findings.extend(orphans(path, &weights));
+    }
+    weights.finish(&mut checked);
+    checked.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    Ok(checked)
 }
 
-struct Checker {
-    path: PathBuf,
-    directory: Directory,
-    operands: ShapeOperands,
-    /// By location; `None` for files that cannot be opened.
-    files: BTreeMap<String, Option<WeightsFile>>,
-    findings: Vec<Finding>,
+/// Checks what is said about the model as a whole.
+fn check_message(model: &ModelProto, len: usize, path: &Path, checked: &mut Checked) {
+    let mut add = |severity, kind, reason: String| {
+        let error = Error::new(kind, reason).with_path(path);
+        checked.findings.push(Finding { severity, error });
+    };
+    if u64::try_from(len).map_or(true, |len| len > MAX_PROTOBUF) {
+        let reason = format!("{len} bytes: protobuf readers refuse more than {MAX_PROTOBUF}");
+        add(Severity::Error, ErrorKind::TooLarge, reason);
+    }
+    if model.graph.is_none() {
+        add(Severity::Error, ErrorKind::InvalidModel, "the model has no graph".into());
+    }
+    let (newest_ir, newest_set) = ONNXRUNTIME;
+    match model.ir_version {
+        None => add(Severity::Error, ErrorKind::InvalidModel, "no ir_version".into()),
+        Some(version) if version > newest_ir => {
+            let reason =
+                format!("ir_version {version}: onnxruntime 1.31 takes versions up to {newest_ir}");
+            add(Severity::Advice, ErrorKind::Unsupported, reason);
+        }
+        Some(_) => {}
+    }
+    let is_onnx = |domain: &[u8]| normalized(domain).is_empty();
+    let onnx = model
+        .opset_import
+        .iter()
+        .find(|set| is_onnx(set.domain.as_ref().map_or(b"", |domain| domain.as_bytes())));
+    if let Some(version) = onnx.and_then(|set| set.version).filter(|v| *v > newest_set) {
+        let reason =
+            format!("operator set {version}: onnxruntime 1.31 takes sets up to {newest_set}");
+        add(Severity::Advice, ErrorKind::Unsupported, reason);
+    }
+    if let Some(reason) = not_text(model) {
+        add(Severity::Advice, ErrorKind::InvalidModel, reason);
+    }
 }
 
-impl Checker {
-    fn new(path: &Path, model: &ModelProto) -> Result<Self> {
-        Ok(Self {
-            path: path.to_path_buf(),
-            directory: Directory::open(directory_of(path))?,
-            operands: ShapeOperands::of(model),
-            files: BTreeMap::new(),
-            findings: Vec::new(),
-        })
-    }
+fn check_graphs(model: &ModelProto, checked: &mut Checked) {
+    let report = graph::check(model);
+    checked.graphs = report.graphs;
+    checked.nodes = report.nodes;
+    checked.functions = model.functions.len();
+    checked.findings.extend(report.findings);
+}
 
-    fn report(&mut self, severity: Severity, error: Error) {
-        self.findings.push(Finding { severity, error });
-    }
-
-    fn model(&mut self, model: &ModelProto, len: u64) {
-        let mut add = |severity, kind, reason: String| {
-            self.report(severity, Error::new(kind, reason).with_path(self.path.clone()));
-        };
-        if len > MAX_PROTOBUF {
-            let reason = format!("{len} bytes: protobuf readers refuse more than {MAX_PROTOBUF}");
-            add(Severity::Error, ErrorKind::TooLarge, reason);
-        }
-        if model.graph.is_none() {
-            add(Severity::Error, ErrorKind::InvalidModel, "the model has no graph".into());
-        }
-        match model.ir_version {
-            None => add(Severity::Error, ErrorKind::InvalidModel, "no ir_version".into()),
-            Some(version) if version > IR_VERSION => {
-                let reason = format!("ir_version {version} is newer than {IR_VERSION}");
-                add(Severity::Advice, ErrorKind::Unsupported, reason);
-            }
-            Some(_) => {}
-        }
-        if let Some(reason) = not_text(model) {
-            add(Severity::Advice, ErrorKind::InvalidModel, reason);
-        }
-    }
-
-    fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
+fn check_tensors(
+    model: &ModelProto,
+    options: &CheckOptions,
+    weights: &mut Weights<'_>,
+    checked: &mut Checked,
+) -> Result<()> {
+    let refusals = Refusals::of(model);
+    traversal::tensors(model, |place, tensor| {
         let name = place.qualified_name(tensor);
+        checked.tensors += 1;
         if !is_external(tensor) {
-            if let Err(error) = Tensor::try_from(tensor) {
-                self.report(Severity::Error, error.with_tensor(name));
-            }
-            return;
+            checked.findings.extend(inline(tensor, name, options.contents));
+            return Ok(());
         }
-        if let Err(error) = self.external(tensor, &name) {
-            self.report(Severity::Error, error.with_tensor(name.clone()));
-        }
-        if let Some((severity, reason)) = self.refused(place, tensor) {
-            let error = Error::new(ErrorKind::Unsupported, reason).with_tensor(name);
-            self.report(severity, error);
-        }
-    }
-
-    /// Checks the entries of an external tensor and records the range that it uses.
-    fn external(&mut self, tensor: &TensorProto, name: &str) -> Result<()> {
-        let data = ExternalData::parse(tensor)?;
-        if !data.unknown_keys.is_empty() {
-            let keys = data.unknown_keys.join(", ");
-            let reason = format!("unknown external data keys, which onnxruntime refuses: {keys}");
-            let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
-            self.report(Severity::Advice, error);
-        }
-        let (_, len) = external_data::layout(tensor)?;
-        let range = data.range(len)?;
-        let Some(file) = self.file(&data.location)? else { return Ok(()) };
-        file.used.push(range.start.min(file.len)..range.end.min(file.len));
-        if range.end > file.len {
-            let reason = format!("data end at byte {}, the file has {}", range.end, file.len);
-            let error = Error::new(ErrorKind::OutOfBounds, reason);
-            return Err(error.with_path(&file.path).with_offset(range.start));
-        }
+        checked.external += 1;
+        weights.tensor(tensor, &name);
+        checked.findings.extend(refused(&refusals, place, tensor, name));
         Ok(())
-    }
+    })
+}
 
-    /// The file at `location`; `None` when it was reported before.
-    fn file(&mut self, location: &str) -> Result<Option<&mut WeightsFile>> {
-        let key = without_dots(location);
-        if !self.files.contains_key(&key) {
-            self.files.insert(key.clone(), None);
-            let opened = self.open(location)?;
-            self.files.insert(key.clone(), Some(opened));
-        }
-        Ok(self.files.get_mut(&key).and_then(Option::as_mut))
-    }
-
-    fn open(&self, location: &str) -> Result<WeightsFile> {
-        if is_handle(location) {
-            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
-            return Err(Error::new(ErrorKind::MissingHandle, reason));
-        }
-        let path = self.directory.join(location);
-        let file = self.directory.open_file(location)?;
-        let len = file.metadata().map_err(|e| Error::io(&path, e))?.len();
-        let head = head(&file, &path)?;
-        if let Some(what) = crate::file_format::failed_download(&head) {
-            return Err(Error::new(ErrorKind::InvalidModel, what).with_path(path));
-        }
-        Ok(WeightsFile { path, len, used: safetensors_header(&head, len).into_iter().collect() })
-    }
-
-    /// Why some reader refuses an external tensor at this place. The rule is that of `externalize`,
-    /// which keeps such a tensor inline.
-    fn refused(&self, place: &Place<'_>, tensor: &TensorProto) -> Option<(Severity, &'static str)> {
-        let dtype = DataType::try_from(tensor.data_type.unwrap_or(0)).ok()?;
-        let bytes = dtype.byte_len(&tensor.dims).ok()?;
-        let reason = ExternalizeOptions::new().reason_to_keep(
-            place,
-            tensor,
-            &self.operands,
-            dtype,
-            bytes,
-        )?;
-        let required = self.operands.shape_use(tensor) == Some(ShapeUse::Operand);
-        Some(match reason {
-            KeepReason::SparseIndices => {
-                (Severity::Error, "external sparse indices, which onnx.checker refuses")
+fn inline(tensor: &TensorProto, name: String, contents: bool) -> Option<Finding> {
+    let checked = Tensor::try_from(tensor).and_then(|decoded| {
+        let raw = tensor.raw_data.as_ref().filter(|_| contents);
+        match raw.filter(|_| may_be_meaningless(decoded.dtype())) {
+            Some(raw) => {
+                let len = u64::try_from(raw.len()).map_err(Error::internal)?;
+                meaningless(decoded.dtype(), &tensor.dims, &Source::Memory(raw), &(0..len))
             }
-            KeepReason::ShapeOperand if required => {
-                (Severity::Error, "an external shape operand, which onnxruntime refuses")
-            }
-            KeepReason::ShapeOperand => (
-                Severity::Advice,
-                "an external tensor that shape inference reads: onnxruntime may refuse it",
-            ),
-            KeepReason::SmallInteger => (
-                Severity::Advice,
-                "a few external integers, which onnxruntime may merge with shape operands",
-            ),
-            KeepReason::FunctionBody => (
-                Severity::Advice,
-                "external inside a function: onnx_ir looks in the current directory",
-            ),
-            KeepReason::Empty | KeepReason::Strings => return None,
-        })
-    }
+            None => Ok(None),
+        }
+    });
+    let (severity, error) = match checked {
+        Ok(advice) => (Severity::Advice, advice?),
+        Err(error) => (Severity::Error, error),
+    };
+    Some(Finding { severity, error: error.with_tensor(name) })
+}
 
-    /// Reports overlaps, and bytes that no tensor uses.
-    fn ranges(&mut self) {
-        let mut found = Vec::new();
-        for file in self.files.values_mut().flatten() {
-            file.used.retain(|range| !range.is_empty());
-            file.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
-            file.used.dedup();
-            found.extend(overlaps(file));
-            found.extend(gaps(file));
-        }
-        self.findings.extend(found);
-    }
+fn refused(
+    refusals: &Refusals,
+    place: &Place<'_>,
+    tensor: &TensorProto,
+    name: String,
+) -> Option<Finding> {
+    let refusal = refusals.of_external(place, tensor)?;
+    let severity = if refusal.certain { Severity::Error } else { Severity::Advice };
+    let error = Error::new(ErrorKind::Unsupported, refusal.reason).with_tensor(name);
+    Some(Finding { severity, error })
+}
 
-    /// Reports weights files and staging folders of this model that nothing refers to.
-    fn orphans(&mut self) {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let candidates = siblings(self.directory.path(), &name);
-        let mut orphans: Vec<_> =
-            candidates.into_iter().filter(|file| !self.files.contains_key(file)).collect();
-        if orphans.is_empty() {
-            return;
+/// Weights files and staging folders of this model that nothing refers to.
+fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
+    let directory = directory_of(path);
+    let name = file_name(path);
+    let mut orphans = siblings(&directory, &name);
+    orphans.retain(|file| !weights.names(file));
+    if orphans.is_empty() {
+        return Vec::new();
+    }
+    match Folder::new(&directory, &name).users(&orphans) {
+        Ok(users) => orphans.retain(|file| !users.contains_key(file)),
+        // Of a folder that cannot be looked through it is not said which files nobody needs.
+        Err(_) => orphans.retain(|file| file.starts_with(&staging_prefix(&name))),
+    }
+    let finding = |orphan: String| {
+        let reason = if orphan.starts_with(&staging_prefix(&name)) {
+            "left by a save that was interrupted: delete it, or take the old or new files from it"
+        } else {
+            "no model of this folder refers to it"
+        };
+        let error = Error::new(ErrorKind::InvalidModel, reason).with_path(directory.join(orphan));
+        Finding { severity: Severity::Advice, error }
+    };
+    orphans.into_iter().map(finding).collect()
+}
+
+/// `error` about the model at `path`; where that is missing, with what an interrupted save left of it.
+fn with_leftover(error: Error, path: &Path) -> Error {
+    if error.kind() != ErrorKind::MissingFile || error.path() != Some(path) {
+        return error;
+    }
+    let name = file_name(path);
+    let all = siblings(&directory_of(path), &name);
+    let mut left = all.into_iter().filter(|file| file.starts_with(&staging_prefix(&name)));
+    match left.next() {
+        Some(folder) => {
+            let reason = format!(
+                "no such file; a save that was interrupted left the folder `{folder}` beside it, with \
+                 the old files in `old` and the new ones in `new`"
+            );
+            Error::new(ErrorKind::MissingFile, reason).with_path(path)
         }
-        // When the folder cannot be read, it is not known which files are unused, and none is
-        // reported.
-        let Ok(users) = Folder::new(self.directory.path(), &name).users(&orphans) else { return };
-        orphans.retain(|file| !users.contains_key(file));
-        for orphan in orphans {
-            let saving = orphan.starts_with(&staging_prefix(&name));
-            let reason = if saving {
-                "left by a save that was interrupted: delete it, or take the old or new files from it"
-            } else {
-                "no model of this folder refers to it"
-            };
-            let error = Error::new(ErrorKind::InvalidModel, reason);
-            self.report(Severity::Advice, error.with_path(self.directory.join(&orphan)));
-        }
+        None => error,
     }
 }
 
-/// Which strings are not UTF-8: most readers accept them, and fail when the text is read.
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Which strings are not UTF-8: most readers take them, and fail when they are asked for the text.
 fn not_text(model: &ModelProto) -> Option<String> {
     let (mut count, mut first) = (0_u64, None);
     model.strings(&mut |string| {
@@ -289,20 +286,6 @@ fn not_text(model: &ModelProto) -> Option<String> {
         1 => format!("a string is not UTF-8: `{first}`"),
         _ => format!("{count} strings are not UTF-8, the first is `{first}`"),
     })
-}
-
-/// The first bytes of `file`.
-fn head(file: &File, path: &Path) -> Result<Buffer> {
-    let mut head = Vec::new();
-    file.take(256).read_to_end(&mut head).map_err(|e| Error::io(path, e))?;
-    Ok(head.into())
-}
-
-/// The bytes before the data, where a file of `len` bytes begins as a safetensors file does.
-fn safetensors_header(head: &[u8], len: u64) -> Option<Range<u64>> {
-    let (length, json) = head.split_first_chunk()?;
-    let end = u64::from_le_bytes(*length).checked_add(8).filter(|end| *end <= len)?;
-    json.starts_with(b"{").then_some(0..end)
 }
 
 /// Files and staging folders beside the model `name` that look like its own.
@@ -318,80 +301,4 @@ fn siblings(directory: &Path, name: &str) -> Vec<String> {
     let mut found: Vec<_> = names.filter(own).collect();
     found.sort();
     found
-}
-
-/// Reports ranges that share some bytes. A range inside another is how views of a tensor are stored;
-/// partly overlapping ranges are a sign of a broken file.
-fn overlaps(file: &WeightsFile) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut last: Option<&Range<u64>> = None;
-    for range in &file.used {
-        match last {
-            Some(before) if range.start < before.end => {
-                let inside = range.end <= before.end;
-                let severity = if inside { Severity::Advice } else { Severity::Error };
-                let how = if inside { "inside" } else { "across the end of" };
-                let reason =
-                    format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
-                let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&file.path);
-                found.push(Finding { severity, error });
-                if !inside {
-                    last = Some(range);
-                }
-            }
-            _ => last = Some(range),
-        }
-    }
-    found
-}
-
-/// Bytes that no tensor uses and that are not padding before an aligned offset.
-fn gaps(file: &WeightsFile) -> Option<Finding> {
-    let mut end = 0_u64;
-    let mut unused = 0_u64;
-    let file_end = file.len..file.len;
-    for range in file.used.iter().chain([&file_end]) {
-        let gap = range.start.saturating_sub(end);
-        let last = range.is_empty();
-        if gap > 0 && (last || !is_padding(gap, range.start)) {
-            unused = unused.saturating_add(gap);
-        }
-        end = end.max(range.end);
-    }
-    let reason = format!("{unused} of {} bytes are used by no tensor of this model", file.len);
-    let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&file.path);
-    (unused > 0).then_some(Finding { severity: Severity::Advice, error })
-}
-
-/// Whether a gap of `gap` bytes before `start` can be the padding that aligns `start`, to at most 2 MiB
-/// (a huge page).
-fn is_padding(gap: u64, start: u64) -> bool {
-    let alignment = gap.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
-    alignment <= 2 << 20 && start.is_multiple_of(alignment)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(len: u64, used: &[Range<u64>]) -> WeightsFile {
-        WeightsFile { path: "w".into(), len, used: used.to_vec() }
-    }
-
-    #[test]
-    fn padding_is_not_a_gap() {
-        assert!(gaps(&file(300, &[0..10, 256..300])).is_none());
-        let finding = gaps(&file(400, &[0..10, 250..300])).unwrap();
-        assert!(finding.error.reason().starts_with("340 of 400 bytes"), "{}", finding.error);
-    }
-
-    #[test]
-    fn crossing_ranges_are_errors_and_nested_ones_advice() {
-        let severities = |used: &[Range<u64>]| -> Vec<_> {
-            overlaps(&file(100, used)).iter().map(|finding| finding.severity).collect()
-        };
-        assert_eq!(severities(&[0..10, 10..20]), []);
-        assert_eq!(severities(&[0..10, 2..4, 4..10]), [Severity::Advice, Severity::Advice]);
-        assert_eq!(severities(&[0..10, 8..12, 11..13]), [Severity::Error, Severity::Error]);
-    }
 }

@@ -67,7 +67,7 @@
 //! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
 //! | [`Deleted`] | initializers and names: [`Container::add`], [`Container::delete`], [`Container::rename`] |
 //! | [`CastOptions`], [`Casted`], [`Uncast`] | weights of one float type stored as another: [`Container::cast`] |
-//! | [`check_model`], [`Finding`] | every fault of a model on disk, at once |
+//! | [`check_model`], [`CheckOptions`], [`Checked`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
@@ -161,6 +161,7 @@ mod opset;
 mod parallel;
 mod placement;
 pub mod proto;
+mod refused;
 mod rename;
 mod replace;
 #[cfg(feature = "safetensors")]
@@ -179,7 +180,7 @@ mod wire;
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
 pub use cast::{CastOptions, Casted, Uncast, UncastReason};
-pub use check::{Finding, MAX_PROTOBUF, Severity, check_model};
+pub use check::{CheckOptions, Checked, Finding, MAX_PROTOBUF, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};

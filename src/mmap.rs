@@ -1,9 +1,8 @@
-//! A file as a [`Buffer`]: mapped where the caller promises that nobody changes the file, read
-//! otherwise.
+//! A file as a [`Buffer`]: mapped where the caller vouches for the file, read where not.
 //!
-//! Another process that truncates a mapped file invalidates the memory behind a `&[u8]`. No library can
-//! rule that out, so the choice to map is made once, in `unsafe` code, and is a plain value
-//! ([`MmapChoice`]) afterwards.
+//! Another process that truncates a mapped file takes the memory away from under a `&[u8]`. No
+//! library can rule that out, so mapping is a choice that costs an `unsafe`, made once, and a value
+//! afterwards.
 
 #![allow(unsafe_code)] // the one place that maps files
 
@@ -44,15 +43,14 @@ enum Choice {
 impl MmapChoice {
     /// Maps files; a file that cannot be mapped is read.
     ///
-    /// The number of maps of a process is limited, on Linux to 65,530 by default. So while 1,024 files
-    /// are mapped, further files below 64 KiB are read, and while 49,152 are mapped, all further files
-    /// are read.
+    /// A process may have only so many maps, 65,530 by default on Linux. So while it has 1,024 files
+    /// mapped, further ones below 64 KiB are read, and while it has 49,152, all of them.
     ///
     /// # Safety
-    /// For as long as any [`Buffer`] of a mapped file lives, no process may truncate the file (a later
-    /// access would raise `SIGBUS`) or write to it (bytes behind a `&[u8]` would change). Replacing a
-    /// file by renaming another over it, as [`save`](crate::Container::save) does, is allowed: the map
-    /// keeps the old file.
+    /// For as long as any [`Buffer`] of a mapped file lives, no process may truncate the file (a
+    /// later access would raise `SIGBUS`) or write to it (bytes behind a `&[u8]` would change).
+    /// Replacing a file by renaming another over it, as [`save`](crate::Container::save) does, is
+    /// fine: the map keeps the old one.
     pub const unsafe fn auto() -> Self {
         Self(Choice::Auto)
     }
@@ -82,10 +80,10 @@ impl MmapChoice {
         self.open(&Self::open_regular(path)?, path)
     }
 
-    /// Opens the regular file at `path`, which comes from the caller of the crate.
+    /// Opens the regular file at `path`, which a caller of the crate named.
     pub(crate) fn open_regular(path: &Path) -> Result<File> {
         let io = |error| Error::io(path, error);
-        // The type is checked before the file is opened: opening a FIFO would wait for its writer.
+        // Looked at before it is opened: opening a FIFO would wait for its writer.
         let meta = std::fs::metadata(path).map_err(io)?;
         if !meta.is_file() {
             let reason =
@@ -100,7 +98,7 @@ impl MmapChoice {
         self.open_counted(file, path, &map_count::FILES)
     }
 
-    /// As [`open`](Self::open), with the counter of maps as an argument.
+    /// As [`open`](Self::open), with the slots that maps take.
     fn open_counted(self, file: &File, path: &Path, slots: &'static Slots) -> Result<Buffer> {
         let io = |error| Error::io(path, error);
         let metadata = file.metadata().map_err(io)?;
@@ -117,9 +115,8 @@ impl MmapChoice {
     }
 }
 
-/// Reads `file`, whose identity was `identity` just before. The buffer records its file only when
-/// nobody wrote to the file meanwhile; `settled` tells it whether a later write would be visible in the
-/// file's time stamp.
+/// Reads `file`, which was `identity` just before. The copy knows its file only where nobody wrote to
+/// it meanwhile, and whether whoever does later can be told by the time.
 fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
     let settled = identity.is_settled(SystemTime::now());
     let bytes = read(file, identity.len())?;
@@ -138,7 +135,7 @@ pub(crate) struct PrivateMap(memmap2::MmapRaw);
 
 #[cfg(feature = "tch")]
 impl PrivateMap {
-    /// Maps the file range of `bytes`, which is part of a mapped file, a second time.
+    /// Maps again what `bytes`, part of a mapped file, shows.
     ///
     /// # Safety
     /// As [`MmapChoice::auto`], for as long as the map lives.
@@ -157,27 +154,25 @@ impl PrivateMap {
                 Err(Error::new(ErrorKind::Io, reason).with_path(place.path))
             }
         };
-        // The type is checked before the file is opened too: opening a FIFO would wait for its
-        // writer.
+        // Also looked at before it is opened: opening a FIFO would wait for its writer.
         is_the_same(std::fs::metadata(place.path).map_err(io)?)?;
         let file = File::open(place.path).map_err(io)?;
         is_the_same(file.metadata().map_err(io)?)?;
         let mut options = memmap2::MmapOptions::new();
-        // Without a reservation of swap space a file that is larger than memory can be mapped.
+        // Without a reservation a file that is longer than the memory can be mapped.
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();
         // SAFETY: the caller promises that the file is neither truncated nor written.
         let map = unsafe { options.map_copy(&file) }.map_err(io)?;
         Ok(Self(map.into()))
     }
 
-    /// A pointer to the first of the bytes, through which the owner of the map may read and write.
+    /// The first of the bytes, to be read and written by whoever owns the map.
     pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
         self.0.as_mut_ptr().cast()
     }
 }
 
-/// The least number of bytes for a thread to read: below it, starting the thread costs more than it
-/// saves.
+/// The least a thread reads: below this, starting it costs more than it saves.
 const SHARE: usize = 16 << 20;
 
 /// Reads `len` bytes of `file` into page-aligned memory, in parallel when there are many.
@@ -204,14 +199,14 @@ fn read(file: &File, len: u64) -> io::Result<BufferMut> {
 }
 
 #[cfg(unix)]
-fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
+pub(crate) fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
     let offset = u64::try_from(offset).map_err(io::Error::other)?;
     std::os::unix::fs::FileExt::read_exact_at(file, chunk, offset)
 }
 
 #[cfg(not(unix))]
-fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
-    // Each thread needs a file position of its own, and a duplicated handle shares its position.
+pub(crate) fn read_at(file: &File, chunk: &mut [u8], offset: usize) -> io::Result<()> {
+    // Each thread needs a position of its own, which a duplicated handle does not give.
     let offset = u64::try_from(offset).map_err(io::Error::other)?;
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().map_err(|_| io::Error::other("a reading thread panicked"))?;

@@ -14,7 +14,7 @@ use crate::output::{Output, lossy};
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let findings = match check_model(&args.model, mapping::choice(&args.map)) {
-        Ok(findings) => Findings::from(findings),
+        Ok(checked) => Findings::from(checked.findings),
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => unreadable(&error, &args.model),
         Err(error) => return Err(hinted(error, &args.model)),

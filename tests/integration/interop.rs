@@ -81,6 +81,12 @@ fn malformed_external_data_is_refused() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn a_check_finds_what_the_checker_and_onnxruntime_refuse() {
+    run_driver("checks.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn operands_that_readers_need_stay_inline() {
     run_driver("inline_operands.py");
 }

@@ -11,6 +11,7 @@
 )]
 
 mod cast;
+mod checks;
 mod consolidate;
 mod descriptor;
 mod dump;

@@ -1,10 +1,12 @@
-//! A model that is replaced while it is loaded: what is read is one save's, or an error.
+//! A model that is replaced while it is loaded or checked: what is read is one save's, or an error.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use onnx_container::{Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles};
+use onnx_container::{
+    Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, Severity, WeightFiles, check_model,
+};
 
 use crate::support::{add_w, both_choices};
 
@@ -82,4 +84,23 @@ fn a_load_never_pairs_one_models_graph_with_anothers_weights() {
             while_two_models_take_turns(&path, files, 300, || is_whole(&path, mmap));
         }
     }
+}
+
+#[test]
+fn a_check_looks_at_one_saves_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    while_two_models_take_turns(&path, WeightFiles::Packed, 300, || {
+        let findings = match check_model(&path, MmapChoice::never()) {
+            Ok(checked) => checked.findings,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+                return false;
+            }
+        };
+        // What the saves are at just now is no finding about the model.
+        let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        true
+    });
 }

@@ -741,7 +741,7 @@ fn the_external_data_are_a_safetensors_file() {
         let loaded = Container::load(&path, mmap).unwrap();
         assert_eq!(all_bytes(&loaded), all_bytes(&original));
         // Neither the header nor padding counts as bytes that nobody uses.
-        let report = check_model(&path, mmap).unwrap();
+        let report = check_model(&path, mmap).unwrap().findings;
         assert!(
             !report.iter().any(|found| found.error.to_string().contains("used by no")),
             "{report:?}"

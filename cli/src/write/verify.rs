@@ -64,7 +64,7 @@ pub fn verify(original: &Container, saved: &Saved, path: &Path, map: MmapChoice)
     problems.extend(same_model(saved, path).err());
     problems.extend(comparison.run(original, path, map, &bar).err());
     problems.append(&mut comparison.problems);
-    let check = check_model(path, map).map(Findings::from);
+    let check = check_model(path, map).map(|checked| Findings::from(checked.findings));
     let check = check.map_err(|error| problems.push(error)).ok();
     let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
     let problems = problems.iter().map(ToString::to_string).collect();

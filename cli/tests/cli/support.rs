@@ -164,11 +164,14 @@ pub fn model() -> ModelProto {
         branch,
     ];
     graph.input.push(ValueInfoProto::tensor("x", TensorProto::FLOAT, [-1]));
+    graph.input.push(ValueInfoProto::tensor("flag", TensorProto::BOOL, []));
 
     let mut function = FunctionProto::new("local", "f");
+    function.opset_import.push(OperatorSetIdProto::new("", 21));
     function.node.push(constant("k", floats("", 400)));
 
     let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
     model.producer_name = Some("a test".into());
     model.opset_import = vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("local", 1)];
     model.functions.push(function);

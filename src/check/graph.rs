@@ -1,0 +1,334 @@
+//! Whether the names of a model's graphs fit together.
+//!
+//! A node's inputs have to be defined before it, each value once, every output by something, and
+//! every domain that is used has to be imported. The rules of scopes are the specification's: a
+//! subgraph sees what was defined before its node, in all graphs around it, and may hide those names
+//! by its own inputs and initializers but not by outputs of nodes; a function sees only its own
+//! inputs. What operators do with the values is left to readers. One walk, in linear time; training
+//! graphs take no part, as in onnx.checker.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use super::finding::{Finding, Severity};
+use crate::error::{Error, ErrorKind};
+use crate::opset::normalized;
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    ValueInfoProto,
+};
+use crate::wire::Str;
+
+/// What was looked at, and what was found.
+#[derive(Debug, Default)]
+pub(super) struct GraphReport {
+    pub(super) findings: Vec<Finding>,
+    /// The main graph and all subgraphs, those in functions too.
+    pub(super) graphs: usize,
+    pub(super) nodes: usize,
+}
+
+/// Checks the names in the main graph and the functions of `model`.
+pub(super) fn check(model: &ModelProto) -> GraphReport {
+    let mut walk = Walk { ir_version: model.ir_version.unwrap_or_default(), ..Walk::default() };
+    walk.imports(&model.opset_import);
+    if let Some(graph) = &model.graph {
+        walk.graph(graph);
+        walk.report_missing();
+    }
+    let mut known = HashSet::new();
+    for function in &model.functions {
+        if !known.insert((text(&function.domain), text(&function.name), overload(function))) {
+            walk.error(None, "another function has this domain, name and overload");
+        }
+        walk.function(function);
+    }
+    walk.report
+}
+
+/// The bytes of a name; no name is the empty one, as in protobuf.
+fn text(name: &Option<Str>) -> &[u8] {
+    name.as_ref().map_or(b"", Str::as_bytes)
+}
+
+fn overload(function: &FunctionProto) -> &[u8] {
+    function.overload.as_ref().map_or(b"", |overload| overload.as_bytes())
+}
+
+/// The beginning of a name, for messages: a hostile one may have megabytes.
+fn short(name: &[u8]) -> Cow<'_, str> {
+    match name.get(..100) {
+        Some(start) => Cow::Owned(format!("{}...", String::from_utf8_lossy(start))),
+        None => String::from_utf8_lossy(name),
+    }
+}
+
+/// The names that can be seen at a point of the walk, each with the innermost graph that defines it.
+#[derive(Default)]
+struct Names<'m> {
+    depths: HashMap<&'m [u8], usize>,
+    /// For each graph around the point, what its definitions took the place of.
+    hidden: Vec<Vec<(&'m [u8], Option<usize>)>>,
+}
+
+impl<'m> Names<'m> {
+    fn enter(&mut self) {
+        self.hidden.push(Vec::new());
+    }
+
+    fn leave(&mut self) {
+        for (name, before) in self.hidden.pop().into_iter().flatten().rev() {
+            match before {
+                Some(depth) => self.depths.insert(name, depth),
+                None => self.depths.remove(name),
+            };
+        }
+    }
+
+    /// Defines `name` in the innermost graph.
+    fn define(&mut self, name: &'m [u8]) {
+        let depth = self.hidden.len();
+        if let Some(hidden) = self.hidden.last_mut() {
+            hidden.push((name, self.depths.insert(name, depth)));
+        }
+    }
+
+    fn is_here(&self, name: &[u8]) -> bool {
+        self.depths.get(name) == Some(&self.hidden.len())
+    }
+
+    fn is_visible(&self, name: &[u8]) -> bool {
+        self.depths.contains_key(name)
+    }
+}
+
+/// An input that nothing defined before its node.
+struct Missing<'m> {
+    name: &'m [u8],
+    /// The node, with the graph around it.
+    user: String,
+    /// Whether the value is defined, but after the node.
+    late: bool,
+}
+
+/// What a reported name is the name of.
+#[derive(PartialEq, Eq, Hash)]
+enum Of {
+    Domain,
+    Value,
+}
+
+#[derive(Default)]
+struct Walk<'m> {
+    names: Names<'m>,
+    /// The graphs around the point: nodes with their attributes, and functions.
+    path: Vec<String>,
+    /// The imported domains of the model or of the function that is walked.
+    domains: HashSet<&'m [u8]>,
+    /// Values and domains that were reported: once for each function, and for the main graph.
+    reported: HashSet<(Of, &'m [u8])>,
+    missing: Vec<Missing<'m>>,
+    ir_version: i64,
+    report: GraphReport,
+}
+
+impl<'m> Walk<'m> {
+    fn find(&mut self, severity: Severity, value: Option<&[u8]>, reason: impl Into<String>) {
+        let mut reason = reason.into();
+        if !self.path.is_empty() {
+            reason = format!("in `{}`: {reason}", self.path.join("/"));
+        }
+        let mut error = Error::new(ErrorKind::InvalidModel, reason);
+        if let Some(value) = value {
+            error = error.with_tensor(short(value));
+        }
+        self.report.findings.push(Finding { severity, error });
+    }
+
+    fn error(&mut self, value: Option<&[u8]>, reason: impl Into<String>) {
+        self.find(Severity::Error, value, reason);
+    }
+
+    /// Takes the operator sets of a model or function.
+    fn imports(&mut self, imports: &'m [OperatorSetIdProto]) {
+        let domains = imports.iter().map(|import| normalized(text(&import.domain)));
+        self.domains = domains.collect();
+        self.reported.clear();
+    }
+
+    fn function(&mut self, function: &'m FunctionProto) {
+        let name = format!("{}::{}", short(text(&function.domain)), short(text(&function.name)));
+        self.path.push(name);
+        self.imports(&function.opset_import);
+        self.names.enter();
+        for input in &function.input {
+            self.input(input.as_bytes(), "two inputs of the function have this name");
+        }
+        self.nodes(&function.node);
+        for output in &function.output {
+            self.output(output.as_bytes());
+        }
+        self.names.leave();
+        self.report_missing();
+        self.path.pop();
+    }
+
+    fn graph(&mut self, graph: &'m GraphProto) {
+        self.report.graphs += 1;
+        self.names.enter();
+        let outer = std::mem::take(&mut self.missing);
+        if text(&graph.name).is_empty() {
+            self.find(Severity::Advice, None, "a graph has no name, which onnx.checker refuses");
+        }
+        for input in &graph.input {
+            self.input(value_name(input), "two inputs have this name");
+        }
+        self.initializers(graph);
+        self.nodes(&graph.node);
+        for output in &graph.output {
+            self.output(value_name(output));
+        }
+        for missing in &mut self.missing {
+            missing.late |= self.names.is_here(missing.name);
+        }
+        self.missing.extend(outer);
+        self.names.leave();
+    }
+
+    fn input(&mut self, name: &'m [u8], twice: &str) {
+        if !name.is_empty() && self.names.is_here(name) {
+            self.error(Some(name), twice);
+        }
+        self.names.define(name);
+    }
+
+    fn initializers(&mut self, graph: &'m GraphProto) {
+        let mut own = HashSet::new();
+        let dense = graph.initializer.iter().map(|tensor| text(&tensor.name));
+        let sparse = graph.sparse_initializer.iter();
+        let sparse =
+            sparse.map(|sparse| sparse.values.as_ref().map_or(&b""[..], |v| text(&v.name)));
+        for name in dense.chain(sparse) {
+            if name.is_empty() {
+                self.error(None, "an initializer has no name");
+                continue;
+            }
+            if !own.insert(name) {
+                self.error(Some(name), "two initializers have this name");
+            }
+            if self.ir_version < 4 && !self.names.is_here(name) {
+                let reason = "an initializer that is no input, which IR versions below 4 ask for";
+                self.find(Severity::Advice, Some(name), reason);
+            }
+            self.names.define(name);
+        }
+    }
+
+    fn nodes(&mut self, nodes: &'m [NodeProto]) {
+        for node in nodes {
+            self.report.nodes += 1;
+            self.operator(node);
+            for input in &node.input {
+                self.used(input.as_bytes(), node);
+            }
+            for attribute in &node.attribute {
+                self.subgraphs(node, attribute);
+            }
+            for output in &node.output {
+                self.defined(output.as_bytes(), node);
+            }
+        }
+    }
+
+    /// Checks that the node has an operator, of a domain that is imported.
+    fn operator(&mut self, node: &'m NodeProto) {
+        if text(&node.op_type).is_empty() {
+            self.error(None, format!("{} has no op_type", described(node)));
+        }
+        let domain = normalized(text(&node.domain));
+        // Before IR version 3 there were no imports.
+        let imported = self.ir_version < 3 || self.domains.contains(domain);
+        if !imported && self.reported.insert((Of::Domain, domain)) {
+            let name = if domain.is_empty() { "ai.onnx".into() } else { short(domain) };
+            let user = described(node);
+            self.error(None, format!("no operator set is imported for domain `{name}` of {user}"));
+        }
+    }
+
+    fn used(&mut self, name: &'m [u8], node: &NodeProto) {
+        if name.is_empty()
+            || self.names.is_visible(name)
+            || !self.reported.insert((Of::Value, name))
+        {
+            return;
+        }
+        let mut user = described(node);
+        if !self.path.is_empty() {
+            user = format!("{user} in `{}`", self.path.join("/"));
+        }
+        self.missing.push(Missing { name, user, late: false });
+    }
+
+    fn subgraphs(&mut self, node: &'m NodeProto, attribute: &'m AttributeProto) {
+        for graph in attribute.g.iter().map(|graph| &**graph).chain(&attribute.graphs) {
+            let names = [text(&node.name), node.output.first().map_or(b"", Str::as_bytes)];
+            let own = names.into_iter().find(|name| !name.is_empty());
+            let own = short(own.unwrap_or_else(|| text(&node.op_type)));
+            self.path.push(format!("{own}.{}", short(text(&attribute.name))));
+            self.graph(graph);
+            self.path.pop();
+        }
+    }
+
+    fn defined(&mut self, name: &'m [u8], node: &NodeProto) {
+        if name.is_empty() {
+            return;
+        }
+        if self.names.is_visible(name) {
+            let reason =
+                format!("{} defines this value, which is defined already", described(node));
+            self.error(Some(name), reason);
+        }
+        self.names.define(name);
+    }
+
+    fn output(&mut self, name: &'m [u8]) {
+        if name.is_empty() || self.names.is_here(name) {
+            return;
+        }
+        let reason = if self.names.is_visible(name) {
+            "an output that a graph outside defines: an Identity has to stand between"
+        } else {
+            "an output that nothing defines"
+        };
+        self.error(Some(name), reason);
+    }
+
+    /// Reports the inputs that no graph up to the outermost one defines.
+    fn report_missing(&mut self) {
+        for Missing { name, user, late } in std::mem::take(&mut self.missing) {
+            let reason = if late {
+                format!("input of {user}, which stands before the node that defines it")
+            } else {
+                format!("input of {user}, which nothing defines")
+            };
+            let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(short(name));
+            self.report.findings.push(Finding { severity: Severity::Error, error });
+        }
+    }
+}
+
+fn value_name(value: &ValueInfoProto) -> &[u8] {
+    text(&value.name)
+}
+
+/// A node for messages: by its name, or its first output, with the operator.
+fn described(node: &NodeProto) -> String {
+    let operator = short(text(&node.op_type));
+    let output = node.output.first().map_or(&b""[..], Str::as_bytes);
+    match (text(&node.name), output) {
+        (b"", b"") => format!("a node ({operator})"),
+        (b"", output) => format!("the node of `{}` ({operator})", short(output)),
+        (name, _) => format!("node `{}` ({operator})", short(name)),
+    }
+}

@@ -1,0 +1,167 @@
+//! How the tensors of a model use the bytes of a weights file: overlaps, and bytes that none uses.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use super::finding::{Finding, Severity};
+use crate::error::{Error, ErrorKind};
+
+/// A weights file and what of it is used.
+#[derive(Debug)]
+pub(super) struct UsedFile {
+    pub(super) path: PathBuf,
+    pub(super) len: u64,
+    /// The bytes of its tensors, as far as they lie inside.
+    pub(super) used: Vec<Range<u64>>,
+}
+
+impl UsedFile {
+    /// Overlaps, and, where the use of every tensor is known, bytes that none uses.
+    pub(super) fn findings(&mut self, all_known: bool) -> Vec<Finding> {
+        self.used.retain(|range| !range.is_empty());
+        self.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+        self.used.dedup();
+        let mut found = self.overlaps();
+        found.extend(self.gaps().filter(|_| all_known));
+        found
+    }
+
+    /// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
+    /// that only cross are a sign of a broken file.
+    fn overlaps(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut last: Option<&Range<u64>> = None;
+        for range in &self.used {
+            match last {
+                Some(before) if range.start < before.end => {
+                    let inside = range.end <= before.end;
+                    let severity = if inside { Severity::Advice } else { Severity::Error };
+                    let how = if inside { "inside" } else { "across the end of" };
+                    let reason =
+                        format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
+                    let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
+                    found.push(Finding { severity, error });
+                    if !inside {
+                        last = Some(range);
+                    }
+                }
+                _ => last = Some(range),
+            }
+        }
+        found
+    }
+
+    /// Bytes that no tensor uses and that are not padding before an aligned offset.
+    fn gaps(&self) -> Option<Finding> {
+        let alignments = Alignments::of(&self.used);
+        let (mut end, mut unused) = (0_u64, 0_u64);
+        for range in &self.used {
+            let gap = range.start.saturating_sub(end);
+            if gap > 0 && gap >= alignments.seen(range) {
+                unused = unused.saturating_add(gap);
+            }
+            end = end.max(range.end);
+        }
+        let unused = unused.saturating_add(self.len.saturating_sub(end));
+        let reason = format!("{unused} of {} bytes are used by no tensor of this model", self.len);
+        let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
+        (unused > 0).then_some(Finding { severity: Severity::Advice, error })
+    }
+}
+
+/// The largest alignment that common writers use, 64 KiB, which Windows asks for, and the largest one
+/// that is believed when several tensors have it: a huge page.
+const COMMON: u64 = 64 << 10;
+const LARGEST: u64 = 2 << 20;
+
+/// How a file is aligned, told by the offsets in it: a writer may align long tensors more than short
+/// ones, but never less.
+struct Alignments {
+    /// From the longest on: a length, and the alignment that all at least so long have.
+    by_len: Vec<(u64, u64)>,
+}
+
+impl Alignments {
+    /// What the ranges show, which are sorted by their starts; those inside others are views.
+    fn of(ranges: &[Range<u64>]) -> Self {
+        let mut end = 0;
+        let mut starts = Vec::new();
+        for range in ranges {
+            if range.start >= end {
+                starts.push((length(range), range.start));
+                end = range.end;
+            }
+        }
+        starts.sort_unstable_by_key(|(len, _)| std::cmp::Reverse(*len));
+        let (mut alignment, mut seen) = (LARGEST, 0);
+        let by_len = starts.into_iter().map(|(len, start)| {
+            if start > 0 {
+                seen += 1;
+                alignment = alignment.min(1 << start.trailing_zeros());
+            }
+            // One offset alone may be a multiple of much by chance.
+            (len, if seen > 1 { alignment } else { alignment.min(COMMON) })
+        });
+        Self { by_len: by_len.collect() }
+    }
+
+    /// The alignment of all tensors that are at least as long as `range`.
+    fn seen(&self, range: &Range<u64>) -> u64 {
+        let after = self.by_len.partition_point(|(len, _)| *len >= length(range));
+        let last = after.checked_sub(1).and_then(|last| self.by_len.get(last));
+        last.map_or(1, |(_, alignment)| *alignment)
+    }
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(len: u64, used: &[Range<u64>]) -> UsedFile {
+        UsedFile { path: "w".into(), len, used: used.to_vec() }
+    }
+
+    #[test]
+    fn padding_is_no_hole() {
+        const KIB: u64 = 1 << 10;
+        const MIB: u64 = 1 << 20;
+        let cases: &[(u64, &[Range<u64>], u64)] = &[
+            (300, &[0..10, 256..300], 0),
+            (400, &[0..10, 250..300], 340),
+            (10, &[], 10),
+            (20, &[0..10, 10..20], 0),
+            (30, &[0..10, 10..20], 10),
+            // A hole of 64 KiB before an offset that would be aligned by chance.
+            (3 * 128 * KIB, &[0..64, 64..64 * KIB, 128 * KIB..3 * 128 * KIB], 64 * KIB),
+            // A tensor that is gone from a file whose offsets are multiples of 64.
+            (900, &[0..60, 64..100, 512..600, 640..900], 412),
+            // Long tensors are at pages, short ones are not.
+            (5 * MIB, &[0..100, 128..200, 4096..3 * MIB, 3 * MIB + 4096..5 * MIB], 4096),
+            (4 * MIB, &[0..100, 128..200, 4096..2 * MIB, 2 * MIB..4 * MIB], 0),
+            // Huge pages, where more than one tensor says so.
+            (5 * MIB, &[0..5, 2 * MIB..3 * MIB, 4 * MIB..5 * MIB], 0),
+            // A view inside another tensor says nothing of the alignment.
+            (2000, &[0..1000, 3..7, 1024..2000], 0),
+        ];
+        for (len, used, expected) in cases {
+            let found = file(*len, used).gaps();
+            let text = format!("{expected} of {len} bytes are used by no tensor of this model");
+            let expected = (*expected > 0).then_some(text);
+            assert_eq!(found.map(|f| f.error.reason().to_owned()), expected, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn crossing_ranges_are_errors_and_nested_ones_advice() {
+        let severities = |used: &[Range<u64>]| -> Vec<_> {
+            file(100, used).overlaps().iter().map(|finding| finding.severity).collect()
+        };
+        assert_eq!(severities(&[0..10, 10..20]), []);
+        assert_eq!(severities(&[0..10, 2..4, 4..10]), [Severity::Advice, Severity::Advice]);
+        assert_eq!(severities(&[0..10, 8..12, 11..13]), [Severity::Error, Severity::Error]);
+    }
+}

@@ -1,0 +1,254 @@
+//! The external tensors of a model, held against their files without reading them.
+//!
+//! Every entry, path and range is looked at, and what onnx refuses of a file that is there: links,
+//! hard links, and `..` inside a name. Which bytes of a file are used is left to `ranges`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::Metadata;
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+use super::contents::{Source, meaningless};
+use super::finding::{Checked, Finding, Severity};
+use super::ranges::UsedFile;
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{
+    self, Directory, ExternalData, check_location, is_handle, without_dots,
+};
+use crate::file_format::{failed_download, known_format};
+use crate::load::LoadOptions;
+use crate::proto::TensorProto;
+
+/// The weights files of a model, as far as its tensors were looked at.
+pub(super) struct Weights<'a> {
+    options: &'a LoadOptions,
+    contents: bool,
+    directory: Directory,
+    /// By location without dots; `None` for files that cannot be opened and were reported.
+    files: BTreeMap<String, Option<OpenFile>>,
+    /// Locations that tensors name whose other entries are wrong: what they use is not known.
+    unclear: HashSet<String>,
+    findings: Vec<Finding>,
+}
+
+struct OpenFile {
+    use_of: UsedFile,
+    /// What the file is, by its first bytes.
+    format: Option<&'static str>,
+    cut_off: Option<CutOff>,
+}
+
+/// The first tensor whose data end beyond the file, and what all such tensors need.
+struct CutOff {
+    tensor: String,
+    range: Range<u64>,
+    needed: u64,
+    count: usize,
+}
+
+impl<'a> Weights<'a> {
+    pub(super) fn new(directory: &Path, options: &'a LoadOptions, contents: bool) -> Result<Self> {
+        Ok(Self {
+            options,
+            contents,
+            directory: Directory::open(directory)?,
+            files: BTreeMap::new(),
+            unclear: HashSet::new(),
+            findings: Vec::new(),
+        })
+    }
+
+    /// Checks the entries of the external tensor `name` and notes the bytes that it uses.
+    pub(super) fn tensor(&mut self, tensor: &TensorProto, name: &str) {
+        if let Err(error) = self.entries(tensor, name) {
+            self.unclear.extend(locations(tensor));
+            self.report(Severity::Error, error.with_tensor(name));
+        }
+    }
+
+    /// Whether a tensor names the file at `location`, rightly or not.
+    pub(super) fn names(&self, location: &str) -> bool {
+        self.files.contains_key(location) || self.unclear.contains(location)
+    }
+
+    /// Reports what concerns whole files, and adds everything to `checked`.
+    pub(super) fn finish(mut self, checked: &mut Checked) {
+        for (location, file) in std::mem::take(&mut self.files) {
+            let Some(OpenFile { mut use_of, format, cut_off }) = file else { continue };
+            checked.files += 1;
+            checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
+            if let Some(CutOff { tensor, range, needed, count }) = cut_off {
+                let (path, len) = (use_of.path.clone(), use_of.len);
+                let error = external_data::cut_off(path, format, len, needed, &range, count);
+                self.report(Severity::Error, error.with_tensor(tensor));
+            }
+            let all_known = !self.unclear.contains(&location);
+            self.findings.extend(use_of.findings(all_known));
+        }
+        checked.findings.append(&mut self.findings);
+    }
+
+    fn report(&mut self, severity: Severity, error: Error) {
+        self.findings.push(Finding { severity, error });
+    }
+
+    fn advise(&mut self, kind: ErrorKind, reason: String, name: &str) {
+        self.report(Severity::Advice, Error::new(kind, reason).with_tensor(name));
+    }
+
+    fn entries(&mut self, tensor: &TensorProto, name: &str) -> Result<()> {
+        let data = ExternalData::parse(tensor)?;
+        if !data.unknown_keys.is_empty() {
+            let keys = data.unknown_keys.join(", ");
+            let reason = format!("unknown external data keys, which onnxruntime refuses: {keys}");
+            self.advise(ErrorKind::InvalidModel, reason, name);
+        }
+        let (dtype, len) = external_data::layout(tensor)?;
+        let range = data.range(len)?;
+        if !self.options.weights {
+            return Ok(());
+        }
+        let Some(file) = self.file(&data.location)? else { return Ok(()) };
+        if !file.take(&range, name) {
+            return Ok(());
+        }
+        if let Some(format) = file.format.filter(|_| range.start == 0 && len > 0) {
+            let reason = format!("its data begin as {format} does: is this the right file?");
+            self.advise(ErrorKind::InvalidModel, reason, name);
+        }
+        if self.contents && may_be_meaningless(dtype) {
+            self.contents(dtype, tensor, &data.location, &range, name)?;
+        }
+        Ok(())
+    }
+
+    fn contents(
+        &mut self,
+        dtype: DataType,
+        tensor: &TensorProto,
+        location: &str,
+        range: &Range<u64>,
+        name: &str,
+    ) -> Result<()> {
+        let path = self.directory.join(location);
+        let found = match self.options.files.get(&without_dots(location)) {
+            Some(bytes) => meaningless(dtype, &tensor.dims, &Source::Memory(bytes), range)?,
+            None => {
+                let file = self.directory.open_file(location)?;
+                meaningless(dtype, &tensor.dims, &Source::File(&file, &path), range)?
+            }
+        };
+        if let Some(error) = found {
+            self.report(Severity::Advice, error.with_tensor(name).with_path(path));
+        }
+        Ok(())
+    }
+
+    /// The file at `location`; `None` when it was reported before.
+    fn file(&mut self, location: &str) -> Result<Option<&mut OpenFile>> {
+        let key = without_dots(location);
+        if !self.files.contains_key(&key) {
+            self.files.insert(key.clone(), None);
+            let opened = self.open(location, &key)?;
+            self.files.insert(key.clone(), Some(opened));
+        }
+        Ok(self.files.get_mut(&key).and_then(Option::as_mut))
+    }
+
+    fn open(&mut self, location: &str, key: &str) -> Result<OpenFile> {
+        if let Some(bytes) = self.options.files.get(key) {
+            let len = u64::try_from(bytes.len()).map_err(Error::internal)?;
+            return Ok(OpenFile::new(self.directory.join(location), bytes, len));
+        }
+        if is_handle(location) {
+            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
+            return Err(Error::new(ErrorKind::MissingHandle, reason));
+        }
+        let path = self.directory.join(location);
+        let file = self.directory.open_file(location)?;
+        let metadata = file.metadata().map_err(|e| Error::io(&path, e))?;
+        let mut head = Vec::new();
+        file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
+        if let Some(what) = failed_download(&head) {
+            return Err(Error::new(ErrorKind::MissingFile, what).with_path(path));
+        }
+        let refused = refused_by_onnx(location, self.directory.path(), &metadata);
+        self.findings.extend(refused.map(|reason| {
+            let error = Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
+            Finding { severity: Severity::Advice, error }
+        }));
+        Ok(OpenFile::new(path, &head, metadata.len()))
+    }
+}
+
+impl OpenFile {
+    fn new(path: std::path::PathBuf, head: &[u8], len: u64) -> Self {
+        let used = safetensors_header(head, len).into_iter().collect();
+        let use_of = UsedFile { path, len, used };
+        Self { use_of, format: known_format(head), cut_off: None }
+    }
+
+    /// Notes that a tensor uses the bytes `range`; whether they lie in the file.
+    fn take(&mut self, range: &Range<u64>, name: &str) -> bool {
+        let UsedFile { len, used, .. } = &mut self.use_of;
+        used.push(range.start.min(*len)..range.end.min(*len));
+        if range.end <= *len {
+            return true;
+        }
+        let first = || CutOff { tensor: name.into(), range: range.clone(), needed: 0, count: 0 };
+        let cut_off = self.cut_off.get_or_insert_with(first);
+        cut_off.needed = cut_off.needed.max(range.end);
+        cut_off.count += 1;
+        false
+    }
+}
+
+/// Whether bytes of this type can be without a meaning.
+pub(super) fn may_be_meaningless(dtype: DataType) -> bool {
+    dtype == DataType::Bool || dtype.bit_width().is_some_and(|bits| bits < 8)
+}
+
+/// The locations that the entries of `tensor` name, whatever else is wrong with them.
+fn locations(tensor: &TensorProto) -> impl Iterator<Item = String> {
+    let named = tensor.external_data.iter();
+    let named = named.filter(|entry| entry.key.as_ref().is_some_and(|key| *key == "location"));
+    named.filter_map(|entry| Some(without_dots(entry.value.as_ref()?.to_str().ok()?)))
+}
+
+/// Why onnx (since 1.21) refuses a file that every rule of ours accepts.
+fn refused_by_onnx(
+    location: &str,
+    directory: &Path,
+    metadata: &Metadata,
+) -> impl Iterator<Item = &'static str> {
+    let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
+    let link = parts().any(|part| directory.join(part).is_symlink());
+    let dots = check_location(location).is_ok() && location.contains("..");
+    [
+        link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),
+        has_other_names(metadata)
+            .then_some("a file with other names (hard links), which onnx refuses"),
+        dots.then_some("a name with `..` in it, which onnx refuses"),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[cfg(unix)]
+fn has_other_names(metadata: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &Metadata) -> bool {
+    false
+}
+
+/// The bytes before the data, where a file of `len` bytes begins as a safetensors file does.
+fn safetensors_header(head: &[u8], len: u64) -> Option<Range<u64>> {
+    let (length, json) = head.split_first_chunk()?;
+    let end = u64::from_le_bytes(*length).checked_add(8).filter(|end| *end <= len)?;
+    json.starts_with(b"{").then_some(0..end)
+}

@@ -1,0 +1,370 @@
+//! What `check_model` finds in models with one fault each, and that it says nothing of sound ones.
+
+use std::fs;
+use std::path::Path;
+
+use onnx_container::proto::{
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
+};
+use onnx_container::{
+    CheckOptions, Checked, ErrorKind, Finding, LoadOptions, MmapChoice, Severity, check_model,
+};
+
+use crate::support::{
+    both_choices, branches, call, floats, function, graph, graph_of, model, model_of, node,
+};
+
+fn copy(from: &str, to: &str) -> NodeProto {
+    node("Identity", &[from], &[to], vec![])
+}
+
+/// A model of `nodes` from `x` and the condition `c` to `y`.
+fn of(nodes: Vec<NodeProto>) -> ModelProto {
+    model_of(graph_of(&["x", "c"], &["y"], nodes), vec![])
+}
+
+fn with_weights(nodes: Vec<NodeProto>, names: &[&str]) -> ModelProto {
+    let mut model = of(nodes);
+    let weights = names.iter().map(|name| floats(name, 0, 2));
+    model.graph.as_mut().unwrap().initializer = weights.collect();
+    model
+}
+
+/// An If whose first branch is `graph`.
+fn choice(output: &str, graph: GraphProto) -> NodeProto {
+    branches(&[output], graph, graph_of(&[], &["q"], vec![copy("x", "q")]))
+}
+
+fn inner(nodes: Vec<NodeProto>, output: &str) -> GraphProto {
+    graph_of(&[], &[output], nodes)
+}
+
+/// A model that calls a function of `nodes` from `a` to `b`.
+fn called(nodes: Vec<NodeProto>) -> ModelProto {
+    let main = graph_of(&["x"], &["y"], vec![call("F", &["x"], &["y"], vec![])]);
+    model_of(main, vec![function("F", &["a"], &["b"], nodes)])
+}
+
+fn saved(model: &ModelProto) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+    (folder, path)
+}
+
+/// What a check says, in lines of severity and message.
+fn said(checked: &Checked) -> Vec<String> {
+    checked.findings.iter().map(|f| format!("{:?}: {}", f.severity, f.error)).collect()
+}
+
+#[test]
+fn names_that_do_not_fit_together_are_found_one_by_one() {
+    let mut no_sets = of(vec![copy("x", "y")]);
+    no_sets.opset_import.clear();
+    let mut custom = node("Foo", &["x"], &["y"], vec![]);
+    custom.domain = Some("custom".into());
+    let mut long_name = copy("x", "y");
+    long_name.domain = Some("ai.onnx".into());
+    let mut old = with_weights(vec![node("Add", &["x", "w"], &["y"], vec![])], &["w"]);
+    old.ir_version = Some(3);
+    let mut new = of(vec![copy("x", "y")]);
+    new.ir_version = Some(14);
+    let mut bare_function = called(vec![copy("a", "b")]);
+    bare_function.functions[0].opset_import.clear();
+    let mut twice = called(vec![copy("a", "b")]);
+    twice.functions.push(twice.functions[0].clone());
+    let deep = inner(vec![choice("p", inner(vec![copy("nope", "r")], "r"))], "p");
+    let mut hides = inner(vec![copy("w", "p")], "p");
+    hides.initializer.push(floats("w", 0, 2));
+    let cases: Vec<(ModelProto, &[&str])> = vec![
+        (of(vec![copy("x", "y")]), &[]),
+        (of(vec![long_name]), &[]),
+        (
+            of(vec![node("Add", &["x", "w"], &["y"], vec![])]),
+            &["Error: tensor `w`: input of the node of `y` (Add), which nothing defines"],
+        ),
+        (of(vec![copy("x", "t")]), &["Error: tensor `y`: an output that nothing defines"]),
+        (with_weights(vec![], &["y"]), &[]),
+        (no_sets, &["Error: no operator set is imported for domain `ai.onnx` of the node of `y`"]),
+        (of(vec![custom]), &["Error: no operator set is imported for domain `custom` of"]),
+        (
+            with_weights(vec![node("Add", &["x", "w"], &["y"], vec![])], &["w", "w"]),
+            &["Error: tensor `w`: two initializers have this name"],
+        ),
+        (with_weights(vec![copy("x", "y")], &[""]), &["Error: an initializer has no name"]),
+        (old, &["Advice: tensor `w`: an initializer that is no input"]),
+        (new, &["ir_version 14: onnxruntime 1.31 takes versions up to 13"]),
+        (
+            of(vec![copy("x", "y"), copy("x", "y")]),
+            &["Error: tensor `y`: the node of `y` (Identity) defines this value, which is defined"],
+        ),
+        (
+            with_weights(vec![copy("x", "y"), copy("x", "w")], &["w"]),
+            &["Error: tensor `w`: the node of `w` (Identity) defines this value"],
+        ),
+        (
+            of(vec![copy("t", "y"), copy("x", "t")]),
+            &["Error: tensor `t`: input of the node of `y` (Identity), which stands before"],
+        ),
+        (of(vec![node("", &["x"], &["y"], vec![])]), &["Error: the node of `y` () has no op_type"]),
+        (of(vec![copy("x", "t"), choice("y", inner(vec![copy("t", "p")], "p"))]), &[]),
+        (
+            of(vec![choice("y", inner(vec![copy("t", "p")], "p")), copy("x", "t")]),
+            &[
+                "Error: tensor `t`: input of the node of `p` (Identity) in `y.then_branch`, which st",
+            ],
+        ),
+        (of(vec![choice("y", deep)]), &["in `y.then_branch/p.then_branch`, which nothing defines"]),
+        (
+            of(vec![copy("x", "t"), choice("y", inner(vec![], "t"))]),
+            &["Error: tensor `t`: in `y.then_branch`: an output that a graph outside defines"],
+        ),
+        (
+            of(vec![copy("x", "t"), choice("y", inner(vec![copy("x", "t")], "t"))]),
+            &[
+                "Error: tensor `t`: in `y.then_branch`: the node of `t` (Identity) defines this value",
+            ],
+        ),
+        (with_weights(vec![choice("y", hides)], &["w"]), &[]),
+        (
+            of(vec![choice("v", inner(vec![copy("x", "p")], "p")), copy("p", "y")]),
+            &["Error: tensor `p`: input of the node of `y` (Identity), which nothing defines"],
+        ),
+        // Names of one branch are free again in the next.
+        (
+            of(vec![
+                choice("v", inner(vec![copy("x", "p")], "p")),
+                choice("y", inner(vec![copy("v", "p")], "p")),
+            ]),
+            &[],
+        ),
+        (called(vec![copy("a", "b")]), &[]),
+        (
+            bare_function,
+            &["Error: in `local::F`: no operator set is imported for domain `ai.onnx`"],
+        ),
+        (twice, &["Error: another function has this domain, name and overload"]),
+        (
+            called(vec![copy("x", "b")]),
+            &[
+                "Error: tensor `x`: input of the node of `b` (Identity) in `local::F`, which nothing",
+            ],
+        ),
+        (
+            called(vec![copy("a", "t")]),
+            &["Error: tensor `b`: in `local::F`: an output that nothing defines"],
+        ),
+    ];
+    for (model, expected) in cases {
+        let (_folder, path) = saved(&model);
+        for mmap in both_choices() {
+            let said = said(&check_model(&path, mmap).unwrap());
+            assert_eq!(said.len(), expected.len(), "{said:#?}, expected {expected:?}");
+            for (said, expected) in said.iter().zip(expected) {
+                assert!(said.contains(expected), "{said}, expected {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_missing_value_is_told_once_and_names_are_told_in_short() {
+    let long = "w".repeat(10_000);
+    let add = |i: usize| node("Add", &["x", &long], &[&format!("t{i}")], vec![]);
+    let mut nodes: Vec<_> = (0..1000).map(add).collect();
+    nodes.push(copy("x", "y"));
+    let (_folder, path) = saved(&of(nodes));
+    let checked = check_model(&path, MmapChoice::never()).unwrap();
+    let said = said(&checked);
+    assert_eq!((said.len(), checked.nodes), (1, 1001));
+    assert!(said[0].len() < 300, "{} bytes", said[0].len());
+}
+
+#[test]
+fn a_check_says_what_it_looked_at() {
+    let mut model = called(vec![copy("a", "b")]);
+    let graph = model.graph.as_mut().unwrap();
+    graph.initializer.push(floats("inline", 0, 2));
+    graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "w.bin"));
+    let (folder, path) = saved(&model);
+    fs::write(folder.path().join("w.bin"), [0; 8]).unwrap();
+    let checked = check_model(&path, CheckOptions::new().contents(true)).unwrap();
+    assert!(checked.is_ok(), "{:?}", checked.findings);
+    assert_eq!(
+        checked.to_string(),
+        "2 nodes in 1 graph and 1 function; 2 tensors, 1 of them in 1 file of 8 bytes; the bytes of \
+         weights too"
+    );
+}
+
+#[test]
+fn the_options_of_a_load_count() {
+    let weight = TensorProto::external("w", TensorProto::FLOAT, [2], "w.bin");
+    let (folder, path) = saved(&model(graph(vec![weight], vec![])));
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("w.bin"), [0; 8]).unwrap();
+    let plain = check_model(&path, LoadOptions::new()).unwrap();
+    assert_eq!(
+        plain.errors().map(|f| f.error.kind()).collect::<Vec<_>>(),
+        [ErrorKind::MissingFile]
+    );
+    for (options, files) in [
+        (LoadOptions::new().weights(false), 0),
+        (LoadOptions::new().base_dir(elsewhere.path()), 1),
+        (LoadOptions::new().files([("./w.bin", vec![0; 8])]), 1),
+    ] {
+        let checked = check_model(&path, options).unwrap();
+        assert!(checked.is_ok() && checked.files == files, "{checked:?}");
+    }
+    drop(folder);
+
+    let mut deep = inner(vec![copy("x", "p")], "p");
+    for _ in 0..40 {
+        deep = inner(vec![choice("p", deep)], "p");
+    }
+    let (_folder, path) = saved(&of(vec![choice("y", deep)]));
+    assert_eq!(check_model(&path, LoadOptions::new()).unwrap_err().kind(), ErrorKind::Decode);
+    // Inner values are called like outer ones later on: both are defined after the subgraph.
+    let checked = check_model(&path, LoadOptions::new().recursion_limit(200)).unwrap();
+    assert!(checked.is_ok() && checked.graphs == 83, "{checked:?}");
+}
+
+#[test]
+fn a_file_whose_entries_are_wrong_is_referred_to() {
+    let entry = |key: &str, value: &str| StringStringEntryProto::new(key, value);
+    for (key, value) in [("length", "12"), ("length", "x"), ("offset", "-1")] {
+        let mut weight = TensorProto::external("w", TensorProto::FLOAT, [2], "m.onnx.data");
+        weight.external_data.push(entry(key, value));
+        let (folder, path) = saved(&model(graph(vec![weight], vec![])));
+        fs::write(folder.path().join("m.onnx.data"), [0; 100]).unwrap();
+        let said = said(&check_model(&path, MmapChoice::never()).unwrap());
+        assert_eq!(said.len(), 1, "no word of a file or bytes that nothing uses: {said:?}");
+    }
+}
+
+#[test]
+fn a_hole_in_a_data_file_is_told_with_its_bytes() {
+    let entry = |name: &str, offset: usize| {
+        let mut tensor = TensorProto::external(name, TensorProto::FLOAT, [2], "w.bin");
+        tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+        tensor
+    };
+    let tensors = vec![entry("a", 0), entry("b", 64), entry("c", 131_072), entry("d", 131_136)];
+    let (folder, path) = saved(&model(graph(tensors, vec![])));
+    fs::write(folder.path().join("w.bin"), vec![0; 131_144]).unwrap();
+    let said = said(&check_model(&path, MmapChoice::never()).unwrap());
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].ends_with("131000 of 131144 bytes are used by no tensor of this model"));
+}
+
+#[test]
+#[cfg(unix)]
+fn files_that_onnx_refuses_get_advice() {
+    let link = |from: &str, to: &Path| std::os::unix::fs::symlink(from, to).unwrap();
+    type Setup<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Setup<'_>, &[&str]); 5] = [
+        ("w.bin", &|dir| fs::write(dir.join("w.bin"), [0; 8]).unwrap(), &[]),
+        ("w..bin", &|dir| fs::write(dir.join("w..bin"), [0; 8]).unwrap(), &["`..` in it"]),
+        (
+            "w.bin",
+            &|dir| {
+                fs::write(dir.join("real"), [0; 8]).unwrap();
+                link("real", &dir.join("w.bin"));
+            },
+            &["a symbolic link"],
+        ),
+        (
+            "sub/w.bin",
+            &|dir| {
+                fs::create_dir(dir.join("real")).unwrap();
+                fs::write(dir.join("real/w.bin"), [0; 8]).unwrap();
+                link("real", &dir.join("sub"));
+            },
+            &["a folder that is one"],
+        ),
+        (
+            "w.bin",
+            &|dir| {
+                fs::write(dir.join("w.bin"), [0; 8]).unwrap();
+                fs::hard_link(dir.join("w.bin"), dir.join("other")).unwrap();
+            },
+            &["hard links"],
+        ),
+    ];
+    for (location, setup, expected) in cases {
+        let weight = TensorProto::external("w", TensorProto::FLOAT, [2], location);
+        let (folder, path) = saved(&model(graph(vec![weight], vec![])));
+        setup(folder.path());
+        let checked = check_model(&path, MmapChoice::never()).unwrap();
+        let said = said(&checked);
+        assert_eq!((said.len(), checked.is_ok()), (expected.len(), true), "{said:?}");
+        assert!(said.iter().zip(expected).all(|(said, text)| said.contains(text)), "{said:?}");
+    }
+}
+
+#[test]
+fn bytes_without_a_meaning_are_found_when_weights_are_read() {
+    let raw = |name: &str, dtype: i32, bytes: &[u8]| {
+        TensorProto::new(name, dtype, [3]).with_raw_data(bytes.to_vec())
+    };
+    let external = |name: &str, dtype: i32| TensorProto::external(name, dtype, [3], name);
+    let tensors = vec![
+        raw("good", TensorProto::BOOL, &[0, 1, 1]),
+        raw("bad", TensorProto::BOOL, &[0, 2, 255]),
+        raw("padding", TensorProto::INT4, &[0x21, 0xf3]),
+        external("outside", TensorProto::BOOL),
+        external("narrow", TensorProto::UINT4),
+    ];
+    let (folder, path) = saved(&model(graph(tensors, vec![])));
+    fs::write(folder.path().join("outside"), [1, 0, 7]).unwrap();
+    fs::write(folder.path().join("narrow"), [0, 0x10]).unwrap();
+    for mmap in both_choices() {
+        // What is about bytes has an offset.
+        let bytes_of = |checked: Checked| -> Vec<_> {
+            let about_bytes = |f: &Finding| f.error.offset().is_some();
+            checked.findings.into_iter().filter(about_bytes).collect()
+        };
+        assert!(bytes_of(check_model(&path, mmap).unwrap()).is_empty(), "nothing is read");
+        let options = CheckOptions::from(mmap).contents(true);
+        let findings = bytes_of(check_model(&path, options).unwrap());
+        let found: Vec<_> = findings.iter().map(|f| (f.error.tensor(), f.error.offset())).collect();
+        let expected = [("bad", 1), ("outside", 2), ("narrow", 1), ("padding", 1)];
+        for (name, offset) in expected {
+            assert!(found.contains(&(Some(name), Some(offset))), "{name}: {found:?}");
+        }
+        assert_eq!(found.len(), expected.len());
+        assert!(findings.iter().all(|f| f.severity == Severity::Advice));
+    }
+}
+
+#[test]
+fn what_an_interrupted_save_left_is_named_where_the_model_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let reason = || check_model(&path, MmapChoice::never()).unwrap_err();
+    assert!(!reason().reason().contains("interrupted"));
+    fs::create_dir(folder.path().join(".m.onnx.saving-x1")).unwrap();
+    let error = reason();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::MissingFile, Some(path.as_path())));
+    assert!(error.reason().contains("left the folder `.m.onnx.saving-x1`"), "{error}");
+}
+
+#[test]
+fn tensors_without_elements_belong_at_offset_0() {
+    for (offset, errors) in [("0", 0), ("8", 1)] {
+        let mut weight = TensorProto::external("w", TensorProto::FLOAT, [0], "w.bin");
+        weight.external_data.push(StringStringEntryProto::new("offset", offset));
+        let (folder, path) = saved(&model(graph(vec![weight], vec![])));
+        fs::write(folder.path().join("w.bin"), [0; 8]).unwrap();
+        let checked = check_model(&path, MmapChoice::never()).unwrap();
+        assert_eq!(checked.errors().count(), errors, "{checked:?}");
+    }
+}
+
+#[test]
+fn attributes_of_lists_of_graphs_are_walked() {
+    let graphs = AttributeProto::graphs("branches", [inner(vec![copy("nope", "p")], "p")]);
+    let nodes = vec![node("Switch", &["x"], &["y"], vec![graphs])];
+    let (_folder, path) = saved(&of(nodes));
+    assert_eq!(check_model(&path, MmapChoice::never()).unwrap().errors().count(), 1);
+}

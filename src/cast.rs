@@ -6,8 +6,10 @@
 //! ...) get that type. Numbers are converted in `convert`, when a save or a reader comes to them; nodes
 //! are added in `graph`.
 
+mod compute;
 mod convert;
 mod graph;
+mod types;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -73,7 +75,7 @@ impl Container {
             let reason = "weights of a model with training graphs are not cast";
             return Err(Error::new(ErrorKind::Unsupported, reason));
         }
-        let mut planner = Planner::new(self, &options, from, to)?;
+        let mut planner = Planner::new(self, &options, from.clone(), to)?;
         let mut errors = Vec::new();
         for (place, tensor) in traversal::iter(&self.model) {
             if let Err(error) = planner.look_at(&place, tensor) {
@@ -83,17 +85,40 @@ impl Container {
         if let Some(error) = Error::join(errors) {
             return Err(error);
         }
-        let Planner { changes, report, .. } = planner;
-        if changes.iter().any(|change| change.from == Float::Bf16 || change.to == Float::Bf16) {
+        let Planner { changes, mut report, values, .. } = planner;
+        let compute = options.compute.then_some(values.names);
+        if compute.is_some() {
+            check_opsets(&self.model, if bf16(&options, to) { 13 } else { 6 })?;
+        } else if changes
+            .iter()
+            .any(|change| change.from == Float::Bf16 || change.to == Float::Bf16)
+        {
             check_opsets(&self.model, 13)?;
         } else if !changes.is_empty() {
             check_opsets(&self.model, 6)?;
         }
-        self.apply(changes)?;
+        let renamed = self.apply(changes)?;
+        if let Some(names) = compute {
+            let conversion = compute::Conversion::new(
+                (options.keep_io, &options.keep_ops),
+                from,
+                to,
+                &renamed,
+                names,
+            );
+            let version = graph::version(&self.model.opset_import);
+            let graph = self.model.graph.as_mut();
+            (report.nodes, report.kept_nodes) =
+                graph.map_or_else(Default::default, |graph| conversion.convert(graph, version));
+        }
+        // What the graph computes with needs no nodes, the bodies of functions do.
+        let graph = self.model.graph.take_if(|_| options.compute);
+        add_casts(&mut self.model, &renamed)?;
+        self.model.graph = graph.or(self.model.graph.take());
         Ok(report)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+    fn apply(&mut self, changes: Vec<Change>) -> Result<Renamed> {
         let (mut renamed, mut left) = (Renamed::new(), HashSet::new());
         let mut changes = changes.into_iter().peekable();
         for (place, tensor) in traversal::iter_mut(&mut self.model) {
@@ -119,7 +144,7 @@ impl Container {
             }
         }
         self.initializers.retain(|handle, _| !left.contains(handle));
-        add_casts(&mut self.model, &renamed)
+        Ok(renamed)
     }
 }
 
@@ -128,6 +153,11 @@ fn float(dtype: DataType) -> Result<Float> {
         let reason = format!("FLOAT, FLOAT16 and BFLOAT16 are cast, {dtype} is not");
         Error::new(ErrorKind::DataType, reason)
     })
+}
+
+/// Whether BFLOAT16 takes part.
+fn bf16(options: &CastOptions, to: Float) -> bool {
+    to == Float::Bf16 || options.from == Some(DataType::Bfloat16)
 }
 
 /// Decides by name or place whether a tensor is cast.
@@ -140,11 +170,22 @@ pub struct CastOptions {
     min_bytes: u64,
     except: HashSet<String>,
     choose: Option<Choose>,
+    compute: bool,
+    keep_io: bool,
+    keep_ops: HashSet<String>,
 }
 
 impl Default for CastOptions {
     fn default() -> Self {
-        Self { from: None, min_bytes: 1024, except: HashSet::new(), choose: None }
+        Self {
+            from: None,
+            min_bytes: 1024,
+            except: HashSet::new(),
+            choose: None,
+            compute: false,
+            keep_io: true,
+            keep_ops: HashSet::new(),
+        }
     }
 }
 
@@ -187,6 +228,36 @@ impl CastOptions {
         self
     }
 
+    /// Whether the graph computes in the new type, too. Default `false`: it computes as it did.
+    ///
+    /// With `true`, each node whose operator takes the new type, in the version that the model imports,
+    /// gets the values of the old type as the new one, and makes the new one. Nodes of other operators,
+    /// of other domains, and with values of unknown type, stay as they are; `Cast` nodes stand between.
+    /// Calls of functions stay too: [`Container::inline_functions`] first puts their bodies in place. So
+    /// do `If`, `Loop` and `Scan` themselves: what goes in and comes out has the type that it had, and
+    /// what their bodies compute has the new one.
+    #[must_use]
+    pub fn compute(mut self, compute: bool) -> Self {
+        self.compute = compute;
+        self
+    }
+
+    /// With [`compute`](Self::compute): whether inputs and outputs of the model keep the types that they
+    /// are declared with. Default `true`. With `false` those of the old type get the new one, except for
+    /// inputs with an initializer, and outputs that are initializers, constants or inputs.
+    #[must_use]
+    pub fn keep_io(mut self, keep_io: bool) -> Self {
+        self.keep_io = keep_io;
+        self
+    }
+
+    /// With [`compute`](Self::compute): operators (`Softmax`), or names of nodes, that compute as before.
+    #[must_use]
+    pub fn keep_ops<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.keep_ops.extend(names.into_iter().map(Into::into));
+        self
+    }
+
     fn sources_for(&self, to: DataType) -> Result<Vec<Float>> {
         let to = float(to)?;
         match self.from {
@@ -210,6 +281,9 @@ impl fmt::Debug for CastOptions {
             .field("from", &self.from)
             .field("min_bytes", &self.min_bytes)
             .field("except", &self.except)
+            .field("compute", &self.compute)
+            .field("keep_io", &self.keep_io)
+            .field("keep_ops", &self.keep_ops)
             .finish_non_exhaustive()
     }
 }
@@ -226,6 +300,11 @@ pub struct Casted {
     pub bytes_after: u64,
     /// Tensors that are large enough and of the type, and stay as they are.
     pub uncast: Vec<Uncast>,
+    /// The number of nodes that compute in the new type now, with [`CastOptions::compute`].
+    pub nodes: usize,
+    /// Nodes that have or make values of the old type and stay as they are, by name, or where they have
+    /// none by operator and first output.
+    pub kept_nodes: Vec<String>,
 }
 
 /// A tensor that [`Container::cast`] left as it is, though it was chosen.

@@ -4,8 +4,11 @@
 //! move into the model only if each operator has the same schema in both versions. The table of
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
+mod signatures;
 mod table;
 
+use signatures::SIGNATURES;
+pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
 
 /// The version of a domain in which an operator was added or last changed, as seen from one version of
@@ -46,6 +49,54 @@ pub(crate) fn since_version(domain: &[u8], op_type: &[u8], version: i64) -> Sinc
 pub(crate) fn same_operator(domain: &[u8], op_type: &[u8], a: i64, b: i64) -> bool {
     let since = since_version(domain, op_type, a);
     a == b || (since != Since::NewerThanTable && since == since_version(domain, op_type, b))
+}
+
+/// What an input or output of an operator may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Formal {
+    /// Never floating point.
+    Other,
+    /// FLOAT in every node.
+    Float,
+    /// Of the type that this variable stands for in the node.
+    Variable(usize),
+    /// Of a type that no variable of an input tells.
+    Unclear,
+}
+
+impl Signature {
+    /// What `op_type` has in `version` of the standard domain, if anything in it is floating point.
+    pub(crate) fn of(op_type: &[u8], version: i64) -> Option<&'static Self> {
+        let Since::Known(since) = since_version(b"", op_type, version) else { return None };
+        let key = (op_type, since);
+        let row = SIGNATURES.binary_search_by_key(&key, |row| (row.name.as_bytes(), row.since));
+        SIGNATURES.get(row.ok()?)
+    }
+
+    pub(crate) fn input(&self, index: usize) -> Formal {
+        formal(self.inputs, index)
+    }
+
+    pub(crate) fn output(&self, index: usize) -> Formal {
+        formal(self.outputs, index)
+    }
+
+    /// Whether `variable` may be the type with this bit.
+    pub(crate) fn takes(&self, variable: usize, bit: u8) -> bool {
+        self.variables.get(variable).is_some_and(|types| types & bit != 0)
+    }
+}
+
+fn formal(formals: &str, index: usize) -> Formal {
+    let letters = formals.trim_end_matches('*').as_bytes();
+    let last = letters.len().checked_sub(1).filter(|_| formals.ends_with('*'));
+    let code = letters.get(index).or_else(|| letters.get(last?));
+    match code {
+        Some(b'.') => Formal::Other,
+        Some(b'1') => Formal::Float,
+        Some(letter @ b'a'..=b'z') => Formal::Variable(usize::from(letter - b'a')),
+        _ => Formal::Unclear,
+    }
 }
 
 fn known_domain(name: &[u8]) -> Option<&'static Domain> {
@@ -133,6 +184,31 @@ mod tests {
                 assert_eq!(same, expected, "{domain}.{op_type} in {a} and {b}");
             }
         }
+    }
+
+    #[test]
+    fn a_signature_says_which_types_share_a_variable() {
+        use Formal::{Float, Other, Unclear, Variable};
+        let cases = [
+            ("Add", 13, [Variable(0); 2], Variable(0), [true, true]),
+            ("Add", 7, [Variable(0); 2], Variable(0), [true, false]),
+            ("Max", 13, [Variable(0); 2], Variable(0), [true, true]),
+            ("Range", 11, [Variable(0); 2], Variable(0), [false, false]),
+            ("QuantizeLinear", 13, [Variable(0), Float], Other, [false, false]),
+            ("Cast", 13, [Variable(0), Unclear], Unclear, [true, true]),
+            ("SequenceInsert", 11, [Unclear, Variable(0)], Unclear, [true, false]),
+            ("Gather", 13, [Variable(0), Other], Variable(0), [true, true]),
+        ];
+        for (op_type, version, inputs, output, takes) in cases {
+            let signature = Signature::of(op_type.as_bytes(), version).unwrap();
+            assert_eq!([0, 1].map(|index| signature.input(index)), inputs, "{op_type}");
+            assert_eq!(signature.output(0), output, "{op_type}");
+            assert_eq!([2, 4].map(|bit| signature.takes(0, bit)), takes, "{op_type}");
+        }
+        for (op_type, version) in [("And", 7), ("Mine", 7), ("Add", 999), ("Add", 0)] {
+            assert!(Signature::of(op_type.as_bytes(), version).is_none(), "{op_type}");
+        }
+        assert!(SIGNATURES.is_sorted_by_key(|row| (row.name, row.since)));
     }
 
     #[test]

@@ -108,12 +108,12 @@ pub(super) fn is_standard(domain: Option<&Str>) -> bool {
     domain.is_none_or(|domain| domain.is_empty() || *domain == "ai.onnx")
 }
 
-fn is_constant(node: &NodeProto) -> bool {
+pub(super) fn is_constant(node: &NodeProto) -> bool {
     is_standard(node.domain.as_ref()) && node.op_type.as_ref().is_some_and(|op| *op == "Constant")
 }
 
 /// The tensor, or the values of the sparse tensor, in an attribute.
-fn tensor_of(attribute: &AttributeProto) -> Option<&TensorProto> {
+pub(super) fn tensor_of(attribute: &AttributeProto) -> Option<&TensorProto> {
     let sparse = || attribute.sparse_tensor.as_deref()?.values.as_deref();
     attribute.t.as_deref().or_else(sparse)
 }
@@ -140,4 +140,23 @@ pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
     }
     let reason = format!("operator set {found} has no Cast for these types, {least} is needed");
     Err(Error::new(ErrorKind::Unsupported, reason))
+}
+
+/// The version of the standard domain that is imported, 0 for none.
+pub(super) fn version(imports: &[OperatorSetIdProto]) -> i64 {
+    let standard = imports.iter().find(|import| is_standard(import.domain.as_ref()));
+    standard.and_then(|import| import.version).unwrap_or(0)
+}
+
+/// What a report calls a node.
+pub(super) fn called(node: &NodeProto) -> String {
+    let name = node.name.as_ref().filter(|name| !name.is_empty());
+    let op_type = node.op_type.as_ref().map(ToString::to_string).unwrap_or_default();
+    let output = node.output.first().map(ToString::to_string).unwrap_or_default();
+    name.map_or_else(|| format!("{op_type} {output}"), ToString::to_string)
+}
+
+/// The names that are not empty, with their places.
+pub(super) fn named(names: &[Str]) -> impl Iterator<Item = (usize, &Str)> {
+    names.iter().enumerate().filter(|(_, name)| !name.is_empty())
 }

@@ -227,3 +227,195 @@ fn a_graph_without_weights_stays_as_it_is() {
     let mut container = Container::new(ModelProto::new(GraphProto::new("g")));
     assert_eq!(container.cast(DataType::Float16, all()).unwrap(), Casted::default());
 }
+
+fn typed(name: &str, dtype: i32) -> ValueInfoProto {
+    ValueInfoProto::tensor(name, dtype, [2])
+}
+
+fn with_io(mut graph: GraphProto, inputs: &[&str], outputs: &[&str]) -> GraphProto {
+    graph.input.extend(inputs.iter().map(|name| typed(name, TensorProto::FLOAT)));
+    graph.output.extend(outputs.iter().map(|name| typed(name, TensorProto::FLOAT)));
+    graph
+}
+
+fn computing(graph: GraphProto, options: CastOptions) -> (Vec<String>, Casted, ModelProto) {
+    let mut container = Container::new(model(graph));
+    let report = container.cast(DataType::Float16, options.compute(true)).unwrap();
+    (nodes(container.model()), report, container.model().clone())
+}
+
+#[test]
+fn a_graph_computes_in_the_new_type_and_each_form_of_a_value_is_made_once() {
+    let weights = || vec![floats("w", 0, 2)];
+    let to = |dtype: i32| vec![AttributeProto::int("to", i64::from(dtype))];
+    let captures = || {
+        let inner = vec![node("Mul", &["x", "w"], &["m"], vec![])];
+        AttributeProto::graph("then_branch", with_io(graph(vec![], inner), &[], &["m"]))
+    };
+    let custom = |input: &str, output: &str| {
+        let mut node = node("Mine", &[input], &[output], vec![]);
+        node.domain = Some("mine".into());
+        node
+    };
+    let cases: Vec<(&str, Vec<NodeProto>, CastOptions, &[&str])> = vec![
+        (
+            "a chain",
+            vec![
+                node("Add", &["x", "w"], &["a"], vec![]),
+                node("Mul", &["a", "x"], &["y"], vec![]),
+            ],
+            all(),
+            &[
+                "Cast(x) x_float16",
+                "Add(x_float16,w_float16) a_float16",
+                "Mul(a_float16,x_float16) y_float16",
+                "Cast(y_float16) y",
+            ],
+        ),
+        (
+            "declared types change",
+            vec![
+                node("Add", &["x", "w"], &["a"], vec![]),
+                node("Mul", &["a", "x"], &["y"], vec![]),
+            ],
+            all().keep_io(false),
+            &["Add(x,w_float16) a_float16", "Mul(a_float16,x) y"],
+        ),
+        (
+            "an unknown operator between, and one that is kept",
+            vec![
+                node("Add", &["x", "w"], &["a"], vec![]),
+                custom("w", "b"),
+                custom("a", "c"),
+                node("Mul", &["w", "w"], &["d"], vec![]),
+                node("Sum", &["a", "b", "d"], &["y"], vec![]),
+            ],
+            all().keep_ops(["Mul"]).keep_io(false),
+            &[
+                "Add(x,w_float16) a_float16",
+                "Cast(w_float16) w",
+                "Mine(w) b",
+                "Cast(a_float16) a",
+                "Mine(a) c",
+                "Mul(w,w) d",
+                // The type of b follows from that of a: they share a variable.
+                "Cast(b) b_float16",
+                "Cast(d) d_float16",
+                "Sum(a_float16,b_float16,d_float16) y",
+            ],
+        ),
+        (
+            "an input that is FLOAT in every version",
+            vec![
+                node("Add", &["x", "w"], &["a"], vec![]),
+                node("Resize", &["a", "", "w"], &["y"], vec![]),
+            ],
+            all().except(["w"]),
+            &[
+                "Cast(x) x_float16",
+                "Cast(w) w_float16",
+                "Add(x_float16,w_float16) a_float16",
+                "Resize(a_float16,,w) y_float16",
+                "Cast(y_float16) y",
+            ],
+        ),
+        (
+            "casts, and what has no floating point",
+            vec![
+                node("Shape", &["x"], &["s"], vec![]),
+                node("Cast", &["s"], &["f"], to(TensorProto::FLOAT)),
+                node("Add", &["f", "w"], &["a"], vec![]),
+                node("Shape", &["a"], &["t"], vec![]),
+                node("ConstantOfShape", &["t"], &["z"], vec![]),
+                node("Add", &["a", "z"], &["y"], vec![]),
+            ],
+            all(),
+            &[
+                "Shape(x) s",
+                "Cast(s) f_float16",
+                "Add(f_float16,w_float16) a_float16",
+                "Shape(a_float16) t",
+                "ConstantOfShape(t) z",
+                "Cast(z) z_float16",
+                "Add(a_float16,z_float16) y_float16",
+                "Cast(y_float16) y",
+            ],
+        ),
+        (
+            "a body captures and gives what it gave",
+            vec![
+                node("If", &["cond"], &["i"], vec![captures()]),
+                node("Neg", &["i"], &["y"], vec![]),
+            ],
+            all(),
+            &[
+                "Cast(x) x_float16",
+                "If(cond) i",
+                "Cast(i) i_float16",
+                "Neg(i_float16) y_float16",
+                "Cast(y_float16) y",
+                "Mul(x_float16,w_float16) m_float16",
+                "Cast(m_float16) m",
+            ],
+        ),
+        (
+            "types that nothing tells",
+            vec![custom("x", "b"), node("Neg", &["b"], &["c"], vec![]), custom("c", "y")],
+            all(),
+            &["Mine(x) b", "Neg(b) c", "Mine(c) y"],
+        ),
+        (
+            "an operator that does not take the type",
+            vec![
+                node("Add", &["x", "w"], &["a"], vec![]),
+                node("Range", &["a", "a", "a"], &["y"], vec![]),
+            ],
+            all(),
+            &[
+                "Cast(x) x_float16",
+                "Add(x_float16,w_float16) a_float16",
+                "Cast(a_float16) a",
+                "Range(a,a,a) y",
+            ],
+        ),
+    ];
+    for (name, given, options, expected) in cases {
+        let graph = with_io(graph(weights(), given), &["x"], &["y"]);
+        assert_eq!(computing(graph, options).0, expected, "{name}");
+    }
+}
+
+#[test]
+fn what_is_declared_of_values_stays_true() {
+    let chain = || {
+        let nodes = vec![
+            node("Add", &["x", "w"], &["a"], vec![]),
+            node("Softmax", &["a"], &["b"], vec![]),
+            node("Neg", &["b"], &["y"], vec![]),
+        ];
+        let mut graph = with_io(graph(vec![floats("w", 0, 2)], nodes), &["x"], &["y"]);
+        graph.value_info = ["a", "b"].map(|name| typed(name, TensorProto::FLOAT)).into();
+        graph
+    };
+    let (float, half) = (TensorProto::FLOAT, TensorProto::FLOAT16);
+    for (keep, io) in [(true, float), (false, half)] {
+        let (_, report, model) = computing(chain(), all().keep_io(keep).keep_ops(["Softmax"]));
+        let graph = model.graph.unwrap();
+        assert_eq!((graph.input, graph.output), (vec![typed("x", io)], vec![typed("y", io)]));
+        // The node that is kept needs a as it was, and makes b so.
+        assert_eq!(graph.value_info, [typed("a", float), typed("b", float)]);
+        assert_eq!((report.nodes, report.kept_nodes), (2, vec!["Softmax b".to_owned()]));
+    }
+    let graph = computing(chain(), all()).2.graph.unwrap();
+    assert_eq!(graph.value_info, [typed("a_float16", half), typed("b_float16", half)]);
+}
+
+#[test]
+fn bodies_of_functions_compute_as_they_did() {
+    let body = vec![constant("c", floats("", 0, 2)), node("Add", &["a", "c"], &["b"], vec![])];
+    let main = with_io(graph(vec![], vec![call("f", &["x"], &["y"], vec![])]), &["x"], &["y"]);
+    let mut container = Container::new(model_of(main, vec![function("f", &["a"], &["b"], body)]));
+    container.cast(DataType::Float16, all().compute(true)).unwrap();
+    let expected = ["f(x) y", "Constant() c_float16", "Cast(c_float16) c", "Add(a,c) b"];
+    assert_eq!(nodes(container.model()), expected);
+}

@@ -16,6 +16,7 @@ NUMPY = {"FLOAT": np.dtype(np.float32), "FLOAT16": np.dtype(np.float16), "BFLOAT
 # Lower halves of a FLOAT, for every upper one: zero, ties of both types, what lies beside them, and both ends.
 LOWER = (0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x3001, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF)
 # What rounded weights may change in an output, relative to its largest value.
+COMPUTING = 0.1  # and what a graph that computes in FLOAT16 may
 TOLERANCE = {"FLOAT16": 0.02, "BFLOAT16": 0.15}
 
 
@@ -58,6 +59,42 @@ def numbers(source: str, target: str) -> None:
     print(f"{source} to {target}: {len(given)} numbers, {nan.sum()} of them NaN")
 
 
+def computing(model: corpus.Model, target: str) -> str:
+    """The graph computes in the new type, and onnx infers the types that it declares."""
+    opsets = [entry.version for entry in onnx.load(model.path, load_external_data=False).opset_import if not entry.domain]
+    if target == "BFLOAT16" and min(opsets) < 13:
+        return "its operator set has no Cast to BFLOAT16"
+    done, strict = [], infers(model)
+    for how in ([], ["io"]):
+        with common.scratch() as folder:
+            path = folder / "out.onnx"
+            *_, nodes, kept = cast(model.path, path, "FLOAT", target, 0, "compute", *how)
+            onnx.checker.check_model(str(path), full_check=strict)
+            done.append(f"{nodes} nodes, {kept} kept")
+            if target == "FLOAT16" and not model.refused:  # onnxruntime has few operators of BFLOAT16 for processors
+                runs(model, path)
+    return "; ".join(done)
+
+
+def infers(model: corpus.Model) -> bool:
+    """Whether onnx infers the types of the original."""
+    try:
+        onnx.checker.check_model(str(model.path), full_check=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    return True
+
+
+def runs(model: corpus.Model, path: pathlib.Path) -> None:
+    """onnxruntime computes about the same in FLOAT16."""
+    plain, other = corpus.session(model.path), corpus.session(path)
+    given = corpus.inputs(model, plain)
+    types = {one.name: corpus.NUMPY_TYPES[one.type] for one in other.get_inputs() if one.type in corpus.NUMPY_TYPES}
+    cast_inputs = {name: np.asarray(value).astype(types[name]) for name, value in given.items()}
+    for expected, found in zip(plain.run(None, given), other.run(None, cast_inputs), strict=True):
+        compare(expected, np.asarray(found).astype(np.asarray(expected).dtype), COMPUTING)
+
+
 def real_model(model: corpus.Model, target: str) -> str:
     """onnx checks the result, and onnxruntime computes about the same."""
     opsets = [entry.version for entry in onnx.load(model.path, load_external_data=False).opset_import if not entry.domain]
@@ -65,7 +102,7 @@ def real_model(model: corpus.Model, target: str) -> str:
         return "its operator set has no Cast to BFLOAT16"
     with common.scratch() as folder:
         path = folder / "out.onnx"
-        count, before, after, _ = cast(model.path, path, "FLOAT", target, 1024)
+        count, before, after, *_ = cast(model.path, path, "FLOAT", target, 1024)
         if count == 0:
             return "nothing"
         assert after * 2 == before, (before, after)
@@ -114,6 +151,7 @@ def main() -> None:
                 numbers(source, target)
     cases = [(model, target) for model in corpus.models() for target in ("FLOAT16", "BFLOAT16")]
     common.run_all("models that are cast", real_model, cases)
+    common.run_all("models that compute in the new type", computing, cases)
     flat_memory("FLOAT16")
     common.finish()
 

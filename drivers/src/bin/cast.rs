@@ -1,7 +1,8 @@
 //! Casts the weights of a model: the other side of tests/interop/cast.py.
 //!
-//! `cast IN OUT FROM TO MIN_BYTES` saves the model IN with its FROM weights as TO; IN may be `generate`: then
+//! `cast IN OUT FROM TO MIN_BYTES [compute] [io]` saves the model IN with its FROM weights as TO; IN may be `generate`: then
 //! a model of MIN_BYTES mebibytes of FLOAT weights, which are made while they are saved.
+//! With `compute` the graph computes in TO, and with `io` its inputs and outputs are TO, too.
 
 use std::env::args;
 use std::error::Error;
@@ -51,9 +52,10 @@ fn generated(mib: usize) -> Result<Container, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = args().skip(1).collect();
-    let [input, output, from, to, number] = arguments.as_slice() else {
-        return Err("usage: cast IN OUT FROM TO MIN_BYTES".into());
+    let [input, output, from, to, number, how @ ..] = arguments.as_slice() else {
+        return Err("usage: cast IN OUT FROM TO MIN_BYTES [compute] [io]".into());
     };
+    let says = |word: &str| how.iter().any(|other| other == word);
     let (mut container, options) = if input == "generate" {
         (generated(number.parse()?)?, CastOptions::new())
     } else {
@@ -62,8 +64,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let map = unsafe { MmapChoice::auto() };
         (Container::load(input, map)?, CastOptions::new().min_bytes(number.parse()?))
     };
-    let cast = container.cast(dtype(to)?, options.from_dtype(dtype(from)?))?;
+    let options = options.from_dtype(dtype(from)?).compute(says("compute")).keep_io(!says("io"));
+    let cast = container.cast(dtype(to)?, options)?;
     container.save(output, SaveOptions::new().sync(false))?;
-    println!("{} {} {} {}", cast.cast, cast.bytes_before, cast.bytes_after, cast.uncast.len());
+    let (uncast, kept) = (cast.uncast.len(), cast.kept_nodes.len());
+    println!(
+        "{} {} {} {uncast} {} {kept}",
+        cast.cast, cast.bytes_before, cast.bytes_after, cast.nodes
+    );
     Ok(())
 }

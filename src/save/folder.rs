@@ -1,12 +1,14 @@
-//! The folder that a save writes to: what is there, who needs it, and so what may be replaced.
+//! The folder that a save writes to: which files exist, which models need them, and so which files may
+//! be replaced.
 //!
-//! A data file is replaced only when the model that the target held refers to it, or when it was asked
-//! for by name; and never when another model needs it, when it is a model itself, or when it is read.
-//! Any file of the folder may be a model, whatever it is called, and so may files of the folders above,
-//! which name files here by a longer path. What cannot be read may be one too, and refuses.
+//! A data file is replaced only when the model that is replaced refers to it, or when the caller named
+//! it. It is never replaced when another model needs it, when it is a model itself, or when it is an
+//! input of the caller. Any file of the folder may be a model, whatever its name, and so may files of the
+//! folders above, which name files here by a longer path. A file that cannot be read may be a model
+//! too, so it makes the check fail.
 //!
-//! The folder is looked at only where a data file would be replaced or left, and again under the
-//! folder's lock before files are renamed. What has not changed in between is not read again.
+//! The folder is searched only where a data file would be replaced or left behind, and again under the
+//! folder's lock before files are renamed. Files that have not changed in between are not read again.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,15 +27,15 @@ use crate::save::lock::FolderLock;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::{SavedFile, Target};
 
-/// What a save puts into a folder, and what it must not take away.
+/// The files that a save writes into a folder, and those that it must not replace.
 pub(crate) struct Request<'a> {
-    /// The files to be written; the model, or what stands for it, comes last.
+    /// The files to be written. The model, or the main file of an export, is last.
     pub(crate) files: &'a [SavedFile],
     pub(crate) asked: Asked<'a>,
     pub(crate) overwrite: bool,
-    /// Files that the container's bytes lie in.
+    /// The files that the container's bytes are in.
     pub(crate) reads: &'a dyn Fn() -> BTreeSet<PathBuf>,
-    /// Files that are not replaced in any case.
+    /// Files that are never replaced.
     pub(crate) protected: &'a [PathBuf],
 }
 
@@ -58,15 +60,15 @@ impl Asked<'_> {
 pub(crate) struct Folder {
     directory: PathBuf,
     model_name: String,
-    /// What was read of files that have not changed since, by their paths.
+    /// The results for files that were read and have not changed since, by their paths.
     seen: RefCell<HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>>,
 }
 
-/// A model in the folder of the file `path`, or in a folder above, that refers to it: it breaks when
-/// the file is replaced.
+/// A model that refers to the file `path` and would break when it is replaced, from the file's folder or
+/// a folder above.
 ///
-/// Every file of the folder is looked at, whatever it is called, and nothing of it is loaded. A save
-/// and an export look by themselves.
+/// Every file of these folders is read, whatever its name, without loading tensors. Saves and exports
+/// make this check themselves.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, Message, ModelProto, TensorProto};
@@ -82,8 +84,8 @@ pub(crate) struct Folder {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read: it may be a model
-/// that needs the file.
+/// [`ErrorKind::Io`] when the folder cannot be listed or a file in it cannot be read, since that may be a
+/// model that needs the file.
 pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let path = path.as_ref();
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
@@ -91,7 +93,7 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     Ok(users.into_values().next())
 }
 
-/// The files that the bytes of `container` lie in.
+/// The files that the bytes of `container` are in.
 pub(crate) fn files_read_by(container: &Container) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     for (_, initializer) in container.iter() {
@@ -106,7 +108,7 @@ pub(crate) fn files_read_by(container: &Container) -> BTreeSet<PathBuf> {
 }
 
 impl Folder {
-    /// Nothing is looked at yet.
+    /// A folder of which nothing is read yet.
     pub(crate) fn new(directory: &Path, model_name: &str) -> Self {
         let (directory, model_name) = (directory.to_path_buf(), model_name.to_owned());
         Self { directory, model_name, seen: RefCell::default() }
@@ -116,8 +118,8 @@ impl Folder {
         Self::new(&target.directory, &target.name)
     }
 
-    /// Refuses a request that would replace what must not be replaced. Other saves to the folder are
-    /// waited for, no longer than `timeout`, where there is anything to replace.
+    /// Refuses a request that would replace a file that must not be replaced. Where files would be
+    /// replaced, waits at most `timeout` for other saves to the folder.
     pub(crate) fn check(&self, request: &Request<'_>, timeout: Duration) -> Result<()> {
         if self.there(request)?.is_empty() {
             return Ok(());
@@ -127,7 +129,7 @@ impl Folder {
         self.check_locked(request)
     }
 
-    /// As [`check`](Self::check), by whoever holds the lock.
+    /// As [`check`](Self::check), for a caller that holds the folder's lock.
     pub(crate) fn check_locked(&self, request: &Request<'_>) -> Result<()> {
         let there = self.there(request)?;
         let refused = there.iter().filter_map(|(name, meta)| {
@@ -137,7 +139,7 @@ impl Folder {
         Error::join(refused.collect()).map_or(Ok(()), Err)?;
         let mut replaced = Vec::new();
         for (name, _) in &there {
-            // A model takes the place of a model: nobody's weights are lost.
+            // Where a model replaces a model no weights are lost.
             let is_target = request.files.last().is_some_and(|last| last.name == *name);
             if !is_target || !self.skim(&self.directory.join(name))?.is_model {
                 replaced.push(name.clone());
@@ -164,7 +166,7 @@ impl Folder {
             } else if !is_target && self.skim(&path)?.is_model {
                 "another model: it is not replaced by weights".to_owned()
             } else if is_target || is_own || request.asked.has(name) || path.is_symlink() {
-                // Of a link only the link is replaced, and no bytes are lost.
+                // Only the link itself is replaced, so no bytes are lost.
                 continue;
             } else {
                 NOBODYS.to_owned()
@@ -178,8 +180,8 @@ impl Folder {
         Error::new(kind, reason).with_path(self.directory.join(name))
     }
 
-    /// The files of the request that are there, each looked at once: another save may move them away
-    /// and back meanwhile.
+    /// The files of the request that exist. The metadata of each is read only once, because another save
+    /// may move the file away and back in the meantime.
     fn there(&self, request: &Request<'_>) -> Result<Vec<(String, Metadata)>> {
         let look = |file: &SavedFile| {
             let path = self.directory.join(&file.name);
@@ -192,7 +194,7 @@ impl Folder {
         request.files.iter().filter_map(look).collect()
     }
 
-    /// Why the file `name` may not be replaced, whoever needs it.
+    /// Why the file `name` may not be replaced, whether or not a model needs it.
     fn no_file_to_replace(
         &self,
         name: &str,
@@ -210,8 +212,8 @@ impl Folder {
         (!overwrite).then(|| (ErrorKind::AlreadyExists, "exists already".into()))
     }
 
-    /// The files that the model at the target refers to, or that it would when a save that was killed
-    /// were finished or undone.
+    /// The files that the model at the target refers to, including those of models in the staging folders
+    /// of killed saves.
     fn own_names(&self) -> Result<BTreeSet<String>> {
         let mut own = self.skim(&self.target_path())?.locations.clone();
         for left in Abandoned::all(&self.directory, &self.model_name) {
@@ -222,9 +224,10 @@ impl Folder {
         Ok(own)
     }
 
-    /// Removes staging folders of the target that killed saves left, where nothing in them is needed:
-    /// before a save those whose files are all in place, and when it is `done` the others too, because
-    /// what they hold was replaced. What could not be removed is said.
+    /// Removes staging folders of the target that killed saves left, where nothing in them is needed.
+    /// Before a save these are the folders whose files are all in place; when the save is `done` the
+    /// others too, because the new files replace theirs. Returns an error for each folder that cannot be
+    /// removed.
     pub(crate) fn remove_leftovers(
         &self,
         done: bool,
@@ -246,8 +249,8 @@ impl Folder {
         self.directory.join(&self.model_name)
     }
 
-    /// Whether a model needs one of the files in a staging folder, which then is nowhere else, or the
-    /// container does. What cannot be seen counts as needed.
+    /// Whether a model needs a file that exists only in the staging folder, or the container's bytes are
+    /// in the folder. Where this cannot be determined, the files count as needed.
     fn needs_any_of(&self, left: &Abandoned, reads: &BTreeSet<PathBuf>) -> bool {
         let real = left.path.canonicalize().unwrap_or_else(|_| left.path.clone());
         let is_inside =
@@ -258,8 +261,8 @@ impl Folder {
             || !gone.is_empty() && self.users(&gone).map_or(true, |users| !users.is_empty())
     }
 
-    /// Files of the model at the target, but for those that `stays` says the new one needs, that no
-    /// other model needs.
+    /// Files that only the model at the target needs: no other model does, nor the new one, whose
+    /// files are those for which `stays` holds.
     pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         let old = self.skim(&self.target_path())?;
         let is_left = |name: &String| {
@@ -274,10 +277,10 @@ impl Folder {
         Ok(left.map(|name| self.directory.join(name)).collect())
     }
 
-    /// For each of the files `names` that another model needs, such a model.
+    /// For each of the files `names` that another model needs, the path of one such model.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] for all that cannot be read and may be a model.
+    /// [`ErrorKind::Io`] for all files and folders that cannot be read and may hold a model.
     pub(crate) fn users(&self, names: &[String]) -> Result<BTreeMap<String, PathBuf>> {
         let root = self.directory.canonicalize().map_err(|e| Error::io(&self.directory, e))?;
         let wanted = Wanted::new(&self.directory, &root, names);
@@ -321,7 +324,7 @@ impl Folder {
         Ok(paths)
     }
 
-    /// What the file at `path` says; it is read again only where it may have changed.
+    /// The locations in the file at `path`. The file is read again only where it may have changed.
     fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
         let identity = path.metadata().ok().map(|metadata| FileIdentity::new(&metadata));
         if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen.borrow().get(path))
@@ -343,29 +346,29 @@ const NOBODYS: &str = "is there, and the model that is replaced did not refer to
                        replaced unless it is named as the data file; name it or another one, or move \
                        it away";
 
-/// Whether the link at `path` stands for a device, a pipe or a process's own stream, such as
-/// `/dev/stdout`: a save would take the link away from everybody.
+/// Whether the link at `path` leads to a device, a pipe or a stream of a process, such as
+/// `/dev/stdout`. A save would replace the link for all programs.
 fn leads_to_a_device(path: &Path) -> bool {
     let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
     stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// A folder that models are looked for in.
+/// A folder that is searched for models.
 struct Base {
     path: PathBuf,
-    /// What a model there puts before the name of a file in the target's folder: empty, or `sub/`.
+    /// The prefix by which a model in this folder names files in the target's folder: empty, or `sub/`.
     prefix: String,
-    /// Whether it is the target's folder itself.
+    /// Whether this is the target's folder itself.
     is_own: bool,
 }
 
-/// How many folders above the target's are looked at.
+/// The maximum number of folders above the target's that are searched.
 const MAX_ABOVE: usize = 16;
 
 impl Base {
-    /// The target's folder, the one above, and those above that while they are the same owner's: models
-    /// of strangers do not name files in subfolders of subfolders. Folders that everybody shares, such
-    /// as `/tmp`, are nobody's.
+    /// The target's folder, its parent, and further ancestors while they have the same owner: models of
+    /// other users are not expected to name files in subfolders of subfolders. The search ends at folders
+    /// that all users share, such as `/tmp`.
     fn all(directory: &Path, root: &Path) -> Vec<Self> {
         let own = Self { path: directory.to_path_buf(), prefix: String::new(), is_own: true };
         let mut all = vec![own];
@@ -382,8 +385,8 @@ impl Base {
         all
     }
 
-    /// Whether what fails with `error` is passed over: above the target's folder, what may not be read
-    /// counts only when it is called like a model.
+    /// Whether a `path` whose reading failed with `error` is ignored: a file that is missing, or, above
+    /// the target's folder, one without read permission whose name is not that of a model.
     fn passes(&self, error: &io::Error, path: &Path) -> bool {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
         let looks_like_one =
@@ -423,13 +426,13 @@ fn is_ours(_: &Metadata, _: &Path) -> bool {
     true
 }
 
-/// The files that would be replaced, to be found among the locations of models.
+/// The files that would be replaced, indexed so that the locations of models can be matched with them.
 struct Wanted<'n> {
     directory: &'n Path,
     root: &'n Path,
-    /// By their names where case is ignored.
+    /// By their names in folded case.
     names: HashMap<String, Vec<&'n String>>,
-    /// By what they are, or lead to.
+    /// By their identities and those of the files that they link to.
     files: HashMap<FileId, &'n String>,
 }
 
@@ -443,7 +446,7 @@ impl<'n> Wanted<'n> {
         wanted
     }
 
-    /// Notes which of the files the `model` in `base` needs.
+    /// Records which of the files the `model` in `base` needs.
     fn find(
         &self,
         base: &Base,
@@ -458,7 +461,7 @@ impl<'n> Wanted<'n> {
         }
     }
 
-    /// The file that is called so.
+    /// The file whose name is `location`.
     fn named(&self, base: &Base, location: &str) -> Option<&'n String> {
         let folded = fold_case(location);
         let name = folded.strip_prefix(&fold_case(&base.prefix))?;
@@ -469,25 +472,25 @@ impl<'n> Wanted<'n> {
         self.names.get(name)?.iter().find(same).copied()
     }
 
-    /// The file that the location leads to by links.
+    /// The file that `location` leads to by links.
     fn reached(&self, base: &Base, location: &str) -> Option<&'n String> {
         let path = base.path.join(location);
         let name = *self.files.get(&file_ids(&path).last()?)?;
         let own = self.directory.join(name);
-        // Another hard link to the file is another file once this one is replaced.
+        // Replacing this file does not affect another hard link to the same bytes.
         let leads_here =
             own.is_symlink() || path.canonicalize().is_ok_and(|real| real == self.root.join(name));
         leads_here.then_some(name)
     }
 }
 
-/// What tells one file from another.
+/// The identity of a file.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = PathBuf;
 
-/// What `path` is, and what it leads to when it is a link.
+/// The identity of `path`, and of the file it leads to when it is a link.
 #[cfg(unix)]
 fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
     use std::os::unix::fs::MetadataExt;
@@ -500,17 +503,17 @@ fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
     path.canonicalize().ok().into_iter()
 }
 
-/// What `paths` are, and what they lead to.
+/// The identities of `paths` and of the files they lead to.
 fn ids_of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> HashSet<FileId> {
     paths.into_iter().flat_map(|path| file_ids(path)).collect()
 }
 
-/// Whether the file at `path`, or what it leads to, is one of `files`.
+/// Whether the file at `path`, or the one it leads to, is one of `files`.
 fn is_any_of(path: &Path, files: &HashSet<FileId>) -> bool {
     !files.is_empty() && file_ids(path).any(|id| files.contains(&id))
 }
 
-/// Whether `path` is the `model`, a link to it, or its name in another case where case is ignored.
+/// Whether `path` is the `model`, a link to it, or the same file under a name in another case.
 fn is_same(path: &Path, model: &Path) -> bool {
     if path.file_name() == model.file_name() {
         return true;
@@ -522,7 +525,7 @@ fn is_same(path: &Path, model: &Path) -> bool {
     folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
 }
 
-/// Whether two paths are one file. Links are not followed.
+/// Whether two paths are the same file. Links are not followed.
 fn same_entry(a: &Path, b: &Path) -> bool {
     let first = file_ids(a).next();
     first.is_some() && first == file_ids(b).next()

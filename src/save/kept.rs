@@ -1,9 +1,10 @@
-//! Weights that stay where they are: in files that still are what was loaded.
+//! Weights that are kept in the files they were loaded from, because the files are unchanged.
 //!
-//! A change to the graph of a model should not cost a copy of its weights. That a file is unchanged
-//! is told by its identity, and by its bytes only where they were read as they were written. It is
-//! opened as a load opens it, so what is kept is what a reader of the model finds. This is asked when
-//! the save is planned, and again when its files are renamed. What is written is left to `plan`.
+//! A change to the graph of a model should not cost a copy of its weights. A file is unchanged when its
+//! identity is; its bytes are compared only where the identity is not conclusive (the file was read
+//! shortly after it was written). The file is opened as a load opens it, so a reader of the model finds
+//! the same file. The check runs when the save is planned and again before its files are renamed. What
+//! is written is decided in `plan`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -22,20 +23,20 @@ use crate::save::skim::locations;
 use crate::save::target::{SavedFile, Target};
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 
-/// The files that a model goes on to refer to. There may be none.
+/// The files that the saved model continues to refer to. There may be none.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Where they are; `None` when none is kept.
+    /// The folder of the model; `None` when no file is kept.
     folder: Option<Folder>,
     pub(crate) files: Vec<KeptFile>,
-    /// By the number of a weight, where it stays: the number of the file, and the bytes in it. What is
-    /// missing does not stay.
+    /// For each weight, by its number: the number of the kept file and the byte range in it. A weight
+    /// that is missing or `None` is not kept.
     pub(crate) ranges: Vec<Option<(usize, Range<u64>)>>,
-    /// The file that what does not stay goes to, where it must not take the place of any other.
+    /// The name of the file for weights that are not kept, where it must not replace another file.
     pub(crate) new_name: Option<String>,
 }
 
-/// One of them.
+/// A kept file.
 pub(crate) struct KeptFile {
     pub(crate) location: String,
     file: LoadedFile,
@@ -59,11 +60,11 @@ struct LoadedFile {
     identity: FileIdentity,
 }
 
-/// Where an initializer lies on disk, in bytes.
+/// Where an initializer is on disk, in bytes.
 struct Origin {
     file: LoadedFile,
     range: Range<u64>,
-    /// The bytes, where the file's identity alone does not tell that it still has them.
+    /// The bytes to compare, where the file's identity does not prove that it still has them.
     unsure: Option<Buffer>,
 }
 
@@ -78,10 +79,11 @@ impl Origin {
 }
 
 impl Kept {
-    /// What stays of `weights`, where `options` ask for that: of a packed file only when all do.
+    /// The `weights` that are kept where `options` ask for that. A packed file is kept only when all
+    /// weights are in it.
     ///
     /// # Errors
-    /// For [`WeightFiles::AsLoaded`] one for all files that cannot stay.
+    /// For [`WeightFiles::AsLoaded`] one error for all files that cannot be kept.
     pub(crate) fn new(
         weights: &Weights<'_>,
         target: &Target,
@@ -96,7 +98,7 @@ impl Kept {
         }
     }
 
-    /// Keeps the target's data file when everything lies in it, aligned as it was asked for.
+    /// Keeps the target's data file when all weights are in it, with the requested alignment.
     fn one_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Option<Self> {
         let first = weights.used.iter().find(|weight| weight.len > 0)?;
         let folder = Folder::open_for(target).ok()?;
@@ -115,12 +117,12 @@ impl Kept {
         Some(Self { folder: Some(folder), files: vec![kept], ranges, new_name: None })
     }
 
-    /// Keeps every file that weights lie in, or says of each why not. What lies in no file gets a new
-    /// one.
+    /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights that are
+    /// in no file go to a new one.
     fn every_file(weights: &Weights<'_>, target: &Target, options: &SaveOptions) -> Result<Self> {
         let mut finder = Finder::new(Folder::open_for(target)?);
         let mut ranges = vec![None; weights.used.len()];
-        // What has no bytes comes last, and into the model where its file cannot stay.
+        // Empty weights come last. Where their file cannot be kept they go into the model.
         let all = || weights.used.iter().enumerate();
         let (empty, full): (Vec<_>, Vec<_>) = all().partition(|(_, weight)| weight.len == 0);
         for (number, weight) in full {
@@ -155,7 +157,7 @@ impl Kept {
         Ok(Self { folder: Some(folder), files, ranges, new_name })
     }
 
-    /// Errs when a file is no longer what was loaded.
+    /// Fails when a file is no longer the one that was loaded.
     pub(crate) fn check(&self) -> Result<()> {
         self.open_all().try_for_each(|opened| opened.map(drop))
     }
@@ -166,7 +168,7 @@ impl Kept {
         all.map(|(folder, file)| Ok((file, folder.open(file)?)))
     }
 
-    /// The folders that the files lie in: no other save may rename files there when this one does.
+    /// The folders of the kept files. No other save may rename files there while this one does.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let directory = |folder: &Folder| folder.directory.path().to_path_buf();
         let directories = self.folder.iter().map(directory);
@@ -176,11 +178,11 @@ impl Kept {
         paths.filter_map(|path| path.ok()?.parent().map(Path::to_path_buf)).collect()
     }
 
-    /// Waits until the files are on the disk: whoever wrote them may not have.
+    /// Waits until the files are on the disk: the program that wrote them may not have done so.
     #[cfg(unix)]
     pub(crate) fn flush(&self) -> Result<()> {
         use rustix::io::Errno;
-        // Some network file systems flush only what is open for writing.
+        // Some network file systems flush only files that are open for writing.
         let lost = [Errno::IO, Errno::NOSPC, Errno::DQUOT];
         let is_lost = |e: &_| Errno::from_io_error(e).is_some_and(|e| lost.contains(&e));
         self.open_all().try_for_each(|opened| {
@@ -192,13 +194,13 @@ impl Kept {
         })
     }
 
-    /// A file that is open for reading alone cannot be flushed here.
+    /// On this platform a file that is open only for reading cannot be flushed.
     #[cfg(not(unix))]
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The bytes of the files that lie in none of the ranges of weights.
+    /// The number of bytes in the files that are outside the ranges of all weights.
     pub(crate) fn unreferenced_bytes(&self) -> u64 {
         let mut ranges: Vec<_> = self.ranges.iter().flatten().collect();
         ranges.sort_unstable_by_key(|(file, range)| (*file, range.start));
@@ -219,7 +221,7 @@ impl Kept {
 struct Finder {
     folder: Folder,
     files: Vec<KeptFile>,
-    /// `None` for a file that cannot stay and was reported.
+    /// `None` for a file that cannot be kept and was reported.
     known: HashMap<LoadedFile, Option<usize>>,
     errors: Vec<Error>,
 }
@@ -244,7 +246,7 @@ impl Finder {
         self.errors.push(error.with_tensor(handle.name()).because("the weights cannot stay"));
     }
 
-    /// The number of `file`, in which the weight behind `handle` lies.
+    /// The number of `file`, which has the weight behind `handle`; `None` when it cannot be kept.
     fn number(&mut self, file: LoadedFile, handle: &Handle) -> Option<usize> {
         let Self { folder, files, errors, .. } = self;
         *self.known.entry(file).or_insert_with_key(|file| match folder.locate(file) {
@@ -278,7 +280,7 @@ fn holds(mut file: &File, bytes: &[u8], start: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The folder that a model is saved to, and the file that is its model before.
+/// The folder that a model is saved to, and the model file that is replaced.
 struct Folder {
     directory: Directory,
     model: Option<FileIdentity>,
@@ -287,15 +289,15 @@ struct Folder {
 impl Folder {
     fn open_for(target: &Target) -> Result<Self> {
         let directory = &target.directory;
-        // Absolute: the current directory may change before the files are looked at again.
+        // Absolute: the current directory may change before the files are checked again.
         let absolute = std::path::absolute(directory).map_err(|e| Error::io(directory, e))?;
         let model = target.path().metadata().ok();
         let model = model.map(|metadata| FileIdentity::new(&metadata));
         Ok(Self { directory: Directory::open(absolute)?, model })
     }
 
-    /// The target's data file, when it is `file`: the one that `options` name, or the only one that
-    /// the model at the target refers to.
+    /// `file` as a kept file, when it is the target's data file: the one that `options` name, or the
+    /// only one that the model at the target refers to.
     fn data_file(
         &self,
         file: LoadedFile,
@@ -319,7 +321,7 @@ impl Folder {
         let (path, root) = (&file.path, self.directory.path());
         let absolute = || beneath(&std::path::absolute(path).ok()?, root);
         let resolved = || beneath(&path.canonicalize().ok()?, &root.canonicalize().ok()?);
-        // As it was found, and where links lead.
+        // First by the path it was loaded from, then by the path with links resolved.
         let ways: [&dyn Fn() -> Option<String>; 2] = [&absolute, &resolved];
         let mut why = None;
         for location in ways.iter().filter_map(|way| way()) {
@@ -336,7 +338,7 @@ impl Folder {
         Err(why.unwrap_or_else(outside))
     }
 
-    /// Opens a file that is to be kept, as a load does it, and sees that it is what was loaded.
+    /// Opens a file that is to be kept as a load does, and checks that it is the one that was loaded.
     fn open(&self, kept: &KeptFile) -> Result<File> {
         let KeptFile { location, file } = kept;
         let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
@@ -352,13 +354,13 @@ impl Folder {
         Ok(opened)
     }
 
-    /// Whether the path leads to the location: seen by the inodes already.
+    /// Whether the path leads to the location. Here the identities with their inodes already prove it.
     #[cfg(unix)]
     fn is_at(&self, _: &str, _: &Path) -> bool {
         true
     }
 
-    /// Whether the path leads to the location: two files may have one length and time.
+    /// Whether the path leads to the location. Without inodes, two files may have the same identity.
     #[cfg(not(unix))]
     fn is_at(&self, location: &str, path: &Path) -> bool {
         let location = self.directory.join(location).canonicalize();
@@ -366,7 +368,7 @@ impl Folder {
     }
 }
 
-/// The location of `path` in a model in `folder`, when there can be one.
+/// The location by which a model in `folder` can refer to `path`; `None` where none is valid.
 fn beneath(path: &Path, folder: &Path) -> Option<String> {
     let parts = path.strip_prefix(folder).ok()?.components();
     let name = |part: Component<'_>| match part {

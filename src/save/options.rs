@@ -15,29 +15,29 @@ use crate::placement::Alignment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum WeightFiles {
-    /// One file, `<model file>.data`, with every large initializer at an aligned offset. Where it
-    /// holds all of them already it [stays as it is](SaveOptions::keep_placement).
+    /// One file, `<model file>.data`, with every large initializer at an aligned offset. A file that
+    /// already has all of them [is kept](SaveOptions::keep_placement).
     #[default]
     Packed,
     /// One file for each large initializer, `<model stem>-<handle>.weight`.
     PerTensor,
-    /// One safetensors file, `<model stem>.safetensors`, that its own readers read too: the model
-    /// refers into it by location and offset. The largest aligned tensors come first in it, so
-    /// that alignment costs little padding.
+    /// One safetensors file, `<model stem>.safetensors`, which safetensors readers can read too: the
+    /// model refers into it by location and offset. The largest aligned tensors come first, so that
+    /// alignment costs little padding.
     #[cfg(feature = "safetensors")]
     Safetensors,
-    /// None: the weights go into the model file, of any size.
+    /// No weights files: all weights go into the model file, whatever its size.
     Embedded,
-    /// Those that the weights were loaded from, whatever their layout: the model is written, and refers
-    /// to them where they lie. For models of gigabytes that change in their graph, or in a few tensors:
-    /// of weights that lie in no file, those under 1 KiB go into the model and the others into one new
-    /// data file, which takes the place of no other.
+    /// The files that the weights were loaded from, whatever their layout: only the model is written, and
+    /// refers to them. This is for models of gigabytes in which the graph or a few tensors change.
+    /// Weights that are in no file go into the model when they have less than 1 KiB, else into one new
+    /// data file. By default its name is one that no other file has.
     ///
-    /// A file that was read (not mapped) within two seconds of being written is compared with what was
-    /// read. Each of these files has to lie beneath the target's folder, as [`Container::load`] looks for it
-    /// there, and to be what it was when it was loaded; else the save is refused with
-    /// [`ErrorKind::CannotKeep`], as is [`Container::to_parts`]. [`Container::dry_run`] tells
-    /// beforehand. Options of packed files count for the new one.
+    /// Each of these files must be in the target's folder or below it, where [`Container::load`] finds it,
+    /// and must be unchanged since it was loaded. Otherwise the save fails with
+    /// [`ErrorKind::CannotKeep`]; [`Container::dry_run`] checks this in advance. A file that was read (not
+    /// mapped) within two seconds of being written is compared with the bytes that were read.
+    /// [`Container::to_parts`] always fails. The options of packed files apply to the new file.
     ///
     /// [`Container::load`]: crate::Container::load
     /// [`Container::to_parts`]: crate::Container::to_parts
@@ -46,13 +46,13 @@ pub enum WeightFiles {
     AsLoaded,
 }
 
-/// How far a save is, in bytes of weights and model.
+/// The progress of a save, in bytes of weights and model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// Bytes written so far.
     pub done: u64,
-    /// Bytes to write in all.
+    /// Total number of bytes to write.
     pub total: u64,
 }
 
@@ -72,7 +72,7 @@ type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
 #[derive(Clone)]
 pub struct SaveOptions {
     pub(crate) weight_files: WeightFiles,
-    /// What was asked for.
+    /// The requested layout.
     pub(crate) buffers: TensorBufferOptions,
     pub(crate) externalize: bool,
     pub(crate) alignment_large: Option<Alignment>,
@@ -165,10 +165,10 @@ impl SaveOptions {
         self
     }
 
-    /// Whether inline tensors are written to the weights files too, from
-    /// [`raw_data_threshold`](Self::raw_data_threshold) on and as
-    /// [`Container::externalize`](crate::Container::externalize) moves them out; the container keeps
-    /// them. Tensors in bodies of local functions stay inline. Default false.
+    /// Whether inline tensors of at least [`raw_data_threshold`](Self::raw_data_threshold) bytes are
+    /// written to the weights files too, as by
+    /// [`Container::externalize`](crate::Container::externalize); the container itself is not changed.
+    /// Tensors in bodies of local functions remain inline. Default false.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -192,8 +192,8 @@ impl SaveOptions {
         self
     }
 
-    /// From how many bytes on [`externalize`](Self::externalize) writes an inline tensor to a weights
-    /// file. Default 64. What is behind a handle goes to a weights file at any length.
+    /// The least number of bytes of an inline tensor that [`externalize`](Self::externalize) writes to a
+    /// weights file. Default 64. It does not apply to initializers behind handles.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.buffers.raw_data_threshold = bytes;
@@ -208,30 +208,30 @@ impl SaveOptions {
         self
     }
 
-    /// The alignment of tensors over [`LARGE`](Self::LARGE) bytes, when it is the greater one.
-    /// `None` is the default, [`Alignment::PAGE`]: 4096 bytes.
+    /// The alignment of tensors over [`LARGE`](Self::LARGE) bytes, where it is greater than
+    /// [`alignment`](Self::alignment). `None` is the default, [`Alignment::PAGE`]: 4096 bytes.
     #[must_use]
     pub fn alignment_large(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.alignment_large = alignment.into();
         self
     }
 
-    /// Whether a packed file stays as it is where it holds every large initializer already, so that
-    /// only the model is written. Default true; `false` packs the weights anew.
+    /// Whether a packed file is kept when it already has every large initializer, so that only the model
+    /// is written. Default true; `false` writes the weights again.
     ///
-    /// This is for changes to a model of gigabytes that leave its weights alone. It takes a container
-    /// that was loaded from that very file, mapped or read, which nobody replaced or wrote to since;
-    /// the file is the one that [`data_name`](Self::data_name) says, else `<model file>.data`, else
-    /// the only one that the model now at the target refers to. Offsets stay what they are, in graph
-    /// order or not and with whatever lies between, unless an alignment was asked for that they do
-    /// not have. Where any of this is not so, everything is written as usual.
-    /// [`Saved::kept`](crate::Saved::kept) tells.
+    /// This is for changes to a model of gigabytes that do not change its weights. The file is kept
+    /// when the container was loaded from it (mapped or read), when it has not been replaced or
+    /// written to since, and when all offsets have the alignment that was requested, if any. It must be
+    /// the file that [`data_name`](Self::data_name) names, else `<model file>.data`, else the only file
+    /// that the model now at the target refers to. Offsets do not change, whatever their order and
+    /// the bytes between them. If any of these conditions fails, all files are written as usual.
+    /// [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
     ///
-    /// Whether a file is the same is told by device, inode, length and times, when the save begins
-    /// and again when the model is renamed. A file that was read (not mapped) within two seconds of
-    /// being written is never taken for the same: the next write may leave the same times.
+    /// A file is the same when its device, inode, length and times are. This is checked when the save
+    /// begins and again before the model is renamed. A file that was read (not mapped) within two
+    /// seconds of being written is never considered the same: a later write may leave the same times.
     ///
-    /// Counts for [`WeightFiles::Packed`]; [`WeightFiles::AsLoaded`] always keeps, the others never.
+    /// Applies to [`WeightFiles::Packed`]; [`WeightFiles::AsLoaded`] always keeps files, the others never.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -268,9 +268,9 @@ impl SaveOptions {
         self
     }
 
-    /// Whether local functions are inlined in what is written, as
-    /// [`inline_functions`](crate::inline_functions) does by default; the container keeps them.
-    /// Default false. [`Saved::inlined`](crate::Saved::inlined) tells what came of it.
+    /// Whether local functions are inlined in the written model, as by
+    /// [`inline_functions`](crate::inline_functions) with default options; the container keeps them.
+    /// Default false. [`Saved::inlined`](crate::Saved::inlined) has the result.
     ///
     /// ```
     /// use onnx_container::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
@@ -299,8 +299,8 @@ impl SaveOptions {
         self
     }
 
-    /// Inlines local functions in what is written, as these options say; the container keeps them.
-    /// Default: none are inlined.
+    /// Inlines local functions in the written model with these options; the container keeps them.
+    /// Default: no functions are inlined.
     ///
     /// ```
     /// use onnx_container::{InlineOptions, SaveOptions};
@@ -313,45 +313,45 @@ impl SaveOptions {
         self
     }
 
-    /// Refuses a model file of more bytes with [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge)
-    /// and its path, before anything is written. `None` is the default: a model file has any length, though many
-    /// readers take none over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
+    /// The maximum length of the model file in bytes. A longer one is refused with
+    /// [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge) before anything is written. `None` is
+    /// the default: no limit, though many readers refuse files over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
     #[must_use]
     pub fn max_model_bytes(mut self, max: impl Into<Option<u64>>) -> Self {
         self.max_model_bytes = max.into();
         self
     }
 
-    /// How many bytes of [lazy](crate::Initializer::lazy) weights may be made and not yet written. Default
-    /// [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A weight that is longer than that goes through
-    /// alone; other weights do not count, since they are not made.
+    /// How many bytes of [lazy](crate::Initializer::lazy) weights may be produced and not yet written.
+    /// Default [`MAX_BYTES_IN_FLIGHT`](Self::MAX_BYTES_IN_FLIGHT). A longer weight is produced alone.
+    /// Weights that are not lazy do not count.
     #[must_use]
     pub fn max_bytes_in_flight(mut self, max: u64) -> Self {
         self.max_bytes_in_flight = max;
         self
     }
 
-    /// Whether the save waits until everything is on the disk. Default true; without it a power
-    /// failure soon after can lose the new files.
+    /// Whether the save waits until all files are on the disk. Default true; without it a power
+    /// failure soon after the save can lose the new files.
     #[must_use]
     pub fn sync(mut self, sync: bool) -> Self {
         self.sync = sync;
         self
     }
 
-    /// Whether files that are there may be replaced. Default true.
+    /// Whether existing files may be replaced. Default true.
     ///
-    /// Also then a weights file is replaced only when the model that is replaced refers to it, or when
-    /// it was named by [`data_name`](Self::data_name); never when another model needs it, in this
-    /// folder or in one above, and never when the container's bytes lie in it and it is not the
-    /// replaced model's own.
+    /// Even with `true`, a weights file is replaced only when the replaced model refers to it or
+    /// [`data_name`](Self::data_name) names it. It is never replaced when another model in this folder
+    /// or in one above needs it, nor when the container's bytes are in it and the replaced model does
+    /// not refer to it.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Files that are not replaced in any case, such as what else the caller reads.
+    /// Files that are never replaced, such as other inputs of the caller.
     ///
     /// ```
     /// use onnx_container::SaveOptions;
@@ -364,18 +364,18 @@ impl SaveOptions {
         self
     }
 
-    /// How long a save waits for others that hold a lock on the target's folder. Saves hold it while
-    /// they look at what is there and while they rename; another program may hold it (flock) for any
-    /// time. After that the save fails with [`ErrorKind::Io`](crate::ErrorKind::Io). Default 30 seconds.
+    /// How long a save waits for a lock (flock) on the target's folder before it fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io). Saves hold the lock while they check the folder and
+    /// while they rename files; another program may hold it for any time. Default 30 seconds.
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
         self
     }
 
-    /// Calls `report` before the first file is made, as bytes are written, from any thread, and when all
-    /// files are complete and are going to be renamed; `Break` cancels the save, which then leaves what
-    /// was there.
+    /// Calls `report` before the first file is created, as bytes are written, and when all files are
+    /// complete and about to be renamed. Calls may come from any thread. `Break` cancels the save and
+    /// leaves the old files in place.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -402,13 +402,13 @@ impl SaveOptions {
         if len > Self::LARGE { small.max(large) } else { small }
     }
 
-    /// Whether an alignment was asked for.
+    /// Whether an alignment was requested.
     #[cfg(feature = "safetensors")]
     pub(crate) fn has_alignment(&self) -> bool {
         self.buffers.alignment.is_some() || self.alignment_large.is_some()
     }
 
-    /// The alignment that was asked for a tensor of `len` bytes, wherever it lies already.
+    /// The requested alignment of a tensor of `len` bytes that is already in a file.
     pub(crate) fn alignment_asked(&self, len: u64) -> Alignment {
         let large = self.alignment_large.filter(|_| len > Self::LARGE);
         self.buffers.alignment.max(large).unwrap_or(Alignment::DENSE)

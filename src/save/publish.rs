@@ -1,10 +1,10 @@
 //! Stage beside the target, then rename: the files of a save appear together or not at all.
 //!
 //! New files are written into a staging folder in the target's directory. When all are complete,
-//! and on the disk where that was asked for, they are renamed into place, the model last. An old
-//! model whose weights file is about to be replaced is moved away first: a crash at any point
-//! leaves the old files, the new files, or no model file and a staging folder that holds both;
-//! never an old model beside new weights. A rename that fails is undone with those before it.
+//! and flushed to the disk where that was requested, they are renamed into place, the model last. An
+//! old model whose weights file is about to be replaced is moved away first. So a crash at any point
+//! leaves the old files, the new files, or no model file and a staging folder that holds both; it
+//! never leaves an old model beside new weights. When a rename fails, those before it are undone.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 
 /// The error of a folder in which no staging folder can be made. The error of `tempfile` names a path
-/// that the user has never seen: only its kind is shown.
+/// that the user does not know, so only its kind is shown.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
     let plain = io::Error::from(error.kind());
     Error::io(folder, plain).because(&format!("cannot write in `{}`", folder.display()))
@@ -28,7 +28,7 @@ fn cannot_write(folder: &Path, error: io::Error) -> Error {
 pub(crate) struct Staging {
     directory: PathBuf,
     folder: TempDir,
-    /// Says that the folder is in use.
+    /// Marks the folder as in use.
     _lock: FolderLock,
     names: Vec<String>,
     options: SaveOptions,
@@ -69,8 +69,8 @@ impl Staging {
         self.folder.path().join("old")
     }
 
-    /// Creates the file that will be published as `name`, with the mode of the file that it replaces,
-    /// else the one that the umask gives, and has `write` fill it.
+    /// Creates the file that will be published as `name`, and calls `write` to fill it. Its mode is that
+    /// of the file it replaces, else that of the umask.
     pub(crate) fn file(
         &mut self,
         name: &str,
@@ -88,12 +88,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Renames every file into place, in the order they were made: the model is the last one. No other
-    /// save renames files in this folder or in `others` meanwhile, and `look_again` is asked before.
+    /// Renames every file into place in the order of creation; the model is the last one. Locks keep
+    /// other saves from renaming files in this folder and in `others`; `look_again` runs under the
+    /// locks, before the first rename.
     ///
-    /// On an error everything is as it was before, and the staging folder is gone; only when the names
-    /// cannot be made durable the new files are in place. A staging folder that cannot be removed is
-    /// returned as a warning.
+    /// On an error the old files are in place and the staging folder is removed, with two exceptions:
+    /// where the last flush fails the new files are in place, and where renames cannot be undone the
+    /// staging folder is kept and named in the error. A staging folder that cannot be removed is returned
+    /// as a warning.
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
@@ -117,7 +119,7 @@ impl Staging {
         Ok(self.remove())
     }
 
-    /// Removes the staging folder, or says that it is there.
+    /// Removes the staging folder, or returns a warning that it cannot be removed.
     fn remove(self) -> Option<Error> {
         let path = self.folder.path().to_path_buf();
         let error = self.folder.close().err().filter(|e| e.kind() != io::ErrorKind::NotFound)?;
@@ -125,9 +127,9 @@ impl Staging {
         Some(Error::io(path, error).because(said))
     }
 
-    /// The renames that publish the files: old files away, new weights, the new model. After any
-    /// number of them there is the old model with its weights, no model, or the new model with its
-    /// weights.
+    /// The renames that publish the files, in three phases: old files away, new weights, the new model.
+    /// After any number of them the directory has the old model with its weights, no model, or the new
+    /// model with its weights.
     fn renames(&self) -> [Vec<Rename>; 3] {
         let (new, old) = (self.new_files(), self.old_files());
         let (model, weights) = match self.names.split_last() {
@@ -135,7 +137,7 @@ impl Staging {
             None => (None, &[][..]),
         };
         let there = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
-        // Weights that take no other's place go beside the old model, which one rename replaces.
+        // Where no weights file is replaced, one rename replaces the old model.
         let replaces_weights = weights.iter().any(there);
         let replaces_model =
             !replaces_weights && self.options.overwrite && model.is_some_and(there);
@@ -149,7 +151,7 @@ impl Staging {
         [away.collect(), weights.iter().map(staged).collect(), model]
     }
 
-    /// Leaves the staging folder in place and says so: it holds what could not be put back.
+    /// Keeps the staging folder, which holds files that could not be moved back, and names it in the error.
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!("{error}; the files are kept in `{}`", kept.display());
@@ -175,16 +177,16 @@ fn take_mode(_: &File, _: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that moves.
+/// A file to be renamed.
 struct Rename {
     from: PathBuf,
     to: PathBuf,
-    /// Whether what is at `to` is replaced; else it must not be there.
+    /// Whether a file at `to` is replaced. Otherwise there must be none.
     replaces: bool,
 }
 
 impl Rename {
-    /// Moves the file `name` to where nothing is.
+    /// Moves the file `name` from one folder to another, where no file may have that name.
     fn new(from: &Path, to: &Path, name: &str) -> Self {
         Self { from: from.join(name), to: to.join(name), replaces: false }
     }
@@ -216,7 +218,7 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         use rustix::io::Errno;
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Some file systems do not know how; the lock keeps other saves away.
+            // Some file systems do not support this flag. The lock still excludes other saves.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             other => return other.map_err(io::Error::from),
         }
@@ -227,21 +229,21 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A rename that failed, and whether those before it could be undone.
+/// The error of a failed rename or flush, and whether the renames before it were undone.
 struct Failure {
     error: Error,
     undone: bool,
 }
 
-/// Does the renames of each phase, and between two phases `flush`: what a power failure leaves is
-/// what a crash at that point leaves.
+/// Does the renames of each phase and calls `flush` between phases, so that a power failure leaves the
+/// same files as a crash at that point.
 fn rename_all(
     phases: impl IntoIterator<Item = Vec<Rename>>,
     flush: impl Fn() -> Result<()>,
 ) -> Result<(), Failure> {
     let mut done: Vec<Rename> = Vec::new();
     for phase in phases {
-        // Nothing was renamed since the last flush, before the first phase and after an empty one.
+        // No flush is needed where nothing was renamed before, or where nothing is renamed next.
         let flushed = if done.is_empty() || phase.is_empty() { Ok(()) } else { flush() };
         let renamed = flushed.and_then(|()| {
             phase.into_iter().try_for_each(|step| step.run().map(|()| done.push(step)))
@@ -254,7 +256,7 @@ fn rename_all(
     Ok(())
 }
 
-/// A directory whose names are changed. Windows has neither call, and needs no flush.
+/// A directory in which files are renamed. Windows cannot open or flush one, and needs no flush.
 struct OpenDirectory {
     #[cfg(unix)]
     file: Option<File>,
@@ -264,14 +266,14 @@ struct OpenDirectory {
 
 #[cfg(unix)]
 impl OpenDirectory {
-    /// Opens `path`: it must be possible when its names are to be made durable.
+    /// Opens `path`. A failure is an error only with `sync`.
     fn new(path: &Path, sync: bool) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e));
         let file = if sync { Some(file?) } else { file.ok() };
         Ok(Self { file, path: path.to_path_buf() })
     }
 
-    /// Makes the names durable, where the file system knows how.
+    /// Makes the renames durable, where the file system supports that.
     fn sync(&self) -> Result<()> {
         let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
         match self.file.as_ref().map_or(Ok(()), File::sync_all) {

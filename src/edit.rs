@@ -1,7 +1,7 @@
-//! One initializer more or less: [`Container::add`], [`Container::delete`].
+//! Adding and deleting an initializer: [`Container::add`], [`Container::delete`].
 //!
-//! Both hold the model and the handles together: a tensor never stays without its bytes, nor bytes
-//! without their tensor. Where values are named is left to `values`.
+//! Both change the model and the handles together: no tensor is left without its bytes, and no bytes
+//! without a tensor. The places where values are named are left to `values`.
 
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
@@ -19,18 +19,18 @@ use crate::wire::Str;
 pub struct Deleted {
     /// The tensor, with its scope before the name.
     pub tensor: String,
-    /// The handle whose initializer went with it, as no other tensor names it.
+    /// The handle whose initializer was removed too, because no other tensor names it.
     pub handle: Option<Handle>,
-    /// In how many places the value is still used, which now has to come from somewhere else.
+    /// The number of places that still use the value, which something else has to define now.
     pub uses: usize,
 }
 
 impl Container {
-    /// Adds an initializer called `name` to the main graph, external, behind a new handle: `#name`, or
-    /// numbered where that is taken.
+    /// Adds an initializer called `name` to the main graph, external, behind a new handle: `#name`,
+    /// with a number where that is taken.
     ///
-    /// In a model of IR version 3 or less it becomes an input of the graph as well, as all
-    /// initializers there are.
+    /// In a model of IR version 3 or less, where every initializer has to be an input of the graph, the
+    /// input is added as well.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -44,9 +44,9 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when the main graph, or a graph inside, has a value of this name;
-    /// [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for strings, which
-    /// cannot be external; the conversion's error. The container is then unchanged.
+    /// [`ErrorKind::AlreadyExists`] when the main graph, or one of its subgraphs, has a value of this
+    /// name; [`ErrorKind::InvalidArgument`] for an empty name; [`ErrorKind::Unsupported`] for strings,
+    /// which cannot be external; the conversion's error. The container is then unchanged.
     pub fn add<I>(&mut self, name: &str, initializer: I) -> Result<Handle>
     where
         I: TryInto<Initializer>,
@@ -71,12 +71,12 @@ impl Container {
         Ok(handle)
     }
 
-    /// Deletes the initializer called `name`, dense or sparse, which nothing may use any more: from its
-    /// graph, with its declared type and quantization annotation, and from the container when no other
-    /// tensor names its handle.
+    /// Deletes the unused initializer called `name`, dense or sparse, from its graph, with its declared
+    /// type and quantization annotation, and its bytes from the container when no other tensor names
+    /// its handle.
     ///
-    /// `name` is as for [`tensor`](Self::tensor). An input of the graph that is called so stays: it
-    /// has no default value any more.
+    /// `name` is as for [`tensor`](Self::tensor). A graph input of this name is kept, without a default
+    /// value.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto};
@@ -101,7 +101,7 @@ impl Container {
         self.delete_initializer(name, false)
     }
 
-    /// As [`delete`](Self::delete), also where the value is used: something else has to give it then.
+    /// As [`delete`](Self::delete), also when the value is used: something else then has to define it.
     ///
     /// # Errors
     /// As [`delete`](Self::delete), but for [`ErrorKind::InUse`].
@@ -167,9 +167,9 @@ impl Container {
 
 /// An initializer in its graph.
 struct Found {
-    /// The number of the graph in the order of `traversal::graphs`.
+    /// The index of the graph in the order of `traversal::graphs`.
     graph: usize,
-    /// Its place among the graph's initializers, or sparse initializers.
+    /// Its index among the graph's initializers, or sparse initializers.
     at: usize,
     sparse: bool,
     name: Str,
@@ -195,7 +195,8 @@ impl Found {
     }
 }
 
-/// Where `tensor` (or a part of it, when it is sparse) stands in `graph`, and its name there.
+/// The index of the initializer of `graph` that is `tensor` (or has it as a part, when it is `sparse`),
+/// and its name.
 fn place_in<'g>(
     graph: &'g GraphProto,
     tensor: &TensorProto,
@@ -214,7 +215,7 @@ fn place_in<'g>(
     Some((at, graph.initializer.get(at)?.name.as_ref()?))
 }
 
-/// In how many places `graph`, and the graphs inside that mean the same value, use `name`.
+/// The number of uses of `name` in `graph`, and in its subgraphs that do not define the name anew.
 fn uses(graph: &GraphProto, name: &Str) -> usize {
     let mut uses = 0;
     let mut visit =
@@ -224,7 +225,7 @@ fn uses(graph: &GraphProto, name: &Str) -> usize {
     uses
 }
 
-/// In how many places training graphs and bindings use the value `name` of the main graph.
+/// The number of uses of the value `name` of the main graph in training graphs and bindings.
 fn uses_in_training(model: &ModelProto, name: &Str) -> usize {
     let infos = model.training_info.iter();
     let each = infos.map(|info| {

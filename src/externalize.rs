@@ -1,8 +1,8 @@
-//! [`Container::externalize`]: inline tensors out of the model, behind handles.
+//! [`Container::externalize`]: moves inline tensors out of the model, behind handles.
 //!
-//! Size alone does not decide: some tensors readers want inline at any size. What shape inference
-//! reads is found by `operands`; this module weighs that against the caller's options and says why
-//! a large tensor stays.
+//! Size alone does not decide: readers need some tensors inline at any size. `operands` finds the
+//! tensors that shape inference reads; this module applies the caller's options and reports why a large
+//! tensor is kept inline.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,9 +21,9 @@ use crate::traversal::{self, Place, Position};
 impl Container {
     /// Moves inline tensors of at least `min_bytes` out of the model, behind handles.
     ///
-    /// Stays inline at any size, unless [`all_tensors`](ExternalizeOptions::all_tensors) says
-    /// otherwise: what [`KeepReason`] lists. No bytes are copied but those of typed fields, which
-    /// become raw.
+    /// The tensors that [`KeepReason`] lists are kept inline at any size, unless
+    /// [`all_tensors`](ExternalizeOptions::all_tensors) is set. Only the elements of typed fields (such
+    /// as `float_data`) are copied, because they are converted to raw bytes.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -60,7 +60,7 @@ impl Container {
         Ok(report)
     }
 
-    /// The tensors that go out, by position, and what is kept, with reasons.
+    /// The tensors to move, by position, and the tensors to keep, with reasons.
     fn judge(
         &self,
         options: &ExternalizeOptions,
@@ -87,7 +87,8 @@ impl Container {
     }
 }
 
-/// Which inline tensors [`Container::externalize`] moves out. A number converts: `min_bytes`.
+/// Which inline tensors [`Container::externalize`] moves out. A number converts to these options as
+/// `min_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExternalizeOptions {
     min_bytes: u64,
@@ -101,7 +102,7 @@ impl Default for ExternalizeOptions {
 }
 
 impl From<TensorBufferOptions> for ExternalizeOptions {
-    /// Moves tensors at or above the threshold. Where they lie in a file is for a save to decide.
+    /// Moves tensors at or above the threshold. Their place in a file is decided by a save.
     fn from(buffers: TensorBufferOptions) -> Self {
         Self::from(buffers.raw_data_threshold)
     }
@@ -113,18 +114,18 @@ impl From<u64> for ExternalizeOptions {
     }
 }
 
-/// What becomes of one tensor.
+/// The decision for one tensor.
 enum Verdict {
-    /// External already, or below the threshold.
+    /// Not moved: external already, or below the threshold.
     Stay,
-    /// Large enough to go out, but kept; with its length in bytes.
+    /// Large enough to be moved, but kept; with its length in bytes.
     Keep(KeepReason, u64),
     Out,
 }
 
-/// Integers of unknown use up to this length (bytes) are taken for shapes.
+/// Integers of unknown use up to this length (bytes) are assumed to be shapes.
 const SMALL: u64 = 1024;
-/// Up to this length (bytes) onnxruntime was seen to merge equal integers.
+/// The greatest length (bytes) at which onnxruntime was observed to merge equal integers.
 const MERGED: u64 = 64;
 
 /// Whether shapes, axes and conditions are given in this type.
@@ -133,7 +134,7 @@ fn is_index(dtype: DataType) -> bool {
 }
 
 impl ExternalizeOptions {
-    /// The defaults: 1024 bytes, and nothing out that mainstream readers want inline.
+    /// The defaults: 1024 bytes, and tensors that mainstream readers need inline are kept.
     pub fn new() -> Self {
         Self::default()
     }
@@ -145,8 +146,8 @@ impl ExternalizeOptions {
         self
     }
 
-    /// Moves also what readers want inline: shape operands, few integers, sparse indices, tensors of
-    /// function bodies. Strings and empty tensors stay. Default off.
+    /// Also moves the tensors that readers need inline: shape operands, small integer tensors, sparse
+    /// indices, tensors of function bodies. Strings and empty tensors are kept. Default off.
     #[must_use]
     pub fn all_tensors(mut self, all_tensors: bool) -> Self {
         self.all_tensors = all_tensors;
@@ -180,7 +181,7 @@ impl ExternalizeOptions {
         })
     }
 
-    /// Why readers want a tensor of this type and length (bytes) inline at this place.
+    /// Why readers need a tensor of this type and length (bytes) inline at this place.
     pub(crate) fn reason_to_keep(
         &self,
         place: &Place<'_>,
@@ -213,15 +214,15 @@ impl ExternalizeOptions {
     }
 }
 
-/// Why a tensor stays inline although it is large enough to go out.
+/// Why a tensor is kept inline although it is large enough to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeepReason {
-    /// Strings have no fixed width; the spec forbids them outside.
+    /// Strings have no fixed width; the specification forbids external strings.
     Strings,
-    /// There is nothing to move.
+    /// The tensor has no elements.
     Empty,
-    /// Shape inference reads it, and does not open files.
+    /// Shape inference reads the tensor, and does not open files.
     ShapeOperand,
     /// onnxruntime merges equal small integers of the whole graph, shape operands among them.
     SmallInteger,
@@ -244,7 +245,7 @@ impl fmt::Display for KeepReason {
     }
 }
 
-/// A tensor that stays inline although it is large enough to go out.
+/// A tensor that is kept inline although it is large enough to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kept {
@@ -252,7 +253,7 @@ pub struct Kept {
     pub tensor: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Why it stays.
+    /// Why it is kept.
     pub reason: KeepReason,
 }
 
@@ -264,6 +265,6 @@ pub struct Externalized {
     pub moved: usize,
     /// Their length in bytes.
     pub moved_bytes: u64,
-    /// What stays inline although it is large enough.
+    /// The tensors that are kept inline although they are large enough.
     pub kept: Vec<Kept>,
 }

@@ -1,9 +1,9 @@
-//! [`Container::fill`]: weights by name into a model that has only their places.
+//! [`Container::fill`]: puts weights by name into a model that has only its structure.
 //!
-//! A pipeline exports the structure of a model in one place and has the weights in another: a
-//! checkpoint, a module in memory. What joins them is names, and names are where it goes wrong: a
-//! prefix, a transposed matrix, a tensor that was forgotten. So every name is accounted for, and a
-//! tensor is taken only when type and dimensions are the declared ones.
+//! A pipeline often has the structure of a model in one file and the weights elsewhere: in a
+//! checkpoint, in a module in memory. They are matched by name, which easily goes wrong: a prefix
+//! differs, a matrix is transposed, a tensor is missing. So every name is accounted for, and weights
+//! are accepted only when type and dimensions are the declared ones.
 
 mod options;
 mod slots;
@@ -30,30 +30,29 @@ pub struct Filled {
     pub filled: usize,
     /// Their length in bytes.
     pub bytes: u64,
-    /// Weights that no tensor asks for, in the order in which they came.
+    /// Weights that match no tensor, in the order in which they were given.
     pub unused: Vec<String>,
     /// External tensors that still have no weights, in graph order; see [`FillOptions::partial`].
     pub missing: Vec<String>,
-    /// Inline tensors that no weights were given for and that keep their elements, in graph order.
+    /// Inline tensors that got no weights and keep their elements, in graph order.
     ///
-    /// These are the initializers and the values of `Constant` nodes that may be weights: operands
-    /// that shape inference reads, sparse indices, tensors without elements, and `Constant` values of
-    /// one element or of integers in a row are not listed.
+    /// These are the initializers and the values of `Constant` nodes that may be weights: operands that
+    /// shape inference reads, sparse indices, tensors without elements, and `Constant` values that have
+    /// one element, or are integers of one dimension, are not listed.
     pub kept: Vec<String>,
 }
 
 impl Container {
-    /// Puts weights behind the external tensors of their names.
+    /// Puts weights into the tensors of their names.
     ///
-    /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`), by name
-    /// alone, then among the handles. Tensors of one handle, or of one range of a file that was not
-    /// loaded, are tied as a load would tie them: weights for one of them are weights for all. Weights
-    /// that were there are replaced: what is inline, the value of a `Constant` among it, is replaced
-    /// inline.
+    /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`), by
+    /// name alone, then among the handles. Tensors of one handle, or of one range of a file that was
+    /// not loaded, are tied as in a load: weights for one of them are weights for all. Existing weights
+    /// are replaced; those of inline tensors, values of `Constant` nodes included, are replaced inline.
     ///
-    /// `UINT8` weights stand for the packed bytes of types that a weights format may not know: narrower
-    /// than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared ones with
-    /// the last one in bytes.
+    /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not have:
+    /// narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared
+    /// ones with the last one in bytes.
     ///
     /// ```
     /// use ndarray::Array2;
@@ -72,12 +71,12 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// One error for all of: external tensors without weights ([`ErrorKind::MissingHandle`]),
-    /// another dtype ([`ErrorKind::DataType`]), other dims, transposed ones included
-    /// ([`ErrorKind::Shape`]), one handle for tensors of several dtypes or lengths (the same two
-    /// kinds), names that mean several tensors or that a rename has wrong and rules that contradict
-    /// each other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] refuses. The
-    /// container is then unchanged.
+    /// One error for all of: external tensors without weights ([`ErrorKind::MissingHandle`]), another
+    /// dtype ([`ErrorKind::DataType`]), other dims, transposed ones included ([`ErrorKind::Shape`]),
+    /// one handle for tensors of several dtypes or lengths (the same two kinds), names that mean
+    /// several tensors, renames that match no weights or no tensor, and rules that contradict each
+    /// other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] refuses. The container
+    /// is then unchanged.
     pub fn fill(
         &mut self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -86,8 +85,8 @@ impl Container {
         self.fill_with_spares(weights, [], options)
     }
 
-    /// As [`fill`](Self::fill), with weights that nobody has to ask for: other names of some that
-    /// are among `weights`.
+    /// As [`fill`](Self::fill), with additional weights that may be left over: other names of some of
+    /// `weights`.
     pub(crate) fn fill_with_spares(
         &mut self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -110,7 +109,7 @@ impl Container {
         Ok(report)
     }
 
-    /// Puts what the slots were given into the model and behind its handles.
+    /// Puts the weights of the slots into the model and behind its handles.
     fn put(&mut self, mut slots: Slots) -> Result<()> {
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;
@@ -131,8 +130,8 @@ impl Container {
     }
 }
 
-/// Whether the inline `tensor`, which keeps its elements, may be one that weights were meant for.
-/// Exporters make shape operands, axes and scalars of the graph itself: those are in no checkpoint.
+/// Whether the inline `tensor`, which keeps its elements, may be a weight. Shape operands, axes and
+/// scalars are made by exporters and are in no checkpoint.
 fn may_be_weights(place: &Place<'_>, tensor: &TensorProto, operands: &ShapeOperands) -> bool {
     let Ok((dtype, bytes)) = external_data::layout(tensor) else { return false };
     let row_of_integers = (dtype.is_integer() || dtype == DataType::Bool) && tensor.dims.len() < 2;
@@ -153,12 +152,12 @@ fn has_several(tensor: &TensorProto) -> bool {
     element_count(&tensor.dims).is_ok_and(|count| count > 1)
 }
 
-/// A fill under way.
+/// The state of a fill.
 struct Filling<'o> {
     options: &'o FillOptions,
     slots: Slots,
     report: Filled,
-    /// Renames that no weights have answered.
+    /// Renames that have matched no weights so far.
     renames: HashSet<&'o str>,
     errors: Vec<Error>,
 }
@@ -169,7 +168,7 @@ impl<'o> Filling<'o> {
         Self { options, slots, report: Filled::default(), renames, errors: Vec::new() }
     }
 
-    /// Puts one weight into the slots that it is for, or notes why not.
+    /// Puts one weight into the slots that its name matches, or records why not.
     fn take(&mut self, name: String, initializer: Initializer, spare: bool) {
         self.renames.remove(name.as_str());
         if self.options.ignored.contains(&name) {
@@ -200,11 +199,12 @@ impl<'o> Filling<'o> {
         }
     }
 
-    /// Whether the slot took the weights called `name`, and had none.
+    /// Puts the weights called `name` into the slot; returns whether it accepted them and had none
+    /// before.
     fn give(&mut self, slot: usize, name: &str, initializer: Initializer, spare: bool) -> bool {
         let Some(slot) = self.slots.get_mut(slot) else { return false };
         match (slot.fit(initializer), &slot.given) {
-            // A checkpoint may list tied weights under both names.
+            // A checkpoint may list tied weights under each of their names.
             (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
             (_, Some(_)) => {
                 let (tensor, given) = (&slot.tensor, &slot.given_as);
@@ -217,12 +217,12 @@ impl<'o> Filling<'o> {
                 return true;
             }
             (Err(error), None) => {
-                // Not also reported as missing.
+                // So that the tensor is not reported as missing as well.
                 slot.refused = true;
                 let error = match spare {
                     true => error
                         .because(&format!("weights `{name}`, which the metadata tie to others")),
-                    // A name that is the tensor's is said once.
+                    // A name that is also the tensor's is not repeated.
                     false if name == slot.tensor => error,
                     false => error.because(&format!("weights `{name}`")),
                 };
@@ -236,14 +236,14 @@ impl<'o> Filling<'o> {
         self.errors.push(error.because(&format!("weights `{name}`")));
     }
 
-    /// Gives what a slot got to those that it is tied to.
+    /// Copies the weights of a slot to the slots that it is tied to.
     fn tie(&mut self) {
         let errors = self.slots.tie();
         self.errors.extend(errors);
     }
 
-    /// Notes the inline tensors that keep their elements. With `strict` those of several elements are
-    /// wrong, unless tensors may stay without weights: one element may be a number of the graph's own.
+    /// Records the inline tensors that keep their elements. With `strict` and without `partial`, those
+    /// of several elements are errors; a single element may be a constant of the graph itself.
     fn report_kept(&mut self, container: &Container) -> Result<()> {
         let operands = ShapeOperands::of(&container.model);
         let refuse = self.options.strict && !self.options.partial;

@@ -1,8 +1,8 @@
-//! Which tensor does a name mean?
+//! Lookup of tensors by name.
 //!
-//! People name tensors as they know them: by the tensor's own name, by its scope and name as listed
-//! and reported, or by the handle behind it. [`Names`] answers for all of them, and says so when a
-//! name could mean several. The names of a whole model are put together in `tensors`.
+//! A tensor can be named by its own name, by its scope and name as in reports, or by its handle.
+//! [`Names`] resolves all three, and returns an error when a name is ambiguous. The names of a whole
+//! model are collected in `tensors`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,11 +15,11 @@ use crate::external_data::is_handle;
 use crate::proto::TensorProto;
 use crate::traversal::Place;
 
-/// Names of things called `T`, which may be one thing for several tensors. Names are borrowed from the
-/// model wherever it has them as they are looked up.
+/// Names of things of type `T`; several tensors may be the same thing. Names are borrowed from the
+/// model where possible.
 #[derive(Debug)]
 pub(crate) struct Names<'m, T> {
-    /// By scope and name, which for the main graph is the name.
+    /// By scope and name, which in the main graph is the name alone.
     qualified: Map<'m, T>,
     /// By the name alone, of tensors in other graphs.
     plain: Map<'m, T>,
@@ -37,7 +37,8 @@ enum Things<T> {
 }
 
 impl<T: Copy + Ord> Things<T> {
-    /// Most often `thing` is the greatest so far: a million of one name are not compared with each other.
+    /// Most often `thing` is the greatest so far, so a million things of one name are not compared with
+    /// each other.
     fn add(&mut self, thing: T) {
         let Err(at) = self.as_slice().binary_search(&thing) else { return };
         match self {
@@ -95,8 +96,8 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         add(&mut self.handles, handle.into(), thing);
     }
 
-    /// What `name` means: a tensor by scope and name, else by its name alone, else by its handle. A
-    /// `name` that starts with `#` is a handle, unless a tensor is called so.
+    /// Resolves `name`: a tensor by scope and name, else by its name alone, else by its handle. A
+    /// `name` that starts with `#` is a handle, unless a tensor has that name.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when it means several things.
@@ -118,7 +119,7 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         maps.into_iter().find_map(|(map, name)| map.get(name)).map_or(&[], Things::as_slice)
     }
 
-    /// What `name[1]` means: the second one of the things called `name`; so does `name[[1]]`.
+    /// Resolves `name[1]` and `name[[1]]`: the second one of the things called `name`.
     pub(crate) fn by_number(&self, name: &str) -> Option<&[T]> {
         let inner = name.trim_end_matches(']');
         let depth = name.len() - inner.len();
@@ -127,7 +128,7 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         self.meanings(name).get(number..)?.get(..1)
     }
 
-    /// For every thing that shares its scope and name with others, a name that means it alone.
+    /// A unique name for every thing that shares its scope and name with others.
     pub(crate) fn numbered(&self) -> Vec<(T, String)> {
         let names = self.qualified.iter().map(|(name, things)| (name, things.as_slice()));
         let shared = names.filter(|(_, things)| things.len() > 1);
@@ -136,7 +137,7 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         each.map(|(name, (number, thing))| (*thing, self.with_number(name, number))).collect()
     }
 
-    /// `name[number]`, with as many brackets as make it a name that nothing has.
+    /// `name[number]`, with as many brackets as are needed for a name that nothing has.
     fn with_number(&self, name: &str, number: usize) -> String {
         let (mut open, mut close) = ("[".to_owned(), "]".to_owned());
         loop {
@@ -157,7 +158,7 @@ fn add<'m, T: Copy + Ord>(map: &mut Map<'m, T>, name: Cow<'m, str>, thing: T) {
 /// How many names an error lists.
 const LISTED: usize = 8;
 
-/// `items` with commas, up to [`LISTED`] of them.
+/// The first [`LISTED`] of `items`, separated by commas.
 pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     let more = items.len().saturating_sub(LISTED);
     let mut text = items.take(LISTED).collect::<Vec<_>>().join(", ");
@@ -171,7 +172,7 @@ pub(crate) fn list(items: impl ExactSizeIterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// If each were compared with all before it, this would take minutes.
+    /// This would take minutes if each were compared with all before it.
     #[test]
     fn many_things_of_one_name_are_added_in_order_and_once() {
         let (many, mut map) = (300_000, Map::default());

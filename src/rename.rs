@@ -1,8 +1,8 @@
-//! [`Container::rename`]: another name for a value, wherever it is said.
+//! [`Container::rename`]: a new name for a value, in every place that names it.
 //!
-//! A name means a value only within its graph and the graphs inside that do not define it anew. So one
-//! graph is found that defines the name, and the names in it are changed; where they stand is known to
-//! `values`. Names that would then mean another value are refused before anything is changed.
+//! A name is valid in the graph that defines it and in subgraphs that do not define it anew. So the
+//! graph that defines the name is found, and the name is changed there; `values` visits the places. A
+//! new name that another value has is refused before anything is changed.
 
 use crate::container::{Container, Handle, HandleNames};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,10 +13,10 @@ use crate::traversal::{self, Body, BodyMut};
 use crate::values::{NamesMut, Role, defines, says};
 use crate::wire::Str;
 
-/// A graph, or function, that gives a value the name that is asked for.
+/// A graph, or function, that defines a value of the requested name.
 #[derive(Debug)]
 struct Found {
-    /// Its number in the order of `traversal::graphs`.
+    /// Its index in the order of `traversal::graphs`.
     number: usize,
     /// The path of its scope.
     path: String,
@@ -24,19 +24,19 @@ struct Found {
     name: String,
     is_main: bool,
     is_training: bool,
-    /// Whether `to` is in use there, or around it.
+    /// Whether `to` is in use there, or defined in a graph around it.
     taken: bool,
 }
 
 impl Container {
-    /// Gives the value `from` the name `to`: an initializer, an input of the graph or an output of a
-    /// node. Returns in how many places it stood.
+    /// Renames the value `from` to `to`: an initializer, an input of the graph or an output of a node.
+    /// Returns the number of places that were changed.
     ///
-    /// These are inputs and outputs of nodes and of the graph, initializers, declared types,
+    /// The places are inputs and outputs of nodes and of the graph, initializers, declared types,
     /// quantization annotations, sharding specifications, bindings of training, and all of these in
-    /// subgraphs that use the value. A subgraph that defines `from` itself means another value and is
-    /// left alone; so are the bodies of functions. A handle `#from` that this tensor alone has becomes
-    /// `#to`.
+    /// subgraphs that use the value. A subgraph that defines `from` itself has another value of that
+    /// name and is not changed, nor are the bodies of functions. A handle `#from` that only this tensor
+    /// names becomes `#to`.
     ///
     /// `from` is a name in the main graph, or one with its scope before it
     /// (`if_node.then_branch/w`), or the name of a value in a single other graph.
@@ -59,11 +59,10 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when no graph gives a value this name;
-    /// [`ErrorKind::InvalidArgument`] when several do, or a name is empty;
-    /// [`ErrorKind::AlreadyExists`] when a value is called `to` in that graph, in one around it or in
-    /// one inside; [`ErrorKind::Unsupported`] for a
-    /// value of a training graph. The model is then unchanged.
+    /// [`ErrorKind::MissingTensor`] when no graph defines a value of this name;
+    /// [`ErrorKind::InvalidArgument`] when several do, or a name is empty; [`ErrorKind::AlreadyExists`]
+    /// when that graph, one around it or one of its subgraphs has a value `to`;
+    /// [`ErrorKind::Unsupported`] for a value of a training graph. The model is then unchanged.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<usize> {
         let found = find(&self.model, from, to).map_err(|error| error.with_tensor(from))?;
         let mut count = 0;
@@ -82,7 +81,8 @@ impl Container {
         Ok(count)
     }
 
-    /// Makes the handle `#from` that one tensor has, called `to` by now, one of that name.
+    /// Renames the handle `#from` to `#to`, when a single tensor, which is already called `to`, names
+    /// it.
     fn rename_handle(&mut self, from: &str, to: &str) -> Result<()> {
         let old = format!("#{from}");
         let tensors = traversal::iter(&self.model);
@@ -113,10 +113,10 @@ fn set_handle_at(
     Ok(())
 }
 
-/// What keeps a name from being given to another value.
+/// The roles in which a name is taken.
 const SAID: &[Role] = &[Role::Definition, Role::Use];
 
-/// The graph whose value `from` is meant, seen to have no value `to`.
+/// The graph that defines the value `from`, after checking that the name `to` is free there.
 fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
     let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidArgument, reason));
     if to.is_empty() || from.is_empty() {
@@ -162,14 +162,16 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
     }
 }
 
-/// The graphs around the one that a walk is at: whether they define a name.
+/// For the current graph of a walk and the graphs around it: the depth, and whether the graph defines a
+/// name.
 #[derive(Default)]
 struct Around(Vec<(usize, bool)>);
 
 impl Around {
-    /// Enters `body` at `depth`; whether a graph around it defines `name`.
+    /// Enters `body` at `depth`, and returns whether a graph around it defines `name`.
     fn enter(&mut self, depth: usize, body: Body<'_>, name: &str) -> bool {
-        // The main graph has depth 0 and is around all but functions, which see nothing outside.
+        // The main graph has depth 0 and is around everything but functions, which see no value
+        // from outside.
         let is_function = matches!(body, Body::Function(_));
         self.0.retain(|(outer, _)| *outer < depth && !is_function);
         let taken = self.0.iter().any(|(_, defines)| *defines);
@@ -184,7 +186,7 @@ fn said_in_training(model: &ModelProto, name: &str) -> bool {
     graphs.into_iter().any(|graph| says(Body::Graph(graph), name, SAID))
 }
 
-/// Renames `from` in `body` and the graphs inside that do not define it anew.
+/// Renames `from` in `body` and in its subgraphs that do not define it anew.
 fn renamed(body: BodyMut<'_>, from: &str, to: &str) -> usize {
     renaming(from, to, |names| match body {
         BodyMut::Graph(graph) => names.graph(graph),
@@ -208,7 +210,7 @@ fn renamed_in_training(model: &mut ModelProto, from: &str, to: &str) -> usize {
     })
 }
 
-/// Makes every `from` that `visit` shows a `to`, and counts them.
+/// Changes every `from` that `visit` visits to `to`, and returns their number.
 fn renaming(from: &str, to: &str, visit: impl FnOnce(&mut NamesMut<'_>)) -> usize {
     let (mut count, to) = (0, Str::from(to));
     let mut rename = |_: Role, name: &mut Str| {

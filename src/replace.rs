@@ -1,9 +1,9 @@
-//! Other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`].
+//! Replacing the elements of one tensor: [`Container::replace`], [`Container::replace_retyped`].
 //!
-//! Tied weights are the danger here: tensors that show the same bytes, under one handle or at one
-//! place in memory. Whether a change of one means them all is for the caller to say, and nothing is
-//! assumed. First it is decided what changes, then it is changed. Which tensor a name means is left to
-//! `tensors`, declared types to `declared`; many weights at once are left to `fill`.
+//! Tensors can share bytes (tied weights), by one handle or by one range of memory. The caller decides
+//! whether a change of one of them changes all; nothing is assumed. All changes are planned and checked
+//! before the first one is made. Names are resolved by `tensors`, declared types changed by `declared`;
+//! replacing many weights at once is left to `fill`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,12 +23,12 @@ use crate::traversal::{self, Position, Site};
 /// What [`Container::replace`] does with a tensor that shares its bytes with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tied {
-    /// Nothing: it is an error that names the others.
+    /// It is left unchanged, with an error that names the others.
     #[default]
     Refuse,
-    /// All of them get the new elements and go on sharing them.
+    /// All of them get the new elements and keep sharing them.
     All,
-    /// This tensor alone gets them; the others keep theirs.
+    /// Only this tensor gets the new elements; the others keep theirs.
     This,
 }
 
@@ -40,18 +40,18 @@ pub struct Replaced {
     pub tensor: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Whether it is, and stays, inline.
+    /// Whether it is inline, as before.
     pub inline: bool,
     /// The tensors that shared its bytes, in graph order. With [`Tied::All`] they changed as well.
     pub tied: Vec<String>,
 }
 
 impl Container {
-    /// Puts other elements into the tensor called `name`, of the same dtype and dims.
+    /// Replaces the elements of the tensor called `name` by others of the same dtype and dims.
     ///
-    /// `name` is as for [`tensor`](Self::tensor). What is inline stays inline and becomes raw; what
-    /// is external stays so, and gets a handle of its own where [`Tied::This`] needs one. An
-    /// initializer that several nodes use is one tensor, and not tied.
+    /// `name` is as for [`tensor`](Self::tensor). An inline tensor remains inline, with its bytes in
+    /// `raw_data`; an external tensor remains external, and gets a handle of its own where
+    /// [`Tied::This`] needs one. An initializer that several nodes use is one tensor, and not tied.
     ///
     /// ```
     /// use ndarray::array;
@@ -74,10 +74,10 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`tensor`](Self::tensor) for the name; [`ErrorKind::DataType`] and
-    /// [`ErrorKind::Shape`] when dtype or dims are not the tensor's; [`ErrorKind::Tied`] when it
-    /// shares its bytes and `tied` refuses; [`ErrorKind::Unsupported`] when all are meant and one
-    /// shares only a part. The container is then unchanged.
+    /// Those of [`tensor`](Self::tensor) for the name; [`ErrorKind::DataType`] and [`ErrorKind::Shape`]
+    /// when dtype or dims are not the tensor's; [`ErrorKind::Tied`] when it shares its bytes and `tied`
+    /// is [`Tied::Refuse`]; [`ErrorKind::Unsupported`] for [`Tied::All`] when a tensor shares only a
+    /// part of the bytes. The container is then unchanged.
     pub fn replace<I>(&mut self, name: &str, with: I, tied: Tied) -> Result<Replaced>
     where
         I: TryInto<Initializer>,
@@ -88,10 +88,10 @@ impl Container {
 
     /// As [`replace`](Self::replace), where the new elements may have another dtype and other dims.
     ///
-    /// The types that the graph declares for the value of this name follow, in `value_info` and in
-    /// the graph's inputs and outputs. What else depends on them, such as the declared types of
-    /// values that are computed from it, is for the caller to see to. With [`Tied::All`] the tensors
-    /// that share the bytes have to be of one dtype and shape, and all of them change.
+    /// The types that the graph declares for this value in `value_info` and in its inputs and outputs
+    /// are updated. Everything else that depends on them, such as the declared types of values computed
+    /// from it, is left to the caller. With [`Tied::All`] the tensors that share the bytes have to be
+    /// of one dtype and shape, and all of them change.
     ///
     /// ```
     /// use half::f16;
@@ -143,10 +143,10 @@ impl Container {
     }
 }
 
-/// What the new elements may be.
+/// Which types and shapes the new elements may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Of the dtype and dims of the old ones.
+    /// Only the dtype and dims of the old ones.
     Same,
     Any,
 }
@@ -160,18 +160,18 @@ struct Change {
     dims: Vec<i64>,
 }
 
-/// Where the new elements go.
+/// Where the new elements are put.
 enum Elements {
     /// Into the message of this tensor.
     Inline(Position, Tensor),
     /// Behind a new handle for this tensor.
     Apart(Position, Initializer),
-    /// Behind handles that are there.
+    /// Behind existing handles.
     Behind(Vec<(Handle, Initializer)>),
 }
 
 impl Change {
-    /// Decides what changes; nothing has changed when it is refused.
+    /// Plans the changes, without making any.
     fn plan(
         index: &TensorIndex<'_>,
         tensor: &TensorRef<'_>,
@@ -242,7 +242,7 @@ fn at_mut(
     found.ok_or_else(|| Error::internal("a tensor is gone"))
 }
 
-/// Where `with` goes for the external `tensor`, which shares its bytes with `sharers`.
+/// Where `with` is put for the external `tensor`, which shares its bytes with `sharers`.
 fn behind(
     index: &TensorIndex<'_>,
     tensor: &TensorRef<'_>,
@@ -268,7 +268,7 @@ fn behind(
     new.collect::<Result<_>>().map(Elements::Behind)
 }
 
-/// `with` in the type and dimensions of `old`: one handle may stand for tensors of several shapes.
+/// `with` in the type and dimensions of `old`: tensors of several shapes may share one handle.
 fn in_the_form_of(old: Option<&Initializer>, with: &Initializer) -> Result<Initializer> {
     match old {
         Some(old) if (old.dtype(), old.dims()) != (with.dtype(), with.dims()) => {
@@ -278,7 +278,7 @@ fn in_the_form_of(old: Option<&Initializer>, with: &Initializer) -> Result<Initi
     }
 }
 
-/// The other tensors that show bytes of the external `tensor`.
+/// The other tensors that share bytes with the external `tensor`.
 fn sharers(index: &TensorIndex<'_>, tensor: &TensorRef<'_>) -> Result<Vec<Sharer>> {
     let (handle, initializer) = index.container().initializer_of(tensor.proto())?;
     let own = addresses(initializer);
@@ -300,18 +300,18 @@ fn sharers(index: &TensorIndex<'_>, tensor: &TensorRef<'_>) -> Result<Vec<Sharer
     Ok(others.filter_map(sharer).collect())
 }
 
-/// A tensor that shows bytes of another.
+/// A tensor that shares bytes with another.
 struct Sharer {
     name: String,
     position: Position,
     /// Dtype and dims as declared.
     form: (Option<i32>, Vec<i64>),
     handle: Handle,
-    /// Whether both show just the same bytes.
+    /// Whether both are exactly the same bytes.
     whole: bool,
 }
 
-/// Where the bytes are, when that can be told.
+/// The address range of the bytes, when it is known.
 fn addresses(initializer: &Initializer) -> Option<Range<Address>> {
     let start = initializer.address()?;
     let range = start..start.plus(initializer.byte_len());
@@ -322,7 +322,7 @@ fn overlap(a: &Range<Address>, b: &Range<Address>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Holds `with` to the type and dimensions of `proto`.
+/// Checks that `with` has the type and dimensions of `proto`.
 fn fits(proto: &TensorProto, with: &Initializer) -> Result<()> {
     let dtype = DataType::try_from(proto.data_type.unwrap_or_default())?;
     if with.dtype() != dtype {
@@ -340,7 +340,7 @@ fn fits(proto: &TensorProto, with: &Initializer) -> Result<()> {
     Err(Error::new(ErrorKind::Shape, reason))
 }
 
-/// Refuses to change all when one of them shares only a part.
+/// Refuses to change all sharing tensors when one of them shares only a part of the bytes.
 fn whole(sharers: &[Sharer]) -> Result<()> {
     let parts: Vec<_> = sharers.iter().filter(|sharer| !sharer.whole).collect();
     if parts.is_empty() {
@@ -368,7 +368,7 @@ fn several(name: &str, found: &[usize]) -> Error {
     Error::new(ErrorKind::InvalidArgument, reason)
 }
 
-/// Whether another dtype or shape is possible here.
+/// Checks that another dtype or shape is possible here.
 fn may_be_retyped(tensor: &TensorRef<'_>, with: &Initializer) -> Result<()> {
     let unsupported = |reason: &str| Err(Error::new(ErrorKind::Unsupported, reason));
     match tensor.place().site {
@@ -381,7 +381,7 @@ fn may_be_retyped(tensor: &TensorRef<'_>, with: &Initializer) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to change the type of all when they have several.
+/// Refuses to change the type of all sharing tensors when they have different types or shapes.
 fn one_type(tensor: &TensorRef<'_>, sharers: &[Sharer]) -> Result<()> {
     let proto = tensor.proto();
     let other =

@@ -1,9 +1,9 @@
 //! Every tensor of a container, resolved: [`Container::tensors`], [`Container::index`].
 //!
-//! A tensor can be inline, behind a handle, or in a file that was not loaded; who works with tensors
-//! should not have to ask which. A [`TensorRef`] is one tensor with a name of its own, and finds its
-//! elements when asked. A [`TensorIndex`] has all of them by name. What a name may mean is decided in
-//! `find`; changes are left to `replace` and `edit`.
+//! A tensor can be inline, behind a handle, or in a file that was not loaded; callers should not have
+//! to distinguish them. A [`TensorRef`] is one tensor with a unique name, and finds its elements on
+//! request. A [`TensorIndex`] has all tensors by name. Names are resolved by `find`; changes are left
+//! to `replace` and `edit`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::traversal::{self, Place, Position};
 
 /// A tensor of a container, wherever its elements are stored.
 ///
-/// What is malformed is an error of the question that meets it, and of no other tensor.
+/// A malformed tensor is an error only of the calls on it that need the malformed part.
 #[derive(Debug, Clone)]
 pub struct TensorRef<'c> {
     container: &'c Container,
@@ -32,7 +32,7 @@ pub struct TensorRef<'c> {
     proto: &'c TensorProto,
     /// Scope and name.
     qualified: Cow<'c, str>,
-    /// The name that means this tensor alone, where the qualified name means several.
+    /// The unique name of this tensor, where several tensors share the qualified name.
     unique: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub enum TensorStorage<'c> {
     Handle {
         /// The handle.
         handle: &'c Handle,
-        /// What is behind it.
+        /// The initializer behind it.
         initializer: &'c Initializer,
     },
     /// In a file that was not loaded.
@@ -63,13 +63,13 @@ impl<'c> TensorRef<'c> {
     /// [`Container::replace`] take it.
     ///
     /// It is the tensor's name with the path of its scope before it (`if_node.then_branch/w`; in the
-    /// main graph, `w`). Of several tensors that are called so in graph order, the first one is
-    /// `w[0]`, the second one `w[1]`; where a tensor is really called `w[1]`, `w[[1]]` instead.
+    /// main graph, `w`). Where several tensors share that name, the first one in graph order is `w[0]`
+    /// and the second one `w[1]`, or `w[[1]]` where a tensor is really called `w[1]`.
     pub fn name(&self) -> &str {
         self.unique.as_deref().unwrap_or(&self.qualified)
     }
 
-    /// Its place: position in graph order, scope, and what it is there.
+    /// Its place: position in graph order, scope, and role.
     pub fn place(&self) -> &Place<'c> {
         &self.place
     }
@@ -94,13 +94,13 @@ impl<'c> TensorRef<'c> {
         self.named(known)
     }
 
-    /// The dimensions, as the message has them: nobody has looked whether they can be.
+    /// The dimensions as stored in the message, unchecked.
     pub fn dims(&self) -> &'c [i64] {
         &self.proto.dims
     }
 
-    /// The length of the elements in bytes, as type and dimensions say; of strings, the sum of their
-    /// lengths.
+    /// The length of the elements in bytes, computed from type and dimensions; for strings, the sum of
+    /// their lengths.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] or [`ErrorKind::Shape`] when type or dimensions are not valid.
@@ -115,15 +115,15 @@ impl<'c> TensorRef<'c> {
     /// Where the elements are: in the message, behind a handle, or in a file that was not loaded.
     ///
     /// # Errors
-    /// What [`Container::check`] says of the tensor, and for one in a file, what
-    /// [`ExternalData::parse`] and [`ExternalData::range`] say.
+    /// Those of [`Container::check`] for this tensor, and for one in a file those of
+    /// [`ExternalData::parse`] and [`ExternalData::range`].
     pub fn storage(&self) -> Result<TensorStorage<'c>> {
         self.named(self.container.storage_of(self.proto))
     }
 
-    /// The file that has the bytes, and which bytes of it: of a loaded tensor, whether the file was
-    /// mapped or read; of one that was not loaded, with the path relative to the folder of the model.
-    /// `None` for what does not come from a file as it is.
+    /// The file and byte range of the elements. A loaded tensor has them whether its file was mapped or
+    /// read; for a tensor that was not loaded, the path is relative to the folder of the model. `None`
+    /// when the elements are not the bytes of a file range.
     ///
     /// # Errors
     /// As [`storage`](Self::storage).
@@ -142,7 +142,7 @@ impl<'c> TensorRef<'c> {
         })
     }
 
-    /// The elements, without a copy where there need not be one.
+    /// The elements, without a copy where possible.
     ///
     /// # Errors
     /// As [`Container::resolve`].
@@ -150,7 +150,7 @@ impl<'c> TensorRef<'c> {
         self.named(self.container.resolve(self.proto))
     }
 
-    /// The handle that the message names, whether or not something is behind it.
+    /// The handle that the message names, whether or not it has an initializer.
     pub(crate) fn handle(&self) -> Option<Handle> {
         external_data::handle_of(self.proto)?.parse().ok()
     }
@@ -168,7 +168,7 @@ impl<'c> TensorRef<'c> {
         result.map_err(|error| error.with_tensor(self.name()))
     }
 
-    /// Type and dimensions, for people.
+    /// Type and dimensions, formatted for display.
     fn what(&self) -> String {
         let dtype = self.dtype().map_or("of an unknown type", DataType::name);
         format!("{dtype} {:?}", self.dims())
@@ -201,11 +201,11 @@ impl<'c> TensorIndex<'c> {
     }
 
     /// The tensor called `name`: its name with its scope before it, else its name alone, else its
-    /// handle (`#w`). Where several tensors are called so, see [`TensorRef::name`].
+    /// handle (`#w`). Where several tensors have that name, see [`TensorRef::name`].
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is no such tensor, with names that are near;
-    /// [`ErrorKind::InvalidArgument`] when the name means several that do not share one handle.
+    /// [`ErrorKind::MissingTensor`] when there is no such tensor, with similar names;
+    /// [`ErrorKind::InvalidArgument`] when several tensors that do not share one handle have the name.
     pub fn get(&self, name: &str) -> Result<&TensorRef<'c>> {
         self.find(name)?.first().and_then(|number| self.tensors.get(*number)).ok_or_else(|| {
             Error::internal(format!("the name `{name}` is in the index without a tensor"))
@@ -236,7 +236,7 @@ impl<'c> TensorIndex<'c> {
         self.container
     }
 
-    /// The positions of the tensors that `name` means: one, or all that name one handle.
+    /// The positions of the tensors that `name` means: one tensor, or all tensors of one handle.
     pub(crate) fn find(&self, name: &str) -> Result<&[usize]> {
         match self.names.meanings(name) {
             [] => self.names.by_number(name).ok_or_else(|| self.unknown(name)),
@@ -253,7 +253,7 @@ impl<'c> TensorIndex<'c> {
         first.is_some() && handles.all(|handle| handle == first)
     }
 
-    /// Names every tensor that `name` may mean in a way that means it alone.
+    /// The unique names of all tensors that `name` may mean.
     fn ambiguous(&self, name: &str, positions: &[usize]) -> Error {
         let tensors: Vec<_> = positions.iter().filter_map(|n| self.tensors.get(*n)).collect();
         let each =
@@ -271,7 +271,7 @@ impl<'c> TensorIndex<'c> {
     }
 }
 
-/// The names of `tensors`, each of which is at its position in graph order.
+/// The names of `tensors`, which are in graph order.
 fn names_of<'c>(tensors: &[TensorRef<'c>]) -> Names<'c, usize> {
     let mut names = Names::default();
     let external = tensors.iter().filter(|tensor| is_external(tensor.proto)).count();
@@ -354,11 +354,11 @@ impl Container {
         TensorIndex::of(self)
     }
 
-    /// The tensor called `name`, wherever its elements are, without a copy where there need not be one.
+    /// The tensor called `name`, wherever its elements are, without a copy where possible.
     ///
-    /// A name is a tensor's scope and name as errors and reports have it (`if_node.then_branch/w`),
-    /// else its name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the
-    /// first of them in graph order.
+    /// A name is a tensor's scope and name as in errors and reports (`if_node.then_branch/w`), else its
+    /// name alone, else its handle (`#w`). Where several tensors have one name, `w[0]` is the first of
+    /// them in graph order.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -372,7 +372,7 @@ impl Container {
     /// ```
     ///
     /// Each call walks the model: [`index`](Self::index) walks it once for many names, and
-    /// [`tensors`](Self::tensors) gives all of them.
+    /// [`tensors`](Self::tensors) iterates over all tensors.
     ///
     /// # Errors
     /// Those of [`TensorIndex::get`] for the name, and those of [`resolve`](Self::resolve).
@@ -380,9 +380,9 @@ impl Container {
         self.index().get(name)?.tensor()
     }
 
-    /// The elements of `proto`, a tensor of this container's model (or one that names a handle of
-    /// this container), in its dimensions: those that it holds, or those behind its handle. Nothing is
-    /// copied where there need not be a copy.
+    /// The elements of `proto`, a tensor of this container's model (or one that names a handle of this
+    /// container), in its dimensions: those in the message, or those behind its handle. Nothing is
+    /// copied where possible.
     ///
     /// ```
     /// use onnx_container::Container;
@@ -399,7 +399,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// What [`check`](Self::check) or [`Tensor::try_from`] says of this one;
+    /// Those of [`check`](Self::check) or [`Tensor::try_from`] for this tensor;
     /// [`ErrorKind::MissingHandle`] also when its file was not loaded.
     pub fn resolve(&self, proto: &TensorProto) -> Result<Tensor> {
         if !is_external(proto) {

@@ -1,10 +1,10 @@
 //! Every tensor, and every graph, of a model, in graph order.
 //!
-//! Tensors hide in more places than initializers: node attributes, subgraphs at any depth, function
-//! bodies and the defaults of function attributes, sparse tensors, training graphs. A tool that
-//! misses one of them loses weights. This module knows the list: `walk` goes from tensor to tensor,
-//! `graphs` from graph to graph; `place` says where a tensor is. What is done with it is left to the
-//! caller.
+//! Tensors are in more places than initializers: node attributes, subgraphs at any depth, function
+//! bodies and the defaults of function attributes, sparse tensors, training graphs. A tool that misses
+//! one of them loses weights. This module covers all of them: `walk` goes from tensor to tensor,
+//! `graphs` from graph to graph; `place` says where a tensor is. What is done with a tensor or graph is
+//! left to the caller.
 
 mod graphs;
 mod place;
@@ -38,7 +38,7 @@ pub fn iter(model: &ModelProto) -> Tensors<'_> {
     Tensors::new(model)
 }
 
-/// As [`iter`], with tensors that may be changed.
+/// As [`iter`], with mutable tensors.
 pub fn iter_mut(model: &mut ModelProto) -> TensorsMut<'_> {
     TensorsMut::new(model)
 }
@@ -72,7 +72,7 @@ pub fn tensors(
     iter(model).try_for_each(|(place, tensor)| visit(&place, tensor))
 }
 
-/// As [`tensors`], with tensors that may be changed.
+/// As [`tensors`], with mutable tensors.
 ///
 /// # Errors
 /// The first error of `visit`, which ends the walk.

@@ -1,9 +1,9 @@
-//! Where a graph says the name of a value.
+//! The places of a graph that name a value.
 //!
-//! Values have names only, and a name stands in many places: inputs and outputs of nodes and graphs,
-//! initializers, declared types, quantization annotations, sharding specifications, and in subgraphs that
-//! use a value from outside. Renaming and deleting have to know all of them. One macro writes the visit
-//! for a shared and for a mutable graph. What is done with a name is left to the visitor.
+//! Values are identified by name, and a name is in many places: inputs and outputs of nodes and graphs,
+//! initializers, declared types, quantization annotations, sharding specifications, and subgraphs that
+//! use a value from outside. Renaming and deleting have to cover all of them. One macro generates the
+//! visit for a shared and for a mutable graph. What is done with a name is left to the visitor.
 
 use crate::proto::attribute_proto::AttributeMore;
 use crate::proto::node_proto::NodeMore;
@@ -11,18 +11,18 @@ use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, SparseT
 use crate::traversal::Body;
 use crate::wire::Str;
 
-/// What a name is doing in its place.
+/// The role of a name in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It gives the value its name: a graph input, an initializer, an output of a node.
+    /// It defines the value: a graph input, an initializer, an output of a node.
     Definition,
-    /// The value is needed: an input of a node, an output of a graph, a quantization parameter.
+    /// It uses the value: an input of a node, an output of a graph, a quantization parameter.
     Use,
-    /// Something is said about the value: its type, its quantization, its sharding.
+    /// It annotates the value: its type, its quantization, its sharding.
     Mention,
 }
 
-/// Whether `body` itself gives a value this name; what its subgraphs do does not count.
+/// Whether `body` itself defines a value of this name; its subgraphs are not searched.
 pub(crate) fn defines(body: Body<'_>, name: &[u8]) -> bool {
     let named = |other: &Str| other.as_bytes() == name;
     let outer = match body {
@@ -38,7 +38,7 @@ pub(crate) fn defines(body: Body<'_>, name: &[u8]) -> bool {
     outer || body.nodes().iter().flat_map(|node| &node.output).any(named)
 }
 
-/// Whether `name` stands in `body`, or in a graph inside, in one of `roles`.
+/// Whether `name` occurs in `body`, or in one of its subgraphs, in one of `roles`.
 pub(crate) fn says(body: Body<'_>, name: &str, roles: &[Role]) -> bool {
     let mut said = false;
     let mut visit = |role: Role, other: &Str| said |= *other == name && roles.contains(&role);
@@ -50,19 +50,19 @@ pub(crate) fn says(body: Body<'_>, name: &str, roles: &[Role]) -> bool {
     said
 }
 
-/// Writes the visit `$Visit`.
+/// Generates the visit `$Visit`.
 macro_rules! names {
     ($doc:literal, $Visit:ident, $iter:ident, $as_mut:ident, $as_deref:ident $(, $mut:ident)?) => {
         #[doc = $doc]
         pub(crate) struct $Visit<'v> {
             /// Called for every name that is not empty.
             pub(crate) visit: &'v mut dyn FnMut(Role, &$($mut)? Str),
-            /// Subgraphs that are not entered.
+            /// Whether a subgraph is skipped.
             pub(crate) skip: &'v dyn Fn(&GraphProto) -> bool,
         }
 
         impl $Visit<'_> {
-            /// The names in `graph` and, unless they are skipped, its subgraphs.
+            /// Visits the names in `graph` and in those of its subgraphs that are not skipped.
             pub(crate) fn graph(&mut self, graph: &$($mut)? GraphProto) {
                 let GraphProto { input, output, value_info, initializer, node, .. } = graph;
                 for (role, infos) in
@@ -88,7 +88,8 @@ macro_rules! names {
                 self.nodes(node);
             }
 
-            /// The names in `function` and, unless they are skipped, the subgraphs of its nodes.
+            /// Visits the names in `function` and in those subgraphs of its nodes that are not
+            /// skipped.
             pub(crate) fn function(&mut self, function: &$($mut)? FunctionProto) {
                 let FunctionProto { input, output, value_info, node, .. } = function;
                 input.$iter().for_each(|name| self.name(Role::Definition, Some(name)));

@@ -1,6 +1,6 @@
-//! [`FillOptions`]: which weights are which tensors.
+//! [`FillOptions`]: which weights go to which tensors.
 //!
-//! Only the names that a caller gives or a rule makes; what the model has of them is left to `fill`.
+//! This file maps names by the caller's rules; looking them up in the model is left to `fill`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -30,47 +30,45 @@ impl FillOptions {
         Self::default()
     }
 
-    /// The weights called `from` are the tensor `to`. Goes before every prefix rule. Weights that
-    /// are renamed more than once are all these tensors, which are tied from then on.
+    /// The weights called `from` go to the tensor `to`. A rename takes precedence over every prefix
+    /// rule. Weights that are renamed more than once go to all these tensors, which are then tied.
     #[must_use]
     pub fn rename(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.renames.entry(from.into()).or_default().push(to.into());
         self
     }
 
-    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of
-    /// several rules the one with the longest `from` counts, and only that one; two rules for one
-    /// `from` are refused. Every name begins with an empty `from`: `replace_prefix("", "m.")` puts
-    /// `m.` before it.
+    /// Where the name of weights begins with `from`, the tensor's begins with `to` instead. Of several
+    /// rules that match, only the one with the longest `from` applies; two rules for one `from` are
+    /// refused. An empty `from` matches every name: `replace_prefix("", "m.")` prepends `m.`.
     #[must_use]
     pub fn replace_prefix(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.prefixes.push((from.into(), to.into()));
         self
     }
 
-    /// As [`replace_prefix`](Self::replace_prefix) with nothing in its place.
+    /// As [`replace_prefix`](Self::replace_prefix) with an empty `to`.
     #[must_use]
     pub fn strip_prefix(self, prefix: impl Into<String>) -> Self {
         self.replace_prefix(prefix, "")
     }
 
-    /// Passes over the weights called `name`, also when the model has a tensor of that name.
+    /// Ignores the weights called `name`, also when the model has a tensor of that name.
     #[must_use]
     pub fn ignore(mut self, name: impl Into<String>) -> Self {
         self.ignored.insert(name.into());
         self
     }
 
-    /// Whether tensors may stay without weights, to be filled from elsewhere. Default false.
+    /// Whether tensors may be left without weights, to be filled from elsewhere. Default false.
     #[must_use]
     pub fn partial(mut self, partial: bool) -> Self {
         self.partial = partial;
         self
     }
 
-    /// Whether weights that no tensor asks for are an error, and inline tensors of several elements
-    /// that no weights are given for, unless tensors may stay without weights
-    /// ([`partial`](Self::partial)). Default false: they are listed in
+    /// Whether weights that match no tensor are an error and, unless [`partial`](Self::partial) is set,
+    /// inline tensors of several elements that get no weights. Default false: they are listed in
     /// [`Filled::unused`](crate::Filled::unused) and [`Filled::kept`](crate::Filled::kept).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
@@ -89,7 +87,8 @@ impl FillOptions {
         Error::join(wrong.collect()).map_or(Ok(()), Err)
     }
 
-    /// The tensors' names for weights called `name`, and whether the caller said just these names.
+    /// The names of the tensors for weights called `name`, and whether the caller gave exactly these
+    /// names.
     pub(super) fn tensors<'a>(&'a self, name: &'a str) -> (Vec<Cow<'a, str>>, bool) {
         if let Some(to) = self.renames.get(name) {
             return (to.iter().map(Cow::from).collect(), true);

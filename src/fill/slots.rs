@@ -1,8 +1,7 @@
-//! The places of a model that weights go to, and which of them are tied.
+//! The slots of a model that weights are put into, and which of them are tied.
 //!
-//! Tensors of one handle share its initializer, and tensors that a load would put over one byte range
-//! share these bytes, whatever types and dimensions they have. Which weights belong to which name is
-//! left to `fill`.
+//! Tensors of one handle share its initializer, and tensors of one byte range of a file share these
+//! bytes, whatever types and dimensions they have. Matching weights with names is left to `fill`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,10 +15,10 @@ use crate::proto::TensorProto;
 use crate::traversal::{self, Place, Position};
 use crate::wire::Str;
 
-/// A place for one weight: a handle, one type and shape of a range of a file, or one tensor.
+/// A slot for one weight: a handle, a type and shape on a range of a file, or a single tensor.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The first tensor that asks for it, for messages.
+    /// The name of the slot's first tensor, for messages.
     pub(super) tensor: String,
     dtype: DataType,
     dims: Vec<i64>,
@@ -36,7 +35,7 @@ pub(super) struct Slot {
     pub(super) given_as: String,
 }
 
-/// A byte range of a file that was not loaded: what ties tensors in a load.
+/// A byte range of a file that was not loaded. A load ties the tensors of one range.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Range {
     /// Without `.` components.
@@ -45,11 +44,11 @@ struct Range {
     len: u64,
 }
 
-/// What makes tensors share a slot.
+/// Tensors with the same value share a slot.
 #[derive(PartialEq, Eq, Hash)]
 enum Shared {
     Handle(String),
-    /// A range as one type and shape.
+    /// A range with a type and shape.
     Range(Range, DataType, Vec<i64>),
 }
 
@@ -61,9 +60,10 @@ pub(super) struct Slots {
     shared: HashMap<Shared, usize>,
     /// The slots on each range, in graph order.
     ties: BTreeMap<Range, Vec<usize>>,
-    /// For every tensor in graph order.
+    /// The index of the slot of every tensor in graph order.
     by_position: Vec<Option<usize>>,
-    /// For a slot that another one stands for, that one: it has the same type, shape and bytes.
+    /// For a slot that is represented by another one of the same type, shape and bytes, the index of
+    /// that one.
     stands_for: HashMap<usize, usize>,
 }
 
@@ -96,7 +96,7 @@ impl Slots {
             let replaced = external_data::layout(tensor).is_ok();
             return replaced.then(|| self.add(place, tensor)).transpose();
         }
-        // What its entries say matters only as far as it ties tensors.
+        // The entries matter here only because they tie tensors, so faulty ones are not an error.
         match ExternalData::parse(tensor) {
             Ok(entry) if is_handle(&entry.location) => {
                 self.of_handle(container, entry.location, place, tensor).map(Some)
@@ -138,7 +138,8 @@ impl Slots {
         tensor: &TensorProto,
     ) -> Result<usize> {
         let (dtype, len) = external_data::layout(tensor)?;
-        // A location alone says nothing: a structure-only model may have the same one everywhere.
+        // A location alone ties nothing: all tensors of a structure-only model may have the same
+        // one.
         if entry.length.is_none() && !has_offset(tensor) {
             return self.add(place, tensor);
         }
@@ -181,20 +182,20 @@ impl Slots {
         self.slots.get((*self.by_position.get(position.index())?)?)
     }
 
-    /// The slot whose weights the tensor at `position` gets.
+    /// The slot that the tensor at `position` gets its weights from.
     pub(super) fn at_mut(&mut self, position: Position) -> Option<&mut Slot> {
         let number = (*self.by_position.get(position.index())?)?;
         self.slots.get_mut(*self.stands_for.get(&number).unwrap_or(&number))
     }
 
-    /// The names of the tensors that have no weights and got none.
+    /// The names of the tensors that had no weights and got none.
     pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
         let missing = self.slots.iter().filter(|slot| !slot.full && !slot.answered());
         missing.map(|slot| slot.tensor.as_str())
     }
 
-    /// Gives what a slot got to the others on the same range of a file; returns where two of them got
-    /// different weights.
+    /// Copies the weights of a slot to the others on the same range of a file; returns an error for
+    /// each slot that got different weights.
     pub(super) fn tie(&mut self) -> Vec<Error> {
         let ties = std::mem::take(&mut self.ties);
         ties.values().flat_map(|tie| self.tie_together(tie)).collect()
@@ -210,7 +211,7 @@ impl Slots {
         errors
     }
 
-    /// Gives what the slot `from` got to the slot `to`, which got nothing.
+    /// Copies the weights of the slot `from` to the slot `to`, which got none.
     fn copy(&mut self, from: usize, to: usize) -> Result<()> {
         let source = self.slots.get(from).and_then(|slot| Some((slot, slot.given.as_ref()?)));
         let Some((source, given)) = source else { return Ok(()) };
@@ -243,19 +244,19 @@ impl Slots {
     }
 }
 
-/// Whether the offset of the external `tensor` is written down.
+/// Whether the external `tensor` has an `offset` entry.
 fn has_offset(tensor: &TensorProto) -> bool {
     let is_offset = |key: &Str| *key == "offset";
     tensor.external_data.iter().any(|entry| entry.key.as_ref().is_some_and(is_offset))
 }
 
 impl Slot {
-    /// Whether weights were given for it, right or wrong.
+    /// Whether weights were given for it, whether they fit or not.
     pub(super) fn answered(&self) -> bool {
         self.given.is_some() || self.refused
     }
 
-    /// Takes in another `tensor` on the same handle, whose initializer has one type and length.
+    /// Adds another `tensor` on the same handle, which has to have the same type and length.
     fn share(&mut self, tensor: &TensorProto) -> Result<()> {
         let (dtype, len) = external_data::layout(tensor)?;
         let this = self.dtype.byte_len(&self.dims)?;
@@ -277,10 +278,10 @@ impl Slot {
         Ok(())
     }
 
-    /// `initializer` as this slot declares it.
+    /// `initializer` with the type and dimensions that this slot declares.
     pub(super) fn fit(&self, initializer: Initializer) -> Result<Initializer> {
         let declared = self.as_declared(initializer)?;
-        // A vector stands for every shape.
+        // A one-dimensional initializer fits every shape.
         let fitting = if self.other_dims.is_empty() {
             declared
         } else {
@@ -288,7 +289,7 @@ impl Slot {
             let count = count.map_err(|_| Error::internal("more elements than bytes"))?;
             declared.retyped(self.dtype, &[count])?
         };
-        // What stays inline needs its bytes in one piece.
+        // An inline tensor needs its bytes in one piece.
         if self.inline { Ok(fitting.to_tensor()?.into()) } else { Ok(fitting) }
     }
 
@@ -322,13 +323,13 @@ impl Slot {
         Ok(initializer)
     }
 
-    /// The dimensions of every tensor that asks for this slot.
+    /// The dimensions of every tensor of this slot.
     fn all_dims(&self) -> impl Iterator<Item = &[i64]> {
         std::iter::once(&self.dims).chain(&self.other_dims).map(Vec::as_slice)
     }
 }
 
-/// Whether both have the same bytes; an initializer that cannot be read equals none.
+/// Whether both have the same bytes; an initializer that cannot be read equals no other.
 pub(super) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     const CHUNK: u64 = 1 << 20;
     let len = one.byte_len();

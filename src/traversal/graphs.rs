@@ -10,7 +10,7 @@ use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TrainingInfoProto,
 };
 
-/// What holds nodes: a graph, or the body of a local function.
+/// An owner of nodes: a graph, or the body of a local function.
 #[derive(Debug, Clone, Copy)]
 pub enum Body<'m> {
     /// The main graph, a subgraph or a training graph.
@@ -29,7 +29,7 @@ impl<'m> Body<'m> {
     }
 }
 
-/// As [`Body`], to change.
+/// As [`Body`], mutable.
 #[derive(Debug)]
 pub enum BodyMut<'m> {
     /// The main graph, a subgraph or a training graph.
@@ -79,9 +79,8 @@ pub fn graphs(
     Walk(&mut visit).model(model)
 }
 
-/// As [`graphs`], with graphs and functions that may be changed. What `visit` puts into a graph is
-/// visited as well. The walk allocates no rare fields, which a loop over
-/// `&mut attribute.graphs` does.
+/// As [`graphs`], with mutable graphs and functions. Subgraphs that `visit` adds to a graph are visited
+/// as well. Unlike a loop over `&mut attribute.graphs`, the walk does not allocate the rare fields.
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto};
@@ -108,7 +107,7 @@ pub fn graphs_mut(
     WalkMut(&mut visit).model(model)
 }
 
-/// Writes the walk `$Walk`, which knows whom to call.
+/// Generates the walk `$Walk`, which calls the visitor.
 macro_rules! walk {
     ($Walk:ident, $Body:ident, $iter:ident, $as_deref:ident $(, $mut:ident)?) => {
         struct $Walk<'v>(&'v mut dyn FnMut(&Scope, $Body<'_>) -> Result<()>);
@@ -149,7 +148,7 @@ macro_rules! walk {
                         let more = more.$as_deref();
                         let more = more.map(|AttributeMore { graphs, .. }| graphs.$iter());
                         let mut all = g.$as_deref().into_iter().chain(more.into_iter().flatten());
-                        // The scope is made where there is a subgraph.
+                        // The scope is only built when the attribute has a subgraph.
                         if let Some(first) = all.next() {
                             let inner = scope.subgraph(&owner, name.as_ref());
                             self.graph(&inner, first)?;

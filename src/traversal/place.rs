@@ -1,7 +1,8 @@
-//! Where a tensor is: the graph that holds it, and what it is there.
+//! The place of a tensor: the graph that holds it, and its role there.
 //!
-//! A model names a graph only by what is around it, so a [`Scope`] is a path. All tensors of a graph
-//! share one; the texts are bounded, because one long name may stand around thousands of tensors.
+//! A graph is identified by the nodes and functions around it, so a [`Scope`] is a path. All tensors of
+//! a graph share one scope. The length of a path is bounded, because the same long name may be in the
+//! paths of thousands of tensors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use crate::proto::{FunctionProto, TensorProto};
 use crate::wire::Str;
 
-/// What a tensor is to the graph or node that holds it.
+/// The role of a tensor in the graph or node that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Site {
@@ -39,11 +40,11 @@ impl Site {
 
 /// The graph that holds a tensor, as a path from the main graph: `if_node.then_branch`.
 ///
-/// The path of the main graph is empty. The path of a subgraph is that of the graph around it, the
-/// node (its name, else its first output, else its operator) and the attribute; of a function's
-/// body, `domain::name`; of a training graph, such as `training_info[0].algorithm`. Steps are joined
-/// by `/`. What is very long is cut in the middle: at 200 bytes for the name of a node or function,
-/// at 512 bytes for a path, where `~` stands for the rest.
+/// The path of the main graph is empty. The path of a subgraph is that of the graph around it, the node
+/// (its name, else its first output, else its operator) and the attribute; the path of a function's
+/// body is `domain::name`; that of a training graph is, for example, `training_info[0].algorithm`.
+/// Steps are joined by `/`. The name of a node or function over 200 bytes, and a path over 512 bytes,
+/// is shortened in the middle, where `~` stands for the part left out.
 ///
 /// All tensors of a graph share its scope, and a clone copies no text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -82,13 +83,13 @@ impl Scope {
         self.0.as_ref().map_or("", |path| &path.text)
     }
 
-    /// `name` with the path before it: how reports and [`Container::tensor`](crate::Container::tensor)
-    /// name a value of this graph.
+    /// `name` with the path before it, as in reports and in
+    /// [`Container::tensor`](crate::Container::tensor).
     pub fn qualify(&self, name: &str) -> String {
         if self.is_main() { name.to_owned() } else { format!("{}/{name}", self.path()) }
     }
 
-    /// The graph that `step` leads to from here.
+    /// The scope of the graph that `step` leads to from here.
     fn enter(&self, step: &str, in_function: bool) -> Self {
         let text = shortened(self.qualify(step).as_bytes(), MAX_PATH).into_owned();
         let in_function = in_function || self.in_function();
@@ -128,14 +129,14 @@ fn step(name: Option<&Str>) -> String {
     name.map_or_else(String::new, |name| shortened(name.as_bytes(), MAX_NAME).into_owned())
 }
 
-/// `text` within `max` bytes: a long one keeps its beginning and its end. One name may stand around
-/// thousands of tensors, each of which is named with it.
+/// `text` shortened to about `max` bytes, with its beginning and its end. One name may be in the paths
+/// of thousands of tensors, each of which is reported with it.
 fn shortened(text: &[u8], max: usize) -> Cow<'_, str> {
     let half = max / 2;
     let ends = text.split_at_checked(half).zip(text.len().checked_sub(half));
     match ends.and_then(|((head, _), tail)| Some((head, text.get(tail..)?))) {
         Some((head, tail)) if text.len() > max => {
-            // A character that is cut in two would show as `U+FFFD`.
+            // A character that the cut divides is decoded as `U+FFFD`, which is removed.
             let head = String::from_utf8_lossy(head);
             let tail = String::from_utf8_lossy(tail);
             let cut = |c: char| c == char::REPLACEMENT_CHARACTER;
@@ -145,7 +146,7 @@ fn shortened(text: &[u8], max: usize) -> Cow<'_, str> {
     }
 }
 
-/// The place of a tensor in graph order: the first one that a walk meets has position 0.
+/// The position of a tensor in graph order: the first tensor of a walk has position 0.
 ///
 /// It identifies a tensor as long as no tensor is added, removed or moved: names need not be unique.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,7 +166,7 @@ pub struct Place<'a> {
     pub position: Position,
     /// The graph that holds it.
     pub scope: Scope,
-    /// What it is there.
+    /// Its role there.
     pub site: Site,
     /// The operator of the node that holds it, for tensors in attributes.
     pub op_type: Option<&'a Str>,
@@ -178,19 +179,19 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// At `site`, of no node; the walk adds position and scope.
+    /// A place at `site` outside any node; the walk adds position and scope.
     pub(super) fn at(site: Site) -> Self {
         let (position, scope) = (Position::default(), Scope::default());
         Self { position, scope, site, op_type: None, output: None, attribute: None, values: None }
     }
 
-    /// A name for the tensor: its own, else its node's first output, else the attribute's. A name
-    /// that is not the tensor's own is cut in the middle where it is longer than 512 bytes.
+    /// A name for the tensor: its own, else its node's first output, else the attribute's. A name that
+    /// is not the tensor's own and is longer than 512 bytes is shortened in the middle.
     pub fn name_of(&self, tensor: &TensorProto) -> String {
         self.borrowed_name(tensor).into_owned()
     }
 
-    /// As [`name_of`](Self::name_of), borrowed from the model where it is written there.
+    /// As [`name_of`](Self::name_of), borrowed from the model where possible.
     pub(crate) fn borrowed_name<'t>(&self, tensor: &'t TensorProto) -> Cow<'t, str>
     where
         'a: 't,
@@ -209,14 +210,13 @@ impl<'a> Place<'a> {
         attribute.map_or("tensor".into(), |name| shortened(name.as_bytes(), MAX_PATH))
     }
 
-    /// The name with the scope before it, as reports and errors have it:
-    /// `if_node.then_branch/w` for a tensor `w` in the branch of an `If` called `if_node`. In the
-    /// main graph it is the name.
+    /// The name with the scope before it, as in reports and errors: `if_node.then_branch/w` for a
+    /// tensor `w` in the branch of an `If` called `if_node`. In the main graph it is the name alone.
     pub fn qualified_name(&self, tensor: &TensorProto) -> String {
         self.borrowed_qualified_name(tensor).into_owned()
     }
 
-    /// As [`qualified_name`](Self::qualified_name), borrowed from the model where it is written there.
+    /// As [`qualified_name`](Self::qualified_name), borrowed from the model where possible.
     pub(crate) fn borrowed_qualified_name<'t>(&self, tensor: &'t TensorProto) -> Cow<'t, str>
     where
         'a: 't,

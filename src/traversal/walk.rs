@@ -1,7 +1,8 @@
 //! The walk from tensor to tensor, as iterators over a shared and over a mutable model.
 //!
-//! One macro writes both, so that the two cannot drift apart. A walk keeps what is still to come on a
-//! stack of its own: it can be left at any tensor, and its depth is not bounded by the thread's stack.
+//! One macro writes both, so that the two cannot drift apart. A walk keeps the items that remain on a
+//! stack of its own: it can be stopped at any tensor, and its depth is not bounded by the thread's
+//! stack.
 
 use std::iter::{Chain, Enumerate, FusedIterator};
 use std::slice::{Iter, IterMut};
@@ -14,27 +15,27 @@ use crate::proto::{
     TensorProto, TrainingInfoProto,
 };
 
-/// A single message, if it is set, and then a list.
+/// An optional single message, followed by a list.
 type List<I> = Chain<option::IntoIter<<I as Iterator>::Item>, I>;
 
 fn list<I: Iterator>(one: Option<I::Item>, more: I) -> List<I> {
     one.into_iter().chain(more)
 }
 
-/// Writes the iterator `$Walk`; `$Items` is the iterator over a slice.
+/// Generates the iterator `$Walk`; `$Items` is the iterator over a slice.
 macro_rules! walk {
     ($doc:literal, $Walk:ident, $Level:ident, $Items:ident, $iter:ident, $as_deref:ident
      $(, $mut:ident)?) => {
         #[doc = $doc]
         pub struct $Walk<'m> {
-            /// What is still to come; the last is next.
+            /// The stack of items that remain; the last one is next.
             levels: Vec<$Level<'m>>,
             /// The graph of the next tensor.
             scope: Scope,
             next: usize,
         }
 
-        /// What is still to come of one list.
+        /// The rest of one list.
         enum $Level<'m> {
             Functions($Items<'m, FunctionProto>),
             Training(Enumerate<$Items<'m, TrainingInfoProto>>),
@@ -43,7 +44,7 @@ macro_rules! walk {
             Attributes(Owner<'m>, $Items<'m, AttributeProto>),
             Sparse(Place<'m>, List<$Items<'m, SparseTensorProto>>),
             Tensors(Place<'m>, List<$Items<'m, TensorProto>>),
-            /// The end of a graph, with the scope around it.
+            /// The end of a graph, with the scope to return to.
             Leave(Scope),
         }
 
@@ -115,7 +116,7 @@ macro_rules! walk {
             ) {
                 let AttributeProto { name, t, g, more, .. } = attribute;
                 let name = name.as_ref();
-                // The rare fields are not made where there are none.
+                // Rare fields that are not set are not allocated.
                 let (tensors, sparse, graphs) = match more.$as_deref() {
                     Some(more) => {
                         let AttributeMore {

@@ -1,23 +1,23 @@
-//! Unique names: handles, files for single tensors and entries of safetensors files are called after
-//! tensors, and tensors may share a name.
+//! Unique names: handles, files for single tensors and entries of safetensors files are named after
+//! tensors, and several tensors may share a name.
 //!
-//! The first one to ask for a name gets it, later ones get it with a number: `w`, `w_2`, `w_3`. The last
-//! number is kept for each name, so numbering a hundred thousand equal names is linear; it is kept for the
-//! name as cut to the length limit, because names that differ only behind that are equal too. What a
-//! name may consist of is left to those who ask.
+//! The first request for a name gets the name itself, later ones get it with a number: `w`, `w_2`,
+//! `w_3`. The last number is stored for each name, so numbering a hundred thousand equal names takes
+//! linear time. It is stored for the name as cut to the length limit, because names that differ only
+//! beyond the limit are equal too. Which characters a name may have is left to the callers.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::external_data::fold_case;
 
-/// Gives every name once.
+/// A generator of unique names.
 #[derive(Debug, Clone)]
 pub(crate) struct UniqueNames {
-    /// The names that were given, as [`Self::key`] has them.
+    /// The names in use, as [`Self::key`] normalizes them.
     taken: HashSet<String>,
-    /// Names that the first one to ask for them gets, and that no number makes.
+    /// Reserved names: the first request for such a name gets it, and numbering never produces it.
     reserved: HashSet<String>,
-    /// For what stands before the number, the last one that was tried.
+    /// The last number that was tried, by the part of the name before the number.
     numbers: HashMap<String, u64>,
     /// The longest name in bytes, with its suffix.
     limit: usize,
@@ -25,7 +25,7 @@ pub(crate) struct UniqueNames {
 }
 
 impl Default for UniqueNames {
-    /// Names of any length, in which case counts.
+    /// Names of any length, compared with case.
     fn default() -> Self {
         Self {
             taken: HashSet::new(),
@@ -43,7 +43,7 @@ impl UniqueNames {
         Self { limit, ignore_case: true, ..Self::default() }
     }
 
-    /// Sees to it that numbering never makes `name`: it stays for the first one that is called so.
+    /// Reserves `name`, so that numbering never produces it, for the first request for it.
     #[cfg_attr(not(feature = "safetensors"), allow(dead_code))] // only exports reserve
     pub(crate) fn reserve(&mut self, name: &str) {
         let key = self.key(name);
@@ -59,8 +59,8 @@ impl UniqueNames {
         self.taken.insert(key)
     }
 
-    /// Takes `base` and `suffix`, or both with a number between them where that name is taken. Of a
-    /// `base` that is too long, the beginning is used.
+    /// Takes `base` and `suffix`, or both with a number between them where that name is taken. A `base`
+    /// that is too long is cut at its end.
     pub(crate) fn name(&mut self, base: &str, suffix: &str) -> String {
         let plain = format!("{}{suffix}", self.cut(base, suffix.len()));
         if self.take(&plain) { plain } else { self.numbered(base, suffix) }
@@ -68,8 +68,8 @@ impl UniqueNames {
 
     /// `base`, a number and `suffix`: a name that is not taken.
     fn numbered(&mut self, base: &str, suffix: &str) -> String {
-        // Numbers with more digits leave less room for the base, and go on from the last number of all
-        // bases that are equal when cut so far.
+        // Numbers with more digits leave less room for the base. They continue from the last number
+        // of all bases that are equal when cut to that length.
         let mut digits = 1;
         loop {
             let stem = self.cut(base, suffix.len().saturating_add("_".len() + digits));
@@ -80,7 +80,7 @@ impl UniqueNames {
         }
     }
 
-    /// `stem` and `suffix` with the next number of at most so many digits that makes a name.
+    /// `stem` and `suffix` with the next number of at most `digits` digits that results in a free name.
     fn with_number_of(&mut self, digits: usize, stem: &str, suffix: &str) -> Option<String> {
         let end = u32::try_from(digits).map_or(u64::MAX, |digits| 10_u64.saturating_pow(digits));
         let key = self.key(stem);
@@ -99,8 +99,8 @@ impl UniqueNames {
         !self.taken.contains(&key) && !self.reserved.contains(&key)
     }
 
-    /// As much of `base` as leaves room for `ending` more bytes. Of a file no dot comes before the
-    /// suffix, which may begin with one: onnx refuses names with two in a row.
+    /// As much of `base` as leaves room for `ending` more bytes. In names of files a dot at the end is
+    /// removed, because the suffix may begin with one: onnx refuses names with two dots in a row.
     fn cut<'b>(&self, base: &'b str, ending: usize) -> &'b str {
         let mut end = self.limit.saturating_sub(ending).min(base.len());
         while !base.is_char_boundary(end) {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Were each number tried for each name, this would take minutes.
+    /// This would take minutes if each number were tried for each name.
     #[test]
     fn names_that_are_equal_when_cut_are_numbered_in_one_pass() {
         let mut names = UniqueNames::of_files(16);

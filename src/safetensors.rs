@@ -1,13 +1,13 @@
 //! safetensors files: read, attached to a model by name, and written.
 //!
 //! The [format](https://github.com/huggingface/safetensors#format) of Hugging Face is a header that
-//! names tensors, and their bytes. Large models come in several such files, shards, with an index
-//! that says which tensor is in which. [`load`] opens either, over one map or buffer for each file;
-//! [`Container::attach_safetensors`] fills the places of a model by name; and
-//! [`Container::export_safetensors`] writes them. A file that is at once a model's external data is
+//! names tensors, and their bytes. Large models come in several such files, shards, with an index that
+//! lists the file of each tensor. [`load`] opens either, with one map or buffer for each file;
+//! [`Container::attach_safetensors`] fills a model by name; and [`Container::export_safetensors`]
+//! writes them. A safetensors file that is also a model's external data is written by
 //! [`WeightFiles::Safetensors`](crate::WeightFiles::Safetensors).
 //!
-//! Types: a safetensors type has one ONNX type. The other way, types that readers do not know become
+//! Types: every safetensors type has one ONNX type. ONNX types that readers do not know are written as
 //! `U8` entries of their packed bytes, and get type and shape back from the model that they fill.
 //! `docs/safetensors.md` has the table.
 
@@ -44,13 +44,13 @@ pub struct Weights {
     tied: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
     files: Vec<PathBuf>,
-    /// Entries that only fill gaps.
+    /// The padding entries, which only fill gaps.
     padding: HashSet<String>,
 }
 
 /// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
 ///
-/// Shards are opened beneath the directory of their index and nowhere else.
+/// Shards are opened only beneath the directory of their index.
 ///
 /// ```
 /// use ndarray::array;
@@ -71,10 +71,9 @@ pub struct Weights {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Decode`] when a header is not one, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
+/// [`ErrorKind::Decode`] for an invalid header, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
 /// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for all
-/// shards that are missing, damaged, or do not hold what the index says
-/// ([`ErrorKind::InvalidModel`]).
+/// shards that are missing, damaged, or do not hold what the index says ([`ErrorKind::InvalidModel`]).
 pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
     let path = path.as_ref();
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
@@ -117,7 +116,7 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
             let data = range.and_then(|(from, to)| {
                 bytes.slice(start.checked_add(from)?..start.checked_add(to)?)
             });
-            // The header was held against the length of the file.
+            // The header was checked against the length of the file.
             let data = data.ok_or_else(|| Error::internal("an entry goes beyond its file"));
             let tensor = data.and_then(|data| Tensor::new(entry.dtype, entry.dims, data));
             let tensor = tensor.map_err(|e| e.with_tensor(&entry.name))?;
@@ -128,8 +127,8 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     Ok(weights)
 }
 
-/// Whether `entry` only fills a gap: numbered after `prefix`, plain bytes in a row. Anything else that
-/// begins so is a tensor.
+/// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry whose
+/// name begins with `prefix` is a tensor.
 fn is_padding(entry: &Entry, prefix: &str) -> bool {
     let number = entry.name.strip_prefix(prefix);
     let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
@@ -143,7 +142,7 @@ struct Index {
     weight_map: Unique<String>,
 }
 
-/// What an index says of a key; only texts mean something here.
+/// The value of a metadata key in an index; only strings are used.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Note {
@@ -163,7 +162,7 @@ impl Index {
 }
 
 impl Weights {
-    /// The tensor called `name`, which may be one that is tied to an entry.
+    /// The tensor called `name`, which is an entry or is tied to one.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name).or_else(|| self.tensors.get(self.tied.get(name)?))
     }
@@ -183,25 +182,26 @@ impl Weights {
         self.tensors.is_empty()
     }
 
-    /// Tensors without an entry of their own, and the entry whose bytes they share: what
-    /// `safetensors.torch.save_model` and an export leave in the metadata.
+    /// Tensors without an entry of their own, and the entry whose bytes they share, as
+    /// `safetensors.torch.save_model` and an export record them in the metadata.
     pub fn tied(&self) -> &BTreeMap<String, String> {
         &self.tied
     }
 
-    /// The `__metadata__` as it stands in the file, without what is in [`tied`](Self::tied). Of shards,
-    /// what the first of them says counts, and last the texts among the metadata of their index.
+    /// The `__metadata__` of the file, without what is in [`tied`](Self::tied). For shards, the first
+    /// value of a key counts, in the order of the shards and then the strings in the metadata of their
+    /// index.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// The files that were opened, the one that was asked for first.
+    /// The files that were opened; the file given to [`load`] is the first.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Takes in the metadata of a file, once its tensors are known. A file may have millions of them, so
-    /// they are moved, and each has one place.
+    /// Adds the metadata of a file, once its tensors are known. There may be very many keys, so they
+    /// are moved and each is stored once.
     fn note(&mut self, metadata: BTreeMap<String, String>) {
         let tensors = &self.tensors;
         let is_tie = |(key, value): &(String, String)| {
@@ -213,7 +213,7 @@ impl Weights {
         add_new(&mut self.metadata, others);
     }
 
-    /// Takes in another shard.
+    /// Adds another shard.
     fn add_shard(&mut self, shard: Self) {
         self.tensors.extend(shard.tensors);
         self.tied.extend(shard.tied);
@@ -246,14 +246,14 @@ impl Weights {
                 Err(error) => errors.push(error.with_path(path)),
             }
         }
-        // What is tied in one shard may be an entry of another.
+        // A name that is tied in one shard may be an entry of another.
         all.tied.retain(|name, _| !all.tensors.contains_key(name));
         all.note(Index::texts(index.metadata));
         Error::join(errors).map_or(Ok(all), Err)
     }
 }
 
-/// Adds `more` to `all`, where the first value of a key counts.
+/// Adds `more` to `all`; a key that is already there keeps its value.
 fn add_new(all: &mut BTreeMap<String, String>, more: impl IntoIterator<Item = (String, String)>) {
     if all.is_empty() {
         *all = more.into_iter().collect();
@@ -264,7 +264,7 @@ fn add_new(all: &mut BTreeMap<String, String>, more: impl IntoIterator<Item = (S
     }
 }
 
-/// Where the index, which has `names` in this shard, and the shard disagree.
+/// The differences between the `names` that the index has for this shard and the shard.
 fn misplaced(
     places: &BTreeMap<String, String>,
     shard: &str,
@@ -303,12 +303,12 @@ impl IntoIterator for Weights {
 }
 
 impl Container {
-    /// Fills the places of this model with the tensors of a safetensors file, or of the shards of an
-    /// index, by name: [`load`] and [`fill`](Self::fill).
+    /// Fills this model by name with the tensors of a safetensors file, or of the shards of an index:
+    /// [`load`] and [`fill`](Self::fill).
     ///
     /// The tensors are slices of the files; with [`MmapChoice::auto`] nothing is read before it is
     /// used. A tensor that the file ties to another is filled with the same bytes, and is not counted
-    /// as unused when the model has just one of the two. No save or export of this container replaces
+    /// as unused when the model has only one of the two. No save or export of this container replaces
     /// the files, or the index.
     ///
     /// ```no_run

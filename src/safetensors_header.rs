@@ -1,10 +1,10 @@
-//! The header of a safetensors file, read and written.
+//! Reading and writing the header of a safetensors file.
 //!
 //! Such a file is eight bytes of length, that many bytes of JSON, and the bytes of the tensors without
-//! a gap. The crate `safetensors` knows the types and the rules; this module adds what a door for
-//! strangers' files needs: names that occur once, faults with a name, and no memory that the file
-//! did not pay for. Written headers are padded with spaces, as the [format] allows, so that the data
-//! begin at an aligned offset. What the entries mean to a model is left to `safetensors`.
+//! a gap. The crate `safetensors` implements the types and the rules; this module adds what untrusted
+//! files need: names that occur once, errors that name the tensor, and memory use bounded by the length
+//! of the file. Written headers are padded with spaces, as the [format] allows, so that the data begin
+//! at an aligned offset. The use of the entries for a model is left to the module `safetensors`.
 //!
 //! [format]: https://github.com/huggingface/safetensors#format
 
@@ -25,24 +25,25 @@ use crate::placement::Alignment;
 
 /// The longest header in bytes that the format allows.
 pub(crate) const MAX_HEADER: usize = 100_000_000;
-/// The bytes of the length that comes first.
+/// The number of bytes of the length at the start of the file.
 const LENGTH: usize = 8;
-/// The one name that is no tensor's.
+/// The reserved name, which is not a tensor.
 pub(crate) const METADATA: &str = "__metadata__";
-/// The metadata that says how the names of entries begin which hold nothing: they fill what aligned
-/// data leave, because the format allows no gap.
+/// The metadata key for the prefix of the names of padding entries, which fill the bytes between
+/// aligned tensors because the format allows no gap.
 pub(crate) const PADDING: &str = "onnx_container.padding";
-/// The metadata by which some loaders know whose layout the tensors have; see [`FORMAT_PT`].
+/// The metadata key for the framework whose layout the tensors have, which some loaders require; see
+/// [`FORMAT_PT`].
 pub(crate) const FORMAT: &str = "format";
-/// Row-major, as PyTorch has it and ONNX too.
+/// Row-major, as in PyTorch and in ONNX.
 pub(crate) const FORMAT_PT: &str = "pt";
-/// The most dimensions of a tensor: numpy and PyTorch have 64. Tensors are named in messages with their
-/// shape, and a header has room for millions of numbers.
+/// The most dimensions of a tensor: numpy and PyTorch have 64. Messages contain shapes, and a header
+/// has room for millions of numbers.
 const MAX_RANK: usize = 1024;
 /// The most keys of metadata and tensors of an index. Large models have fewer than 100,000 tensors; a key
 /// of a few bytes takes 200 bytes of memory, and a header has room for millions.
 pub(crate) const MAX_KEYS: usize = 1 << 20;
-/// What is quoted of a fault in JSON, in characters: the text is a stranger's.
+/// The maximum number of characters of untrusted text (a JSON error, a name) in a message.
 const QUOTED: usize = 200;
 
 /// A tensor in a header.
@@ -55,11 +56,11 @@ pub(crate) struct Entry {
     pub(crate) range: Range<u64>,
 }
 
-/// What a file says of its tensors.
+/// The parsed header of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) metadata: BTreeMap<String, String>,
-    /// In the order of their data, which they cover without a gap.
+    /// In the order of their data, which are without gaps.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -67,9 +68,9 @@ impl Header {
     /// The header of the `file`, and the offset of its first byte of data.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] when the bytes are not a header, [`ErrorKind::DataType`] for a type
-    /// without a counterpart in ONNX, [`ErrorKind::Shape`] and [`ErrorKind::OutOfBounds`] when types,
-    /// shapes and ranges disagree with each other or with the file.
+    /// [`ErrorKind::Decode`] when the bytes are not a header, [`ErrorKind::DataType`] for a type that
+    /// ONNX does not have, [`ErrorKind::Shape`] and [`ErrorKind::OutOfBounds`] when types, shapes and
+    /// ranges disagree with each other or with the file.
     pub(crate) fn read(file: &[u8]) -> Result<(Self, usize)> {
         let json = json(file)?;
         let parsed: Parsed = serde_json::from_slice(json).map_err(|e| json_error(&e))?;
@@ -79,7 +80,8 @@ impl Header {
             entry(name, info).map_err(|error| error.with_tensor(clipped(name)))
         });
         let entries = entries.collect::<Result<Vec<_>>>()?;
-        // The reference has the last word on holes, overlaps and elements that end inside a byte.
+        // The reference implementation checks for holes, overlaps and elements that end inside a
+        // byte.
         Metadata::new(None, tensors).map_err(|error| refused(&error))?;
         let start = LENGTH + json.len();
         check_coverage(&entries, file.len() - start)?;
@@ -135,7 +137,7 @@ fn json(file: &[u8]) -> Result<&[u8]> {
     Err(decode("not a safetensors file: the header does not begin with `{`".into()))
 }
 
-/// The tensor `name` as `info` declares it, seen to be as long as its type and shape say.
+/// The tensor `name` as `info` declares it, after checking its length against type and shape.
 fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
     let dtype = DataType::from_safetensors_name(&info.dtype.to_string()).ok_or_else(|| {
         Error::new(ErrorKind::DataType, format!("ONNX has no type like {}", info.dtype))
@@ -164,7 +166,7 @@ fn entry(name: &str, info: &TensorInfo) -> Result<Entry> {
     Ok(Entry { name: name.to_owned(), dtype, dims, range: start..end })
 }
 
-/// The entries, which leave no gap, end where the file ends.
+/// Checks that the entries, which leave no gap, end where the file ends.
 fn check_coverage(entries: &[Entry], there: usize) -> Result<()> {
     let wanted = entries.last().map_or(0, |last| last.range.end);
     let there = u64::try_from(there).map_err(|_| Error::internal("a file of 2^64 bytes"))?;
@@ -187,7 +189,7 @@ fn refused(error: &SafeTensorError) -> Error {
     }
 }
 
-/// An error of the parser, which may quote the file at length.
+/// The error for a parser error, whose text is shortened because it may quote much of the file.
 pub(crate) fn json_error(error: &serde_json::Error) -> Error {
     Error::new(ErrorKind::Decode, format!("the JSON: {}", clipped(&error.to_string())))
 }
@@ -199,7 +201,7 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// A header as it stands in JSON.
+/// The JSON form of a header.
 struct Parsed {
     metadata: BTreeMap<String, String>,
     tensors: Vec<(String, TensorInfo)>,
@@ -242,8 +244,8 @@ fn twice<E: serde::de::Error>(name: &str) -> E {
     E::custom(format!("`{}` occurs twice", clipped(name)))
 }
 
-/// A JSON object of at most [`MAX_KEYS`] keys that occur once; a plain map would keep the last of equal
-/// ones.
+/// A JSON object of at most [`MAX_KEYS`] unique keys; a plain map would accept equal keys and keep the
+/// last one.
 pub(crate) struct Unique<V>(pub(crate) BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {

@@ -1,15 +1,14 @@
 //! PyTorch tensors as initializers, and initializers as PyTorch tensors.
 //!
-//! A tensor is brought into the one form that ONNX bytes have (on the CPU, dense, row-major, no lazy
-//! conjugation) and then read from its own memory. Safe code can write to that memory through another
-//! handle, so it is read by copy, a piece at a time, and never lent as a slice or a
-//! [`Buffer`](crate::Buffer). The calls that need unsafe code are in `libtorch`, the way back is in
-//! `back`.
+//! A tensor is converted to the form of ONNX bytes (on the CPU, dense, row-major, no lazy conjugation)
+//! and then read from its own memory. Safe code can write to that memory through another handle, so it
+//! is read by copy, a piece at a time, and never borrowed as a slice or a [`Buffer`](crate::Buffer).
+//! The calls that need unsafe code are in `libtorch`, the conversion to PyTorch tensors is in `back`.
 //!
 //! # Threads and writes
 //!
-//! A tensor that is written to while it is saved gives torn bytes: some old, some new. A storage that
-//! is resized between two reads is found where it went. To *resize* it on another thread during a
+//! A tensor that is written to while it is saved yields torn bytes: some old, some new. A storage that
+//! is resized between two reads is read at its new address. *Resizing* it on another thread during a
 //! read is a data race between two calls of tch, which its safe interface does not rule out.
 
 mod back;
@@ -56,15 +55,15 @@ pub struct TorchInitializer {
 impl TorchInitializer {
     /// `tensor` with its own type and dimensions.
     ///
-    /// Tensors on other devices are moved to the CPU; what is strided, transposed, expanded or lazily
-    /// conjugated is copied once; parameters that require gradients are read like any other tensor.
-    /// `torch.float4_e2m1fn_x2` has two elements an item, so its last dimension doubles.
+    /// Tensors on other devices are moved to the CPU; strided, transposed, expanded and lazily
+    /// conjugated tensors are copied once; parameters that require gradients are read like any other
+    /// tensor. `torch.float4_e2m1fn_x2` has two elements per item, so its last dimension doubles.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for types that ONNX has not, such as quantized and 16-bit complex ones,
-    /// [`ErrorKind::Shape`] for a `float4_e2m1fn_x2` whose items do not lie one after another in the last
-    /// dimension, such as a transposed one, [`ErrorKind::Unsupported`] for undefined, sparse and opaque tensors, for tensors without
-    /// data (of the meta device), and for what libtorch itself refuses.
+    /// [`ErrorKind::DataType`] for types that ONNX does not have, such as quantized and 16-bit complex
+    /// ones, [`ErrorKind::Shape`] for a `float4_e2m1fn_x2` whose items are not contiguous in the last
+    /// dimension, such as a transposed one, [`ErrorKind::Unsupported`] for undefined, sparse and opaque
+    /// tensors, for tensors without data (of the meta device), and for what libtorch itself refuses.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         if cfg!(target_endian = "big") {
             let reason = "tensors of a big-endian libtorch are not read";
@@ -86,9 +85,9 @@ impl TorchInitializer {
         Ok(Self { dtype, dims, memory })
     }
 
-    /// A `Uint8` tensor of any shape as the bytes of a tensor of `dtype` and `dims`, which lie in it
-    /// as in `raw_data`: little-endian, in row-major order, and packed from the low bits on where
-    /// elements are narrower than a byte. So come types that torch has not, such as `INT4`.
+    /// A `Uint8` tensor of any shape as the bytes of a tensor of `dtype` and `dims`, in the form of
+    /// `raw_data`: little-endian, in row-major order, and packed from the low bits on where elements
+    /// are narrower than a byte. This is for types that torch does not have, such as `INT4`.
     ///
     /// ```
     /// use onnx_container::{DataType, Initializer, torch::TorchInitializer};
@@ -101,8 +100,8 @@ impl TorchInitializer {
     ///
     /// # Errors
     /// Those of [`new`](Self::new); [`ErrorKind::DataType`] when the tensor is not `Uint8` or `dtype`
-    /// has no fixed width; [`ErrorKind::Shape`] when the bytes are not as many as `dtype` and
-    /// `dims` say.
+    /// has no fixed width; [`ErrorKind::Shape`] when the number of bytes is not that of `dtype` and
+    /// `dims`.
     pub fn packed(tensor: &Tensor, dtype: DataType, dims: impl Into<Vec<i64>>) -> Result<Self> {
         let bytes = Self::new(tensor)?;
         if bytes.dtype != DataType::Uint8 {
@@ -138,7 +137,7 @@ impl TorchInitializer {
         self.memory.len() as u64
     }
 
-    /// Where the elements lie now.
+    /// The current address of the elements.
     pub(crate) fn address(&self) -> Option<usize> {
         self.memory.address()
     }
@@ -202,8 +201,8 @@ pub fn variables(store: &VarStore) -> Result<Vec<(String, Initializer)>> {
 
 /// The parameters of `module` by their names (`fc1.weight`), sorted. None of them is copied.
 ///
-/// tch does not tell a module's *buffers*, such as the running mean of a batch norm;
-/// [`script_file`] does.
+/// tch does not list a module's *buffers*, such as the running mean of a batch norm; [`script_file`]
+/// does.
 ///
 /// # Errors
 /// One error for all parameters that cannot be initializers; see [`TorchInitializer::new`].
@@ -214,20 +213,20 @@ pub fn named_parameters(module: &CModule) -> Result<Vec<(String, Initializer)>> 
 /// The parameters and buffers of the TorchScript module in the file `path` (what
 /// `torch.jit.ScriptModule.save` or [`CModule::save`] wrote) by their names, sorted.
 ///
-/// libtorch reads the file into memory once; nothing is copied after that. Such a file holds code,
-/// and libtorch does not promise to survive a hostile one: load files that you trust.
+/// libtorch reads the file into memory once; nothing is copied after that. Such a file contains code,
+/// and libtorch is not safe against hostile files: load only files that you trust.
 ///
 /// # Errors
-/// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::Unsupported`] with what libtorch
-/// says of a file that it cannot load; one error for all
-/// tensors that cannot be initializers, see [`TorchInitializer::new`].
+/// [`ErrorKind::UnsafePath`] when it is not a regular file, [`ErrorKind::Unsupported`] with libtorch's
+/// message for a file that it cannot load; one error for all tensors that cannot be initializers, see
+/// [`TorchInitializer::new`].
 pub fn script_file(path: impl AsRef<Path>) -> Result<Vec<(String, Initializer)>> {
     let path = path.as_ref();
     let named_file = || {
         let text = path.to_str().and_then(|path| CString::new(path).ok());
         let text = text
             .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "libtorch takes no such path"))?;
-        // Looked at before it is opened: opening a FIFO would wait for its writer.
+        // The type is checked before the file is opened: opening a FIFO would wait for its writer.
         let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
         if !meta.is_file() {
             return Err(Error::new(ErrorKind::UnsafePath, "not a regular file"));
@@ -253,8 +252,8 @@ fn named(
     Error::join(errors).map_or(Ok(initializers), Err)
 }
 
-/// `tensor` on the CPU, dense, in row-major order, with nothing left to compute; the same memory
-/// where it has that form.
+/// `tensor` on the CPU, dense, in row-major order, without lazy operations; the same memory where it
+/// has that form already.
 fn dense(tensor: &Tensor) -> Result<Tensor> {
     if !tensor.defined() {
         return Err(Error::new(ErrorKind::Unsupported, "the tensor is undefined"));
@@ -282,11 +281,11 @@ fn refused(error: TchError) -> Error {
     }
 }
 
-/// `torch.float4_e2m1fn_x2`: a byte that holds two elements, the first in its low bits.
+/// `torch.float4_e2m1fn_x2`: a byte with two elements, the first in its low bits.
 const FLOAT4_X2: i32 = 45;
 
-/// Refuses a view whose last dimension is not the one that elements were packed along: the two elements
-/// of an item would be neighbours in another dimension than before.
+/// Refuses a view whose last dimension is not the one along which elements were packed: the two
+/// elements of an item would become neighbours in another dimension.
 fn check_pairs(dims: &[i64], strides: &[i64]) -> Result<()> {
     let has_items = !dims.contains(&0);
     if !has_items || strides.last().is_none_or(|stride| *stride == 1) {
@@ -349,7 +348,7 @@ fn dtype_of(number: i32) -> Result<DataType> {
     })
 }
 
-/// Quantized tensors have strides, and a scale that their bytes do not tell.
+/// Refuses quantized tensors: they have strides, but their scale is not part of their bytes.
 fn refuse_quantized(number: i32) -> Result<()> {
     if !matches!(number, 12..=14 | 16 | 17) {
         return Ok(());

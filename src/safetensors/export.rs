@@ -1,7 +1,7 @@
 //! [`Container::export_safetensors`]: the large initializers as safetensors files of their own.
 //!
-//! What goes into which file is planned where saves are planned, and the files are staged and renamed
-//! like those of a save: all of them are there afterwards, or what was there before.
+//! The files are planned by the module that plans saves, and are staged and renamed like those of a
+//! save: all of them appear, or the former files are kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::save::{
     SavedFile, Target, Weights, files_read_by, refuse_attached, stage,
 };
 
-/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert: alignment (which asks for
-/// [`padding`](Self::padding)), `sync`, `overwrite` and `progress` count.
+/// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert; of these the alignment (which
+/// enables [`padding`](Self::padding)), `sync`, `overwrite` and `progress` are used.
 ///
 /// ```
 /// use onnx_container::SaveOptions;
@@ -39,24 +39,24 @@ impl From<SaveOptions> for ExportOptions {
 }
 
 impl ExportOptions {
-    /// The defaults: one file, tensors only, durable, replacing what is there.
+    /// The defaults: one file, tensors only, synced to disk, existing files replaced.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The most bytes of tensors in one file. What does not fit goes into shards,
-    /// `NAME-00001-of-00003.safetensors`, with an index `NAME.safetensors.index.json`; a longer
-    /// tensor has a shard of its own. Default: no limit.
+    /// The maximum number of bytes of tensors in one file. Tensors that do not fit are written to
+    /// shards, `NAME-00001-of-00003.safetensors`, with an index `NAME.safetensors.index.json`; a tensor
+    /// longer than the maximum has a shard of its own. Default: no limit.
     #[must_use]
     pub fn max_shard_bytes(mut self, bytes: u64) -> Self {
         self.max_shard_bytes = Some(bytes);
         self
     }
 
-    /// Whether entries that are no tensors fill what the alignment of the others leaves, so that every
-    /// tensor begins at a multiple of 256 bytes, or what [`SaveOptions::alignment`] says. Default false,
-    /// unless an alignment was set: readers that hold the names in a file against those of a model, such
-    /// as `safetensors.torch.load_model`, refuse entries that they do not know.
+    /// Whether padding entries, which are no tensors, are written so that every tensor begins at a
+    /// multiple of 256 bytes, or of [`SaveOptions::alignment`]. Default false, unless an alignment was
+    /// set: readers that compare the names in a file with those of a model, such as
+    /// `safetensors.torch.load_model`, refuse unknown entries.
     ///
     /// Without padding the data begin at an aligned offset, and every tensor at a multiple of the greatest
     /// power of two in its length, up to 4096: where all lengths are multiples of 256, as of most large
@@ -67,7 +67,7 @@ impl ExportOptions {
         self
     }
 
-    /// Puts an entry into `__metadata__`. Default: `format` is `pt`, by which transformers knows that
+    /// Adds an entry to `__metadata__`. Default: `format` is `pt`, which tells transformers that
     /// tensors are row-major.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -92,34 +92,33 @@ pub struct Exported {
     pub bytes: u64,
     /// The number of tensors that have an entry.
     pub tensors: usize,
-    /// Entries that are `U8` bytes, because readers have no such type: the model that they fill knows
-    /// type and shape.
+    /// Tensors written as `U8` bytes, because readers do not have their type. Type and shape come from
+    /// the model that they fill.
     pub as_bytes: Vec<String>,
-    /// Tensors without an entry of their own, and the entry that has their bytes. It stands in the
+    /// Tensors without an entry of their own, and the entry that has their bytes. They are in the
     /// metadata too.
     pub tied: BTreeMap<String, String>,
-    /// Names in the files that are not their tensor's, because another tensor has that name, and the
-    /// tensor's name.
+    /// Names in the files that differ from their tensor's name, because another tensor has that name,
+    /// and the tensor's name.
     pub renamed: BTreeMap<String, String>,
     /// Inline tensors, which are in no file; those without elements are in the files.
     pub left_out: Vec<String>,
     /// Large initializers that no tensor of the model refers to; they were not written.
     pub unused: Vec<Handle>,
-    /// Files of an earlier export to this name that this one did not replace. They are left.
+    /// Files of an earlier export to this name that this one did not replace. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// What did not hinder the export and should be known, such as a staging folder that cannot be
-    /// removed.
+    /// Problems that did not prevent the export, such as a staging folder that cannot be removed.
     pub warnings: Vec<Error>,
 }
 
 impl Container {
     /// Writes the large initializers to `path`, a `.safetensors` file, or to shards beside it.
     ///
-    /// Inline tensors are not written, but for initializers without elements:
+    /// Inline tensors are not written, except initializers without elements:
     /// [`externalize`](Self::externalize) moves them out first. An entry has the name of its tensor,
-    /// with the scope before it in a subgraph; a name that is taken gets a number that makes no tensor's
-    /// name. Tied tensors are written once. The files are staged and renamed: a failure leaves what was
-    /// there.
+    /// with the scope before it in a subgraph; where that name is taken, a number is added, so that the
+    /// result is no other tensor's name. Tied tensors are written once. The files are staged and
+    /// renamed: after a failure the former files are still there.
     ///
     /// ```
     /// use ndarray::array;
@@ -207,7 +206,8 @@ impl Container {
 
 const SUFFIX: &str = ".safetensors";
 
-/// `name` without its suffix, which it has to have: no model is replaced by its weights.
+/// `name` without the suffix `.safetensors`, which is required so that an export cannot replace a
+/// model.
 fn stem(name: &str) -> Result<&str> {
     let stem = name.strip_suffix(SUFFIX).filter(|stem| !stem.is_empty());
     stem.ok_or_else(|| {
@@ -215,7 +215,7 @@ fn stem(name: &str) -> Result<&str> {
     })
 }
 
-/// Files of an earlier export that a reader would still find.
+/// Files of an earlier export that a reader could still open.
 fn left_behind(target: &Target, stem: &str, files: &[SavedFile]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(&target.directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! Initializers as PyTorch tensors: by copy, or over a private map of the file that they lie in.
+//! Initializers as PyTorch tensors: by copy, or over a private map of the file that holds them.
 
 #![allow(unsafe_code)] // `map_tch` asks its caller for a promise
 
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::initializer::Initializer;
 use crate::mmap::PrivateMap;
 
-/// What is read at a time from an initializer without a buffer, in bytes.
+/// The number of bytes read at a time from an initializer without a buffer.
 const CHUNK: usize = 1 << 20;
 
 impl Initializer {
@@ -30,9 +30,9 @@ impl Initializer {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for the types that tch has no kind for: strings, unsigned integers of
-    /// 16 bits and more, `FLOAT8E8M0`, and all that are narrower than a byte
-    /// ([`to_tch_bytes`](Self::to_tch_bytes) gives these as bytes); also for a `BOOL` byte that is
+    /// [`ErrorKind::DataType`] for the types that tch has no kind for: strings, unsigned integers of 16
+    /// bits and more, `FLOAT8E8M0`, and all that are narrower than a byte
+    /// ([`to_tch_bytes`](Self::to_tch_bytes) returns these as bytes); also for a `BOOL` byte that is
     /// neither 0 nor 1, which libtorch could not read. [`ErrorKind::Shape`] when the dimensions
     /// overflow in libtorch.
     pub fn to_tch(&self) -> Result<Tensor> {
@@ -48,7 +48,7 @@ impl Initializer {
     }
 
     /// The packed little-endian bytes as a `Uint8` tensor of one dimension: a copy, for every type
-    /// but strings.
+    /// except strings.
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for strings.
@@ -71,26 +71,26 @@ impl Initializer {
         Ok(whole)
     }
 
-    /// The initializer as a PyTorch tensor over a private map of the file range that it lies in:
-    /// nothing is read before it is touched (but of a `BOOL` tensor, to see that libtorch can read
-    /// it), and a page that is written to is copied first. Writes
-    /// reach neither the file nor the container nor another tensor of the same range. The map lives as
-    /// long as the tensor and its views, whatever becomes of the container.
+    /// The initializer as a PyTorch tensor over a private map of its file range: pages are read on
+    /// first access (a `BOOL` tensor is read at once, to check that its bytes are 0 and 1), and a page
+    /// that is written to is copied first. Writes change neither the file nor the container nor another
+    /// tensor of the same range. The map lives as long as the tensor and its views, also after the
+    /// container is dropped.
     ///
     /// # Safety
     /// For as long as the tensor, or any tensor that shares its storage, lives, no process may truncate
-    /// the file (a later access would raise `SIGBUS`) or write to it (elements would change that were
-    /// not written to here). Replacing it by renaming another file over it is fine.
+    /// the file (a later access would raise `SIGBUS`) or write to it (elements of the tensor would
+    /// change). Replacing it by renaming another file over it is allowed.
     ///
     /// Nor may such a tensor be resized (`resize_`, an `out` of another shape): libtorch reports that
-    /// its storage cannot grow, but leaves the tensor with the new size, and reading that goes beyond
-    /// the map.
+    /// its storage cannot grow, but leaves the tensor with the new size, and reading it then goes
+    /// beyond the map.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the initializer does not lie in a mapped file (because it was
-    /// read or inserted), or not at an address that fits its type: [`to_tch`](Self::to_tch) copies
-    /// such ones. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be opened or
-    /// mapped again, or is another one by now. The errors of [`to_tch`](Self::to_tch).
+    /// [`ErrorKind::Unsupported`] when the initializer is not part of a mapped file (because it was
+    /// read or inserted), or its address is not aligned for its type: [`to_tch`](Self::to_tch) copies
+    /// such initializers. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be
+    /// opened or mapped again, or has been replaced since. The errors of [`to_tch`](Self::to_tch).
     pub unsafe fn map_tch(&self) -> Result<Tensor> {
         let (number, kind) = kind_of(self.dtype())?;
         row_major(self.dims())?;
@@ -115,7 +115,8 @@ impl Initializer {
         over_map(map, self.dims(), number)
     }
 
-    /// libtorch reads any byte of a bool as 0 or 1 without looking.
+    /// Checks that the bytes of a `BOOL` tensor are 0 or 1, because libtorch assumes it without a
+    /// check.
     fn check_bools(&self) -> Result<()> {
         match self.dtype() {
             DataType::Bool => self.to_tensor()?.as_slice::<bool>().map(|_| ()),
@@ -132,12 +133,13 @@ fn kind_of(dtype: DataType) -> Result<(i32, Kind)> {
     })
 }
 
-/// `bytes` in the type that libtorch counts in.
+/// `bytes` in the integer type that libtorch uses for lengths.
 fn number_of_bytes(bytes: usize) -> Result<i64> {
     i64::try_from(bytes).map_err(|_| Error::new(ErrorKind::TooLarge, "does not fit a tensor"))
 }
 
-/// A copy of `bytes`: tch does not hold the dimensions to the length, so both come from here.
+/// A copy of `bytes` with one dimension of their length: tch does not check dimensions against the
+/// length.
 fn bytes_to_tch(bytes: &[u8]) -> Result<Tensor> {
     Tensor::f_from_slice(bytes).map_err(refused)
 }

@@ -1,9 +1,9 @@
-//! What tch has no call for: a tensor's memory read in place, its type whatever it is, and a tensor
-//! over memory that it keeps alive.
+//! Functions that tch does not have: reading a tensor's memory in place, the type number of any tensor,
+//! and a tensor over memory that it keeps alive.
 //!
 //! All of it goes through libtorch's stable C functions, whose handle is the `at::Tensor *` that tch
-//! wraps. They return an error where tch would panic. What may become an initializer, and which ONNX
-//! type it has, is decided by the parent.
+//! wraps. They return an error where tch would panic. The parent module decides which tensors may
+//! become initializers, and with which ONNX type.
 
 #![allow(unsafe_code)] // calls of C, and memory that libtorch owns
 
@@ -72,7 +72,7 @@ fn check(status: Status) -> Result<()> {
     // SAFETY: the call takes nothing and returns null or a C string.
     let what = unsafe { torch_exception_get_what_without_backtrace() };
     if what.is_null() {
-        // A function that fails without an exception has no text.
+        // A function that fails without an exception leaves no text.
         return Err(failure(""));
     }
     // SAFETY: it is a C string that is valid until the next exception of this thread, and `failure`
@@ -80,8 +80,8 @@ fn check(status: Status) -> Result<()> {
     Err(failure(&unsafe { CStr::from_ptr(what) }.to_string_lossy()))
 }
 
-/// An error of libtorch by its first line, since a C++ stack trace follows, and of a TorchScript
-/// exception, which begins with a trace of the script, also by what was raised.
+/// The first line of an error of libtorch, because a C++ stack trace follows it. A TorchScript
+/// exception begins with a trace of the script, so the line of the raised exception is added.
 pub(super) fn failure(text: &str) -> Error {
     let first = text.lines().next().unwrap_or("no reason given").trim();
     let raised = text.lines().rev().map(str::trim).find(|line| *line != first && is_raised(line));
@@ -92,7 +92,7 @@ pub(super) fn failure(text: &str) -> Error {
     Error::new(ErrorKind::Unsupported, reason)
 }
 
-/// Whether `line` says what was raised: `RuntimeError: no such layer`.
+/// Whether `line` is that of the raised exception, such as `RuntimeError: no such layer`.
 fn is_raised(line: &str) -> bool {
     line.split_once(": ").is_some_and(|(class, _)| {
         let is_name = class.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
@@ -100,19 +100,19 @@ fn is_raised(line: &str) -> bool {
     })
 }
 
-/// Asks for a number of the defined `tensor`.
+/// Queries an integer property of the defined `tensor`.
 fn ask<T: Default>(
     tensor: &Tensor,
     question: unsafe extern "C" fn(*const C_tensor, *mut T) -> Status,
 ) -> Result<T> {
     let mut answer = T::default();
-    // SAFETY: the handle is valid while the tensor is borrowed, and every question only writes its
-    // answer to the place given for it.
+    // SAFETY: the handle is valid while the tensor is borrowed, and every query only writes its result
+    // to the given place.
     check(unsafe { question(tensor.as_ptr(), &raw mut answer) })?;
     Ok(answer)
 }
 
-/// The number of the element type in `c10::ScalarType`, also of those that tch has no name for.
+/// The number of the element type in `c10::ScalarType`, also for types that tch has no name for.
 pub(super) fn scalar_type(tensor: &Tensor) -> Result<i32> {
     ask(tensor, aoti_torch_get_dtype)
 }
@@ -127,26 +127,27 @@ pub(super) fn strides(tensor: &Tensor) -> Result<Vec<i64>> {
     numbers(tensor, aoti_torch_get_strides)
 }
 
-/// Asks for an array of the defined `tensor` that has a number for each dimension.
+/// Queries an array of the defined `tensor` with a number for each dimension.
 fn numbers(
     tensor: &Tensor,
     question: unsafe extern "C" fn(*const C_tensor, *mut *const i64) -> Status,
 ) -> Result<Vec<i64>> {
     let count: i64 = ask(tensor, aoti_torch_get_dim)?;
     let mut first = std::ptr::null();
-    // SAFETY: the handle is valid, and both questions only write the pointer.
+    // SAFETY: the handle is valid, and both queries only write the pointer.
     check(unsafe { question(tensor.as_ptr(), &raw mut first) })?;
     let count = usize::try_from(count);
     let count = count.map_err(|_| Error::internal("a tensor of fewer than no dimensions"))?;
     if first.is_null() && count > 0 {
         return Err(Error::internal("libtorch has no sizes for a tensor with dimensions"));
     }
-    // SAFETY: `first` is the start of the tensor's own array of as many numbers as it has dimensions, of
-    // which none is read when there are none. It is copied before anything can change the tensor.
+    // SAFETY: `first` is the start of the tensor's own array, which has a number for each dimension;
+    // nothing is read when there are no dimensions. It is copied before anything can change the tensor.
     Ok((0..count).map(|i| unsafe { *first.add(i) }).collect())
 }
 
-/// Whether the elements lie in one memory by strides; false for sparse tensors and opaque ones.
+/// Whether the elements are in one block of memory, addressed by strides; false for sparse and opaque
+/// tensors.
 pub(super) fn is_strided(tensor: &Tensor) -> Result<bool> {
     Ok(ask(tensor, aoti_torch_get_layout)? == aoti_torch_layout_strided())
 }
@@ -157,10 +158,10 @@ pub(super) fn is_on_cpu(tensor: &Tensor) -> Result<bool> {
 
 /// The first bytes of a CPU tensor's memory, read by copy.
 ///
-/// Neither address nor length of the memory is kept: safe code can resize the storage through
-/// another handle, which moves it. Both are asked for at every read.
+/// Neither address nor length of the memory is stored: safe code can resize the storage through another
+/// handle, which moves it. Both are queried for every read.
 pub(super) struct Memory {
-    /// A handle that is nobody else's, on storage that others may share.
+    /// A handle owned by this `Memory` alone, on storage that other handles may share.
     tensor: Tensor,
     /// In bytes.
     len: usize,
@@ -190,8 +191,8 @@ impl Memory {
         self.len
     }
 
-    /// Where the bytes are now; the pointer is not null, and good for `len` bytes for as long as
-    /// nobody resizes the storage. `None` when there are none.
+    /// The current address of the bytes; the pointer is not null, and valid for `len` bytes until the
+    /// storage is resized. `None` when there are no bytes.
     fn start(&self) -> Result<Option<*const u8>> {
         if self.len == 0 {
             return Ok(None);
@@ -222,20 +223,20 @@ impl Memory {
         Ok(u64::try_from(storage.saturating_sub(before)).unwrap_or(0))
     }
 
-    /// The address of the first byte, when there are bytes. A storage that became too short has none here:
-    /// the next read says so.
+    /// The address of the first byte, when there are bytes. `None` also for a storage that became too
+    /// short, which the next read reports.
     pub(super) fn address(&self) -> Option<usize> {
         Some(self.start().ok().flatten()?.addr())
     }
 
-    /// Copies the bytes from `offset` on to `out`; `false` when there are not that many.
+    /// Copies the bytes from `offset` on to `out`; `false` when there are too few bytes.
     pub(super) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<bool> {
         let end = offset.checked_add(out.len());
         if end.is_none_or(|end| end > self.len) {
             return Ok(false);
         }
         if let Some(start) = self.start()?.filter(|_| !out.is_empty()) {
-            // SAFETY: `offset + out.len()` is at most `len`, and `start` is good for that many
+            // SAFETY: `offset + out.len()` is at most `len`, and `start` is valid for that many
             // bytes. `out` is exclusive, so it is no memory of the tensor's. No reference to the
             // tensor's memory is made: a write to it through another handle tears these bytes.
             unsafe { std::ptr::copy(start.add(offset), out.as_mut_ptr(), out.len()) };
@@ -245,7 +246,7 @@ impl Memory {
 }
 
 impl fmt::Debug for Memory {
-    /// Not that of the tensor, which reads elements, and by calls that may write.
+    /// Does not use the tensor's own `Debug`, which reads elements, by calls that may write.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
     }
@@ -253,13 +254,15 @@ impl fmt::Debug for Memory {
 
 /// A tensor over the bytes of `map`, which lives as long as the tensor's storage.
 ///
-/// The dimensions are those of exactly the bytes in `map`, and the map is aligned for the type.
+/// The dimensions have to describe exactly the bytes in `map`, and the map has to be aligned for the
+/// type.
 pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Result<Tensor> {
     let strides = row_major(dims)?;
     let ndim = i64::try_from(dims.len());
     let ndim = ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?;
     let data = map.as_ptr();
-    // On a failure libtorch has run the deleter in some cases and in others not: the count tells.
+    // After a failure libtorch has run the deleter in some cases and not in others; the reference count
+    // tells.
     let map = Arc::new(map);
     let context = Arc::into_raw(map.clone());
     let mut tensor = std::ptr::null_mut();
@@ -291,11 +294,11 @@ pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Resul
         }
         return Err(error);
     }
-    // SAFETY: a success made a new tensor, whose one owner this is.
+    // SAFETY: after a success the handle is a new tensor that only this function owns.
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// Runs when the last tensor on the map is dropped, on whatever thread that is.
+/// Runs when the last tensor on the map is dropped, on any thread.
 extern "C" fn drop_map(_data: *mut c_void, context: *mut c_void) {
     // SAFETY: `context` came from `Arc::into_raw` in `over_map`, and libtorch calls this once.
     drop(unsafe { Arc::from_raw(context.cast_const().cast::<PrivateMap>()) });
@@ -316,7 +319,7 @@ pub(super) fn row_major(dims: &[i64]) -> Result<Vec<i64>> {
     Ok(strides)
 }
 
-/// What the C++ side has to tell of a TorchScript file.
+/// The result of the C++ code that reads a TorchScript file.
 #[derive(Default)]
 struct Script {
     tensors: Vec<(String, Tensor)>,
@@ -339,7 +342,7 @@ pub(super) fn script_tensors(path: &CStr) -> Result<Vec<(String, Tensor)>> {
 }
 
 extern "C" fn add_tensor(context: *mut c_void, name: *const c_char, tensor: *mut C_tensor) {
-    // SAFETY: `script_tensors` passes a `Script` that it does not touch meanwhile; the name is a C
+    // SAFETY: `script_tensors` passes a `Script` that it does not access meanwhile; the name is a C
     // string for this call, and the tensor is new and given away.
     let (script, name, tensor) =
         unsafe { (&mut *context.cast::<Script>(), CStr::from_ptr(name), Tensor::from_ptr(tensor)) };

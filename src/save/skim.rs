@@ -1,9 +1,9 @@
-//! Which files a model on disk refers to, found without loading it.
+//! Finds the files that a model on disk refers to, without loading it.
 //!
-//! A folder holds models and weights of many gigabytes, and only `location` entries are asked for.
-//! So the messages are walked on disk and payloads are skipped; where a tensor can lie is taken from
-//! the table of messages. What is no model ends the walk within a few bytes: field number 0, a tag
-//! that is none, a top level that no writer makes. Which files are looked at is left to `folder`.
+//! A folder can hold models and weights of many gigabytes, and only `location` entries are needed.
+//! So the messages are walked on disk and payloads are skipped; the table of messages tells which fields
+//! can hold tensors. In a file that is not a model the walk ends within a few bytes: at field number 0,
+//! an invalid tag, or a top level that no writer makes. Which files are read is decided in `folder`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,20 +16,20 @@ use crate::external_data::without_dots;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
 use crate::wire::FieldInfo;
 
-/// What a file says about others.
+/// What was found in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Skimmed {
-    /// The files that it refers to, without `.` components: of a broken model those before the fault,
-    /// because it may still be somebody's.
+    /// The files that it refers to, without `.` components. For a malformed model these are the ones
+    /// before the fault, because the model may still be in use.
     pub(crate) locations: BTreeSet<String>,
     /// Whether the file is a model, whole or cut off.
     pub(crate) is_model: bool,
 }
 
-/// Walks the file at `path`. What is not there, is no regular file or is no model refers to nothing.
+/// Walks the file at `path`. A path that is missing, not a regular file or not a model has no locations.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::TooLarge`] when it goes on for too long.
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::TooLarge`] when too many bytes would be read.
 pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
     let mut walk = match open(path) {
         Ok(Some(file)) => Walk::new(file).map_err(|error| Error::io(path, error))?,
@@ -55,14 +55,14 @@ pub(crate) fn skim(path: &Path) -> Result<Skimmed> {
 /// The files that the model at `path` refers to, without `.` components.
 ///
 /// # Errors
-/// As [`skim`].
+/// Those of [`skim`].
 pub(crate) fn locations(path: &Path) -> Result<BTreeSet<String>> {
     Ok(skim(path)?.locations)
 }
 
 /// Opens a regular file, or what a link leads to.
 fn open(path: &Path) -> io::Result<Option<File>> {
-    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    // Checked before it is opened: opening a FIFO would wait for its writer.
     let file = std::fs::metadata(path)
         .and_then(|metadata| metadata.is_file().then(|| File::open(path)).transpose());
     match file {
@@ -71,7 +71,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether `error` says that there is no file, as of a link that leads nowhere or to itself.
+/// Whether `error` means that there is no file, or that a link leads nowhere or to itself.
 pub(crate) fn leads_nowhere(error: &io::Error) -> bool {
     #[cfg(unix)]
     let is_loop = rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::LOOP);
@@ -86,7 +86,7 @@ pub(crate) fn leads_nowhere(error: &io::Error) -> bool {
     is_loop || none.contains(&error.kind())
 }
 
-/// What a field of a message leads to.
+/// What a field of a message can contain.
 #[derive(Debug, Clone, Copy)]
 enum Child {
     /// A message that may hold tensors, by its number in the table.
@@ -95,7 +95,7 @@ enum Child {
     Entry,
 }
 
-/// For each message of the table the fields, by their numbers, in which an entry can lie.
+/// For each message of the table, the fields that can contain an entry, by their numbers.
 struct Ways {
     model: usize,
     children: Vec<Vec<Option<Child>>>,
@@ -113,7 +113,7 @@ impl Ways {
         let holds_kind = |holds: &[bool], kind: &str| {
             index(kind).filter(|at| holds.get(*at).is_some_and(|holds| *holds))
         };
-        // A message that has a field which holds tensors holds them too.
+        // A message with a field that can contain tensors can contain tensors itself.
         for _ in MESSAGES {
             let again = MESSAGES.iter().map(|(name, fields)| {
                 *name == TensorProto::NAME
@@ -179,17 +179,17 @@ impl From<io::Error> for Fault {
 
 type Walked<T> = Result<T, Fault>;
 
-/// As deep as the decoder goes by default.
+/// The decoder's default limit of nesting.
 const MAX_DEPTH: u32 = 100;
-/// No file system has longer paths, in bytes.
+/// The maximum length of a path, in bytes.
 const MAX_TEXT: u64 = 1 << 16;
-/// What is read at a time, in bytes.
+/// How many bytes are read at a time.
 const BLOCK: usize = 32 << 10;
-/// What is read of one file in all, in bytes: more than a model of millions of nodes has beside its
-/// payloads, and seconds at most.
+/// How many bytes of one file are read in all: more than a model of millions of nodes has besides its
+/// payloads, and few enough to be read within seconds.
 const MAX_READ: u64 = 4 << 30;
-/// Numbers beside the graph. A model has two; a file of weights that happens to look like a message
-/// has any number of them.
+/// The maximum number of numeric fields at the top level. A model has two; a weights file that happens
+/// to look like a message can have any number of them.
 const MAX_NUMBERS: u32 = 1000;
 
 /// A walk over the messages of a file.
@@ -197,7 +197,7 @@ struct Walk {
     file: BufReader<File>,
     len: u64,
     at: u64,
-    /// What was read and not skipped, in bytes.
+    /// How many bytes were read and not skipped.
     read: u64,
     has_version: bool,
     locations: BTreeSet<String>,
@@ -220,7 +220,7 @@ impl Walk {
             let child = ways.child(ways.model, number);
             if wire != 2 {
                 numbers += 1;
-                // `graph` is no number, and `ir_version` is one.
+                // `graph` is not a number, and `ir_version` is one.
                 if numbers > MAX_NUMBERS || child.is_some() {
                     return Err(Fault::NoModel);
                 }
@@ -257,7 +257,7 @@ impl Walk {
             return Err(Fault::NoModel);
         }
         let Some(child) = child else { return self.skip_field(number, wire, end, depth) };
-        // A file that was cut off ends inside its messages.
+        // A truncated file ends inside its messages.
         let len = self.varint()?;
         let inner = self.at.saturating_add(len).min(end);
         match child {
@@ -280,7 +280,7 @@ impl Walk {
         }
     }
 
-    /// Skips a group, which only unknown fields are.
+    /// Skips a group; only unknown fields are groups.
     fn skip_group(&mut self, group: u64, end: u64, depth: u32) -> Walked<()> {
         while self.at < end && depth <= MAX_DEPTH {
             let (number, wire) = self.tag()?;
@@ -292,7 +292,7 @@ impl Walk {
         Err(Fault::NoModel)
     }
 
-    /// Reads an entry: a key and a value, of which the last ones count.
+    /// Reads an entry, a key and a value. Where one occurs several times, the last one counts.
     fn entry(&mut self, end: u64, depth: u32) -> Walked<()> {
         let (mut key, mut value) = (None, None);
         while self.at < end {
@@ -335,7 +335,8 @@ impl Walk {
         Ok(value)
     }
 
-    /// A varint that does not lie in the block whole, or is none; what of it is left to consume.
+    /// Reads a varint that is malformed or not complete in the current block. Returns it with the number
+    /// of its bytes that are still to be consumed.
     fn varint_across_blocks(&mut self) -> Walked<(u64, usize)> {
         let mut bytes = Vec::new();
         loop {
@@ -354,7 +355,7 @@ impl Walk {
         }
     }
 
-    /// The bytes of a string, unless no path is so long.
+    /// The bytes of a string, or `None` when it is longer than any path.
     fn text(&mut self, end: u64) -> Walked<Option<Vec<u8>>> {
         let len = self.varint()?;
         if len > MAX_TEXT {
@@ -384,7 +385,7 @@ impl Walk {
     }
 }
 
-/// The varint that `bytes` begin with, and its length.
+/// The varint at the start of `bytes`, and its length.
 fn varint_in(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (i, byte) in bytes.iter().take(10).enumerate() {

@@ -1,8 +1,8 @@
 //! The copy engine: from initializers to the bytes of a file.
 //!
-//! A file is cut into shares that a few threads write at their own offsets. Large tensors go
-//! straight from where they lie; small ones, and the padding between them, are gathered first,
-//! because a call per tensor is what makes many small tensors slow.
+//! A file is cut into shares, which a few threads write at their own offsets. Large tensors are
+//! written directly from memory; small ones, and the padding between them, are gathered first,
+//! because one write call per tensor is slow for many small tensors.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,19 +17,19 @@ use crate::save::options::{Progress, SaveOptions};
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::produce::Ahead;
 
-/// What a thread writes before it looks for more, in bytes.
+/// The length of a share in bytes.
 const SHARE: u64 = 32 << 20;
-/// What is gathered before it is written, and read at a time from an initializer without a buffer.
+/// How many bytes are gathered before a write, and read at a time from an initializer without a buffer.
 const GATHER: usize = 1 << 20;
-/// From this length in bytes on, a tensor is written straight from memory.
+/// A tensor of at least this many bytes is written directly from memory.
 const DIRECT: u64 = 64 << 10;
 /// More threads than this do not write faster.
 const MAX_THREADS: usize = 4;
 
-/// Counts bytes and tells the caller of the save, who may cancel.
+/// Counts bytes and reports them to the caller of the save, who may cancel.
 pub(crate) struct Meter<'o> {
     options: &'o SaveOptions,
-    /// Locked while the caller is told, so that what is told never goes backwards.
+    /// Locked while the caller is called, so that the reported number never decreases.
     done: Mutex<u64>,
     total: u64,
     cancelled: AtomicBool,
@@ -48,7 +48,7 @@ impl<'o> Meter<'o> {
         if bytes > 0 { self.tell(bytes) } else { Ok(()) }
     }
 
-    /// Tells the caller of `bytes` more.
+    /// Reports `bytes` more to the caller.
     fn tell(&self, bytes: u64) -> Result<()> {
         let Some(report) = &self.options.progress else { return Ok(()) };
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,13 +65,13 @@ impl<'o> Meter<'o> {
         }
     }
 
-    /// Tells the caller how far the save is, who may cancel here too: before the first file is made,
-    /// and when all are complete and are going to be renamed.
+    /// Reports the progress without new bytes, so that the caller can cancel before the first file is
+    /// created, and when all files are complete and about to be renamed.
     pub(crate) fn step(&self) -> Result<()> {
         self.tell(0)
     }
 
-    /// `error`, or that the save was cancelled: an `io::Error` on its way here does not say so.
+    /// `error`, or that the save was cancelled, which the `io::Error` in `error` does not show.
     pub(crate) fn explain(&self, error: Error) -> Error {
         if self.cancelled.load(Ordering::Relaxed) { cancelled() } else { error }
     }
@@ -96,14 +96,14 @@ pub(crate) fn write_file(
     })
 }
 
-/// Sets the file's length and takes its blocks, so that a full disk is found before the copy.
+/// Sets the file's length and allocates its blocks, so that a full disk is detected before the copy.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
     #[cfg(target_os = "linux")]
     if len > 0 {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::Errno;
-        // Not every file system can; then blocks are taken as they are written.
+        // Where the file system does not support this, blocks are allocated as they are written.
         let taken = fallocate(file, FallocateFlags::empty(), 0, len);
         if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = taken {
             return Err(error.into());
@@ -118,11 +118,11 @@ struct Writer<'w> {
     gathered: Vec<u8>,
     /// The offset of the gathered bytes.
     at: u64,
-    /// What was written of the share, in bytes.
+    /// How many bytes of the share are written.
     written: u64,
 }
 
-/// A file, where the lazy ones of its pieces come from, and who is told of what is written.
+/// A file, the producer of its lazy pieces, and the meter that counts what is written.
 struct Output<'w> {
     file: &'w File,
     path: &'w Path,
@@ -131,8 +131,8 @@ struct Output<'w> {
 }
 
 impl Writer<'_> {
-    /// Writes what `pieces` put into `share`, a range of the file. What lies between them is zero
-    /// already, and counts as written.
+    /// Writes the parts of `pieces` that are in `share`, a range of the file. The bytes between pieces are
+    /// already zero and count as written.
     fn share(&mut self, pieces: &[Piece<'_>], share: Range<u64>) -> Result<()> {
         let first = pieces.partition_point(|piece| piece.end() <= share.start);
         for piece in pieces.iter().skip(first).take_while(|piece| piece.offset < share.end) {
@@ -146,7 +146,7 @@ impl Writer<'_> {
         self.out.meter.add(padding.ok_or_else(|| Error::internal("pieces of a file overlap"))?)
     }
 
-    /// Writes the bytes of `piece` that lie in `part` of the file.
+    /// Writes the bytes of `piece` that are in `part` of the file.
     fn part(&mut self, piece: &Piece<'_>, part: Range<u64>) -> Result<()> {
         let (skip, len) = (part.start - piece.offset, part.end - part.start);
         if let Some(made) = self.out.ahead.bytes_of(piece)? {
@@ -177,7 +177,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Adds `bytes` to what is gathered, after the padding that lies between.
+    /// Adds `bytes`, after the padding before them, to the gathered bytes.
     fn gather(&mut self, bytes: &[u8], at: u64) -> Result<()> {
         let gap = at.checked_sub(self.at.saturating_add(length(&self.gathered)));
         let gap = gap.and_then(|gap| usize::try_from(gap).ok());
@@ -193,7 +193,7 @@ impl Writer<'_> {
         if self.gathered.len() >= GATHER { self.flush() } else { Ok(()) }
     }
 
-    /// Copies an initializer whose bytes do not lie in one piece, a chunk at a time.
+    /// Copies an initializer whose bytes are not in one buffer, a chunk at a time.
     fn read(&mut self, piece: &Piece<'_>, skip: u64, part: Range<u64>) -> Result<()> {
         let mut chunk = vec![0; part_len(&part, part.start)];
         let (mut skip, mut at) = (skip, part.start);
@@ -259,7 +259,7 @@ fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A writer that feeds the meter, for the model itself.
+/// A writer that reports to the meter, for the model file.
 pub(crate) struct Metered<'m, 'o> {
     file: &'m File,
     meter: &'m Meter<'o>,

@@ -1,8 +1,8 @@
-//! A plan in the making: weights get their places, each once.
+//! Builds a plan: gives each weight its place.
 //!
-//! Bytes follow graph order, so that a reader that walks the graph reads forward, and two saves of
-//! one container give the same files. A byte range that several tensors share is placed once, also
-//! when one of them shows only a part of it.
+//! Bytes are in graph order, so that a reader that walks the graph reads forward, and two saves of
+//! one container write the same files. A byte range that several tensors share is placed once, even
+//! when one of them refers to only a part of it.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -44,7 +44,7 @@ pub(crate) struct PlannedFile<'c> {
     pub(crate) name: String,
     /// In bytes.
     pub(crate) len: u64,
-    /// In the order of their offsets, without overlap; what lies between is zero.
+    /// In the order of their offsets, without overlap; the bytes between them are zero.
     pub(crate) pieces: Vec<Piece<'c>>,
 }
 
@@ -58,9 +58,9 @@ impl PlannedFile<'_> {
 #[derive(Debug)]
 pub(crate) struct Piece<'c> {
     pub(crate) offset: u64,
-    /// Owned where it is no tensor of the model: the header of a file.
+    /// Owned where it is not a tensor of the model: the header of a file.
     pub(crate) initializer: Cow<'c, Initializer>,
-    /// The handle that the initializer is behind, for messages.
+    /// The handle of the initializer, for messages.
     pub(super) handle: Option<&'c Handle>,
 }
 
@@ -69,12 +69,12 @@ impl<'c> Piece<'c> {
         Self { offset, initializer: Cow::Borrowed(initializer), handle: Some(handle) }
     }
 
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.initializer.byte_len())
     }
 
-    /// `error`, which names the initializer.
+    /// `error` with the name of the initializer.
     pub(crate) fn name_in(&self, error: Error) -> Error {
         match self.handle {
             Some(handle) => error.with_tensor(handle.as_str()),
@@ -93,7 +93,7 @@ pub(super) struct Layout<'c, 'a> {
 }
 
 impl<'c, 'a> Layout<'c, 'a> {
-    /// The weights that stay, and those that are inline everywhere, have their places.
+    /// Starts with the places of the weights that are kept, and of those that are inline in all tensors.
     pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept) -> Result<Self> {
         let stays = |number: usize| {
             kept.ranges.get(number).cloned().flatten().map(|(file, range)| Place::Kept(file, range))
@@ -128,7 +128,7 @@ impl<'c, 'a> Layout<'c, 'a> {
         Ok(())
     }
 
-    /// Puts the weights that `small` picks into the model.
+    /// Puts the weights for which `small` holds into the model.
     pub(super) fn in_model(&mut self, small: impl Fn(&Weight<'_>) -> bool) -> Result<()> {
         let picked: Vec<_> = self.rest().filter(|(_, weight)| small(weight)).collect();
         for (number, _) in picked {
@@ -176,7 +176,7 @@ impl<'c, 'a> Layout<'c, 'a> {
         self.place_aliases(&aliases)
     }
 
-    /// Places the weights whose bytes lie inside others.
+    /// Places the weights whose bytes are inside those of others.
     pub(super) fn place_aliases(&mut self, aliases: &HashMap<usize, Alias>) -> Result<()> {
         let all: Vec<_> = self.rest().filter(|(n, _)| aliases.contains_key(n)).collect();
         for (number, weight) in all {
@@ -198,7 +198,7 @@ impl<'c, 'a> Layout<'c, 'a> {
     }
 }
 
-/// A weight whose bytes are (part of) another's.
+/// A weight whose bytes are those of another, or a part of them.
 pub(super) struct Alias {
     /// The number of the other one.
     of: usize,
@@ -206,13 +206,13 @@ pub(super) struct Alias {
     delta: u64,
 }
 
-/// For every weight whose bytes lie inside another's, that other one. A part whose place inside would
-/// break its alignment is written again instead.
+/// For every weight whose bytes are inside another's, the other weight. A part that would not be
+/// aligned there gets no alias and is written again.
 pub(super) fn aliases<'c: 'a, 'a>(
     weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
     options: &SaveOptions,
 ) -> HashMap<usize, Alias> {
-    // In the order of their addresses, the longer first: what holds others precedes them.
+    // By address, then the longer first, so that a weight precedes those inside it.
     let mut by_address: BTreeMap<(Address, Reverse<u64>), usize> = BTreeMap::new();
     let mut aliases = HashMap::new();
     for (number, weight) in weights {
@@ -242,7 +242,7 @@ pub(super) fn aliases<'c: 'a, 'a>(
     aliases
 }
 
-/// Makes aliases of aliases the aliases of the first weight.
+/// Replaces aliases of aliases by aliases of the first weight.
 fn flatten(aliases: &mut HashMap<usize, Alias>) {
     let outer = aliases.iter().filter_map(|(number, inner)| {
         let outer = aliases.get(&inner.of)?;

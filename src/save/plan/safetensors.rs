@@ -1,7 +1,7 @@
-//! Which entries a safetensors file has, in which order. Pure: nothing is read or written.
+//! Which entries a safetensors file has, and in which order. Pure: nothing is read or written.
 //!
-//! An entry is called after the first tensor that shows its bytes; the names of tied tensors stand in the
-//! metadata, as `safetensors.torch.save_model` does it. Where the entries lie in a file is left to
+//! An entry is named after the first tensor that has its bytes; the names of tied tensors are in the
+//! metadata, as `safetensors.torch.save_model` writes them. The offsets of the entries are left to
 //! `section`.
 
 mod entry;
@@ -56,21 +56,21 @@ impl Layout<'_, '_> {
 
 /// How an export is written.
 pub(crate) struct ExportStyle<'o> {
-    /// The most bytes of tensors in one file.
+    /// The maximum number of bytes of tensors in one file.
     pub(crate) max_shard: Option<u64>,
     pub(crate) metadata: &'o BTreeMap<String, String>,
-    /// Whether entries without a tensor may fill what alignment leaves.
+    /// Whether entries that are not tensors may fill the gaps that alignment leaves.
     pub(crate) padding: bool,
     pub(crate) save: &'o SaveOptions,
 }
 
-/// The files of an export, and what is to be said of it.
+/// The files of an export, and the facts that its result reports.
 pub(crate) struct Exports<'c> {
-    /// The weights, and after several shards their index.
+    /// The weights files; where there are several shards, their index is last.
     pub(crate) files: Vec<PlannedFile<'c>>,
     /// The number of entries that are tensors.
     pub(crate) tensors: usize,
-    /// Entries that have plain bytes for a type.
+    /// Entries that are declared as plain bytes.
     pub(crate) as_bytes: Vec<String>,
     /// Tensors without an entry of their own, and the entry that has their bytes.
     pub(crate) tied: BTreeMap<String, String>,
@@ -103,7 +103,7 @@ impl<'c> Exports<'c> {
         let as_bytes = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
         let as_bytes = as_bytes.map(|entry| entry.name.clone()).collect();
         let style = Style::new(&padding, metadata, export.save, export.padding);
-        // Planned first: it refuses metadata that are too long to be listed.
+        // Planned first, because this refuses metadata that are too long to be listed.
         let shards = shards(entries, export.max_shard.unwrap_or(u64::MAX));
         let files = files(&shards, stem, &style)?;
         let tied = shards
@@ -131,7 +131,7 @@ fn files<'c>(
         let name = file_name(stem, &format!("-{:05}-of-{:05}.safetensors", i + 1, shards.len()))?;
         let laid = lay_out(name.clone(), shard, style, padding)?;
         padding += laid.padding.len();
-        // Padding too: there are readers that refuse entries which the index does not have.
+        // With padding, because some readers refuse entries that are not in the index.
         let names = shard.iter().map(|entry| entry.name.clone()).chain(laid.padding);
         weight_map.extend(names.map(|entry| (entry, name.clone())));
         total = shard.iter().fold(total, |total, entry| total.saturating_add(entry.len()));
@@ -141,8 +141,8 @@ fn files<'c>(
     Ok(files)
 }
 
-/// `stem` and `suffix`. A name that is too long for file systems is refused: cut, it could be that of
-/// another export's file.
+/// `stem` followed by `suffix`. A name that is too long for file systems is refused: if it were cut, it
+/// could be the name of another export's file.
 fn file_name(stem: &str, suffix: &str) -> Result<String> {
     let name = format!("{stem}{suffix}");
     if name.len() <= MAX_NAME {
@@ -191,41 +191,41 @@ fn index(
     Ok(PlannedFile { name, len: piece.initializer.byte_len(), pieces: vec![piece] })
 }
 
-/// What a safetensors file of a model has to hold.
+/// The entries and metadata of a safetensors file of a model.
 #[derive(Default)]
 struct Entries<'c, 'm> {
     /// In graph order, those without elements that are inline in the model last.
     entries: Vec<Entry<'c>>,
     names: UniqueNames,
-    /// How padding may not be called.
+    /// The names that padding must not have.
     padding: TensorsLikePadding,
     renamed: BTreeMap<String, String>,
     /// Inline tensors that have no entry.
     left_out: Vec<String>,
-    /// The keys of metadata that say something else than which entry has a tensor's bytes.
+    /// The keys of metadata that do not name a tied tensor.
     keys: HashSet<&'m str>,
-    /// Whether every tensor has to be found by its name.
+    /// Whether readers must find every tensor by its name.
     every: bool,
-    /// The entries that show the same bytes.
+    /// The entries that have the same bytes.
     same: HashMap<Shown, Vec<usize>>,
 }
 
-/// Which bytes a tensor shows.
+/// Identifies the bytes of a tensor.
 #[derive(PartialEq, Eq, Hash)]
 enum Shown {
     Memory {
         address: Address,
         len: u64,
     },
-    /// Nobody can tell where they are: those of the weight of this number.
+    /// The bytes of the weight of this number, whose address in memory is not known.
     Of(usize),
 }
 
 impl<'c, 'm> Entries<'c, 'm> {
-    /// The entries for `weights`, in graph order. Tensors of the same bytes, type and shape are one. For
-    /// an export, which has `metadata`, they are entries of their own where their type or shape is
-    /// another, or where the metadata cannot say that they are tied; and inline initializers without
-    /// elements are entries too, since readers ask for every name.
+    /// The entries for `weights`, in graph order. Tensors of the same bytes, type and shape share one
+    /// entry. In an export, which has `metadata`, tensors of the same bytes have separate entries where
+    /// their types or shapes differ, or where the metadata cannot record that they are tied. Inline
+    /// initializers without elements are then entries too, since readers ask for every name.
     fn of<'a>(
         model: &ModelProto,
         tensors: &[WeightTensor],
@@ -250,7 +250,7 @@ impl<'c, 'm> Entries<'c, 'm> {
                 let declared = Declared { name, dtype, dims: tensor.dims.clone() };
                 external.entry(*weight).or_default().push(declared);
             } else if is_external(tensor) {
-                // It was not loaded, or goes into the model.
+                // The tensor was not loaded, or goes into the model.
             } else if let (Site::Initializer, Ok((dtype, 0))) =
                 (place.site, external_data::layout(tensor))
             {
@@ -276,7 +276,7 @@ impl<'c, 'm> Entries<'c, 'm> {
         Ok(all)
     }
 
-    /// Adds a tensor that shows the bytes of `weight`.
+    /// Adds a tensor that has the bytes of `weight`.
     fn add(&mut self, number: usize, weight: &Weight<'c>, declared: Declared) {
         let shown = match weight.address {
             Some(address) => Shown::Memory { address, len: weight.len },
@@ -306,7 +306,7 @@ impl<'c, 'm> Entries<'c, 'm> {
     }
 }
 
-/// A name for the tensor called `name`; one that is another is noted.
+/// A unique name for the tensor called `name`; records it where it differs.
 fn unique(names: &mut UniqueNames, renamed: &mut BTreeMap<String, String>, name: String) -> String {
     let given = names.name(&name, "");
     if given != name {
@@ -315,7 +315,7 @@ fn unique(names: &mut UniqueNames, renamed: &mut BTreeMap<String, String>, name:
     given
 }
 
-/// What a tensor of the model is called and declared as.
+/// The name and the declared type and shape of a tensor of the model.
 struct Declared {
     name: String,
     dtype: DataType,

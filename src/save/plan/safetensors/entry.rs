@@ -1,6 +1,6 @@
-//! What becomes an entry of a safetensors file, and how padding may be called beside it.
+//! An entry of a safetensors file, and the names that padding entries may have.
 //!
-//! Which entries there are is decided in `safetensors`, where they lie in `section`.
+//! Which entries there are is decided in `safetensors`, and their offsets in `section`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use crate::initializer::Initializer;
 use crate::save::plan::layout::Piece;
 use crate::tensor::Tensor;
 
-/// Bytes at the start of a file that are no tensor of the model.
+/// Bytes at the start of a file that are not a tensor of the model.
 pub(super) fn plain_bytes(bytes: Vec<u8>) -> Result<Piece<'static>> {
     let dims = i64::try_from(bytes.len());
     let dims = dims.map_err(|_| Error::new(ErrorKind::TooLarge, "a header of 2^63 bytes"))?;
@@ -28,7 +28,7 @@ pub(super) struct Entry<'c> {
     pub(super) dims: Vec<i64>,
     /// Where the bytes are; `None` for an inline tensor, which has no elements.
     pub(super) bytes: Option<(&'c Handle, &'c Initializer)>,
-    /// The number of the first weight that shows them.
+    /// The number of the first weight that has these bytes.
     pub(super) weight: Option<usize>,
     /// Other tensors of the same bytes, type and shape.
     pub(super) tied: Vec<String>,
@@ -40,12 +40,12 @@ impl<'c> Entry<'c> {
         self.bytes.map_or(0, |(_, initializer)| initializer.byte_len())
     }
 
-    /// Its bytes at `offset` of a file, where it has some.
+    /// The piece that puts its bytes at `offset` of a file; `None` where it has no bytes.
     pub(super) fn piece(&self, offset: u64) -> Option<Piece<'c>> {
         self.bytes.map(|(handle, initializer)| Piece::new(offset, handle, initializer))
     }
 
-    /// The type and shape that stand in the header: plain bytes where readers have no such type.
+    /// The type and shape in the header: plain bytes where readers do not know the tensor's type.
     pub(super) fn stored(&self) -> Result<(DataType, Vec<i64>)> {
         if is_readable(self.dtype, &self.dims) {
             return Ok((self.dtype, self.dims.clone()));
@@ -56,9 +56,9 @@ impl<'c> Entry<'c> {
     }
 }
 
-/// Whether readers take entries of this type and shape. One name that a reader does not know makes
-/// the whole file unreadable to it, so the newest are not used: no framework has the 6-bit floats,
-/// and onnx_ir does not know the `FNUZ` types. PyTorch reads 4-bit floats as pairs.
+/// Whether readers accept entries of this type and shape. A reader cannot read a file at all when it has
+/// one type name that the reader does not know, so the newest types are not used: no framework has the
+/// 6-bit floats, and onnx_ir does not know the `FNUZ` types. PyTorch reads 4-bit floats as pairs.
 pub(super) fn is_readable(dtype: DataType, dims: &[i64]) -> bool {
     use DataType::{Float4E2M1, Float6E2M3, Float6E3M2, Float8E4M3Fnuz, Float8E5M2Fnuz};
     match dtype {
@@ -68,17 +68,18 @@ pub(super) fn is_readable(dtype: DataType, dims: &[i64]) -> bool {
     }
 }
 
-/// The tensors of a model that are called as padding could be.
+/// The names of a model's tensors that padding could have.
 #[derive(Default)]
 pub(super) struct TensorsLikePadding {
-    /// How many underscores are before `padding__.`.
+    /// The numbers of underscores before `padding__.`.
     underscores: HashSet<usize>,
     /// The numbers in `__padding_N__.`.
     numbers: HashSet<u64>,
 }
 
 impl TensorsLikePadding {
-    /// The most underscores in front: the names of padding stay short, whatever tensors are called.
+    /// The maximum number of underscores in front, so that the names of padding are short whatever the
+    /// names of the tensors.
     const MOST: usize = 16;
 
     pub(super) fn add(&mut self, name: &str) {
@@ -92,7 +93,7 @@ impl TensorsLikePadding {
         }
     }
 
-    /// How the names of padding begin: as no tensor's does.
+    /// The prefix of the names of padding, which no tensor's name has.
     pub(super) fn prefix(&self) -> String {
         let underscores = (2..=Self::MOST).find(|count| !self.underscores.contains(count));
         if let Some(count) = underscores {

@@ -1,10 +1,10 @@
-//! Where the entries of a safetensors file lie in it.
+//! The offsets of the entries in a safetensors file.
 //!
 //! The format allows no gap between tensors, and readers want them aligned. So tensors whose length
-//! is a multiple of the alignment come first, each at an aligned offset by itself. What is left over is
-//! filled by entries that hold nothing, or not at all: readers that hold the names in a file against
-//! those of a model take no entry that is no tensor. Without them every tensor still begins at a
-//! multiple of its element's width.
+//! is a multiple of the alignment come first, which aligns them without padding. The remaining gaps are
+//! filled by padding entries, or not at all: readers that compare the names in a file with those of a
+//! model refuse entries that are not tensors. Without padding every tensor still begins at a multiple
+//! of its element's width.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::safetensors_header::{
 use crate::save::options::SaveOptions;
 use crate::save::plan::layout::PlannedFile;
 
-/// What the files of one export have in common.
+/// The settings that all files of one export share.
 pub(super) struct Style<'o> {
     options: &'o SaveOptions,
     metadata: BTreeMap<String, String>,
-    /// How the names of padding begin, and no tensor's in any of the files; `None` without padding.
+    /// The prefix of the names of padding, which no tensor in any of the files has; `None` without padding.
     prefix: Option<String>,
 }
 
@@ -51,13 +51,13 @@ impl<'o> Style<'o> {
 /// A file with its entries placed.
 pub(super) struct LaidOut<'c> {
     pub(super) file: PlannedFile<'c>,
-    /// Where each entry lies in the file.
+    /// The offset of each entry in the file.
     pub(super) ranges: Vec<Range<u64>>,
-    /// The names of the entries that hold nothing.
+    /// The names of the padding entries.
     pub(super) padding: Vec<String>,
 }
 
-/// The file `name` with `entries`. What pads it is numbered from `first_padding` on.
+/// The file `name` with `entries`. Its padding entries are numbered from `first_padding` on.
 pub(super) fn lay_out<'c>(
     name: String,
     entries: &[Entry<'c>],
@@ -112,8 +112,8 @@ impl<'s> Section<'s> {
         self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
     }
 
-    /// The place of entries of `len` bytes in the order that needs the least padding, or without
-    /// padding leaves most of them aligned: the greatest power of two in a length goes first.
+    /// The sort key of entries of `len` bytes: the order that needs the least padding, or that without
+    /// padding aligns the most entries (the greatest power of two that divides the length comes first).
     fn rank(&self, len: u64) -> u32 {
         const PAGE_BITS: u32 = 12;
         if len == 0 {
@@ -174,7 +174,7 @@ impl<'s> Section<'s> {
     }
 }
 
-/// Refuses tied names that no header holds, before the name of their entry is repeated for each.
+/// Refuses tied names that do not fit any header, before the name of their entry is repeated for each.
 fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
     let lens = entries.iter().map(|entry| {
         let tied = entry.tied.iter().map(|tied| tied.len().saturating_add(entry.name.len()));
@@ -188,7 +188,7 @@ fn check_ties(entries: &[Entry<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write more keys than are read.
+/// Refuses to write more keys than this crate reads.
 pub(super) fn check_count(keys: usize, what: &str) -> Result<()> {
     if keys <= MAX_KEYS {
         return Ok(());

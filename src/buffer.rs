@@ -1,9 +1,10 @@
 //! Shared immutable bytes that keep their owner alive and know which file they are from.
 //!
-//! Weights are gigabytes, so they are passed around as slices of whatever holds them: a vector, a
-//! memory map, somebody else's allocation. A [`Buffer`] is such a slice. When its bytes lie in a
-//! file it says so. [`BufferMut`] is aligned memory that is filled first and shared after.
-//! [`Buffer::make_mut`] is the way back: it edits memory that nobody shares, and copies all other.
+//! Weights are gigabytes, so they are passed around as slices of the memory that holds them: a vector, a
+//! memory map, an allocation of the caller. A [`Buffer`] is such a slice, and knows the file that its
+//! bytes were mapped or read from. [`BufferMut`] is aligned memory that is filled first and then shared.
+//! [`Buffer::make_mut`] makes bytes mutable again: it edits memory that is not shared in place, and
+//! copies all other.
 
 mod options;
 
@@ -46,9 +47,9 @@ struct Root(Arc<Owner>);
 
 struct Owner {
     memory: Memory,
-    /// The part of the memory that is in use: all of it, but for what alignment left at either end.
+    /// The part of the memory that is in use: all of it, except padding for alignment at both ends.
     used: Range<usize>,
-    /// The file whose bytes the memory holds, all of them.
+    /// The file that the memory holds completely, if any.
     file: Option<SourceFile>,
 }
 
@@ -57,19 +58,19 @@ struct SourceFile {
     identity: FileIdentity,
     /// Where in the memory the file begins.
     start: usize,
-    /// Whether the identity alone tells that the file still holds these bytes: not of a copy that was
-    /// read so soon after a write that the next write could leave the same times.
+    /// Whether an equal identity proves that the file still holds these bytes. This is false for a copy
+    /// that was read so soon after a write that a later write could leave the same times.
     settled: bool,
 }
 
-/// What tells a file from another that was put in its place, or from itself with other bytes.
+/// Distinguishes a file from another that replaced it, and from the same file with other bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
     len: u64,
     modified: Option<SystemTime>,
     #[cfg(unix)]
     inode: (u64, u64),
-    /// Seconds and nanoseconds: of the two times the one that nobody can set.
+    /// Seconds and nanoseconds of the time that programs cannot set.
     #[cfg(unix)]
     changed: (i64, i64),
 }
@@ -91,8 +92,8 @@ impl FileIdentity {
         }
     }
 
-    /// Whether `other` is the same file as long as before and not written to, whatever happened to its
-    /// names and rights: a hard link changes one of its times.
+    /// Whether `other` is the same file with the same length, not written to since. Its names and
+    /// permissions may have changed: a hard link changes one of its times.
     #[cfg(feature = "tch")]
     pub(crate) fn has_the_bytes_of(&self, other: &Self) -> bool {
         #[cfg(unix)]
@@ -107,8 +108,8 @@ impl FileIdentity {
         self.len
     }
 
-    /// Whether whatever is written to the file from `now` on gives it another time: not while the
-    /// time stamp of the last write can still be that of the next.
+    /// Whether a write to the file after `now` is certain to change its times. It is not while the next
+    /// write can still get the time stamp of the last one.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age > TICK)
@@ -129,20 +130,20 @@ pub enum Ownership {
     /// This buffer alone holds memory that this crate allocated: dropping it frees the memory, and
     /// [`Buffer::make_mut`] edits in place.
     Owned,
-    /// The bytes lie in memory that other buffers hold too, or in a mapped file. The last buffer that
+    /// The bytes are in memory that other buffers hold too, or in a mapped file. The last buffer that
     /// is dropped frees the memory or unmaps the file.
     Shared,
     /// The bytes belong to an owner that the caller handed over ([`Buffer::from_owner`], `Bytes`). The
-    /// owner is dropped with the last buffer of it; what that frees is the owner's matter.
+    /// owner is dropped with the last buffer of it; the owner decides what that frees.
     Lent,
 }
 
 /// The file, and the range in it, that the bytes of a [`Buffer`] are mapped from.
 #[derive(Debug, Clone)]
 pub struct FileRange<'a> {
-    /// The path that the file was opened by; another file may have been put there since.
+    /// The path by which the file was opened. It may be the path of another file now.
     pub path: &'a Path,
-    /// The bytes of the file that the buffer shows.
+    /// The byte range of the file that the buffer has.
     pub range: Range<u64>,
 }
 
@@ -159,12 +160,12 @@ impl Owner {
 }
 
 impl Buffer {
-    /// The bytes that `owner` shows, kept alive with it and never copied.
+    /// The bytes of `owner`, which is kept alive; they are never copied.
     ///
-    /// This is how bytes that somebody else owns are borrowed: the owner is a token that keeps them
-    /// alive (an `Arc`, a map, a foreign allocation with its `Drop`), so they cannot be freed too
-    /// early. A plain `&[u8]` is accepted when it is `'static`. An owner whose `as_ref` later returns
-    /// fewer bytes makes the buffer empty, not unsound.
+    /// Use this for bytes that other code allocated: the owner keeps them alive (an `Arc`, a map, a
+    /// foreign allocation with its `Drop`), so they cannot be freed too early. A plain `&[u8]` is
+    /// accepted when it is `'static`. An owner whose `as_ref` later returns fewer bytes makes the buffer
+    /// empty, not unsound.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -222,14 +223,14 @@ impl Buffer {
         self.end - self.start
     }
 
-    /// The same bytes counted apart: clones of the fork do not touch this buffer's reference count,
-    /// so threads that each clone their own fork do not contend.
+    /// The same bytes with a separate reference count: clones of the fork do not touch this buffer's
+    /// count, so threads that each clone their own fork do not contend.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { root: Arc::new(Root(self.root.0.clone())), ..*self }
     }
 
-    /// Whether both share one owner, so that dropping one alone frees nothing.
+    /// Whether both share one owner, so that dropping only one of them frees no memory.
     pub fn same_owner(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root.0, &other.root.0)
     }
@@ -257,13 +258,13 @@ impl Buffer {
         }
     }
 
-    /// Whether other buffers hold the same memory now, so that dropping this one frees nothing.
+    /// Whether other buffers hold the same memory now, so that dropping this one frees no memory.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.root) > 1 || Arc::strong_count(&self.root.0) > 1
     }
 
-    /// The bytes, to edit in place. Memory that this buffer alone holds is edited where it lies; all
-    /// other (shared, lent, or a file's) is copied first, so that nobody else sees the edit.
+    /// The bytes, to be edited. Memory that only this buffer holds is edited in place; all other memory
+    /// (shared, lent, or a file's) is copied first, so that no other holder sees the edit.
     ///
     /// ```
     /// use onnx_container::Buffer;
@@ -284,8 +285,7 @@ impl Buffer {
         self.sole_memory().ok_or_else(|| Error::internal("a new copy is shared"))
     }
 
-    /// The bytes as memory to fill anew: the same memory where this buffer alone holds it, a copy of
-    /// all other.
+    /// The bytes as mutable memory: the same memory where only this buffer holds it, otherwise a copy.
     ///
     /// ```
     /// use onnx_container::Buffer;
@@ -304,7 +304,7 @@ impl Buffer {
         }
         let Self { root, start, end } = self;
         let shared = |root| Self { root, start, end }.copied();
-        // Another thread may have cloned this buffer's fork since: then it is copied after all.
+        // Another thread may have cloned this buffer's fork in the meantime. Then the bytes are copied.
         let owner = match Arc::try_unwrap(root) {
             Ok(Root(owner)) => owner,
             Err(root) => return shared(root),
@@ -334,7 +334,7 @@ impl Buffer {
         Ok(copy)
     }
 
-    /// The bytes, where they lie in memory of this crate that nobody else holds. They may
+    /// The bytes, where they are in memory of this crate that no other buffer holds. They may
     /// change from here on, so they no longer count as the copy of a file.
     fn sole_memory(&mut self) -> Option<&mut [u8]> {
         let owner = Arc::get_mut(&mut Arc::get_mut(&mut self.root)?.0)?;
@@ -347,8 +347,8 @@ impl Buffer {
         memory.get_mut(self.start..self.end)
     }
 
-    /// All of the memory that this buffer is a part of, when this crate allocated it: not a file's,
-    /// nor a caller's.
+    /// All of the memory that this buffer is a part of, when this crate allocated it; `None` for memory
+    /// of a file or a caller.
     pub(crate) fn whole_allocation(&self) -> Option<Self> {
         let owner = &self.root.0;
         let ours = matches!(owner.memory, Memory::Vec(_) | Memory::Anonymous(_));
@@ -356,14 +356,14 @@ impl Buffer {
         ours.then(|| Self { root: self.root.clone(), start, end })
     }
 
-    /// Where the bytes lie on disk, when the buffer is (part of) a mapped file.
+    /// Where the bytes are on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
         let mapped = matches!(self.root.0.memory, Memory::Map { .. });
         self.source().filter(|_| mapped).map(|(place, _)| place)
     }
 
-    /// Which bytes of which file these are, mapped or read, and that file as it was then. A copy of
-    /// bytes that changed while they were read has no source.
+    /// The file and the range that the bytes were mapped or read from, and the file's identity at that
+    /// time. A copy of bytes that changed while they were read has no source.
     pub(crate) fn source(&self) -> Option<(FileRange<'_>, &FileIdentity)> {
         let SourceFile { path, identity, start, .. } = self.root.0.file.as_ref()?;
         let offset = |at: usize| u64::try_from(at.checked_sub(*start)?).ok();
@@ -376,7 +376,8 @@ impl Buffer {
         Some(&self.root.0.file.as_ref()?.path)
     }
 
-    /// Whether the identity of the [`source`](Self::source) alone tells that it still holds these bytes.
+    /// Whether an unchanged identity of the [`source`](Self::source) proves that it still holds these
+    /// bytes.
     pub(crate) fn is_settled(&self) -> bool {
         self.root.0.file.as_ref().is_some_and(|file| file.settled)
     }
@@ -387,7 +388,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // Out of range only where a lent owner let go of bytes: `from_owner` says what is shown then.
+        // Out of range only where a lent owner now returns fewer bytes; see `from_owner`.
         self.root.0.bytes().get(self.start..self.end).unwrap_or_default()
     }
 }
@@ -471,11 +472,11 @@ enum Zeroed {
     Map(MmapMut),
 }
 
-/// From how many bytes on, with those that alignment costs, memory is mapped. A map takes whole pages
-/// and two calls of the system, and a process may have only so many: too much for a small tensor.
+/// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages and
+/// two system calls, and the number of maps of a process is limited, so small tensors use the heap.
 const MAPPED: usize = 64 << 10;
 
-/// The length from which huge pages pay for themselves: two of them.
+/// The least length in bytes for which huge pages are worthwhile: two of them.
 const HUGE: usize = 4 << 20;
 
 impl BufferMut {
@@ -483,7 +484,7 @@ impl BufferMut {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] when the length does not fit the address space, [`ErrorKind::Io`]
-    /// when the memory is not to be had.
+    /// when the memory cannot be allocated.
     pub fn zeroed(len: usize, alignment: Alignment) -> Result<Self> {
         let align = usize::try_from(alignment.bytes());
         let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
@@ -495,7 +496,7 @@ impl BufferMut {
             let slack = if align > 4096 { align } else { 0 };
             match mapped(len.checked_add(slack).ok_or_else(too_large)?) {
                 Ok(map) => Zeroed::Map(map),
-                // The process may have as many maps as it is allowed; the heap may have room.
+                // The process may have reached its limit of maps; the heap may still have room.
                 Err(error) => Zeroed::Heap(heap(whole).ok_or(error)?),
             }
         };
@@ -510,8 +511,8 @@ impl BufferMut {
         self.into_buffer(None)
     }
 
-    /// As [`freeze`](Self::freeze), of what was read: the whole file at `path`. `settled` says whether
-    /// its `identity` alone tells later that it still holds these bytes.
+    /// As [`freeze`](Self::freeze), for the bytes of the whole file at `path`. `settled` says whether an
+    /// unchanged `identity` later proves that the file still holds these bytes.
     pub(crate) fn freeze_copy(
         self,
         path: PathBuf,
@@ -534,7 +535,7 @@ impl BufferMut {
     }
 }
 
-/// Zeroed memory of the heap, when it has that much.
+/// Zeroed memory on the heap; `None` when it cannot be allocated.
 fn heap(len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).ok()?;
@@ -546,7 +547,7 @@ fn mapped(len: usize) -> Result<MmapMut> {
     let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
     #[cfg(target_os = "linux")]
     if len >= HUGE {
-        // Only a hint: without huge pages the memory is as good, only slower to touch.
+        // Only a hint: without huge pages the memory works too, but is slower to access.
         let _ = map.advise(memmap2::Advice::HugePage);
     }
     Ok(map)

@@ -1,10 +1,9 @@
-//! [`consolidate`]: the bytes of many tensors, moved into one aligned buffer.
+//! [`consolidate`] moves the bytes of many tensors into one aligned buffer.
 //!
 //! A model that was built or edited holds its tensors in many allocations and files. Runtimes and
-//! devices prefer one region. Everything that can fail is done first: the plan, the memory, the
-//! sources that have to be read. Then bytes move one tensor after the other, and what held them is
-//! freed at once, so that a model is never in memory twice. Reading and writing files is left to `load`
-//! and `save`.
+//! devices prefer one region. Steps that can fail come first: the plan, the allocation, the reading of
+//! sources. Then the bytes are moved tensor by tensor, and each source is freed at once, so
+//! that a model is never in memory twice. Reading and writing files is left to `load` and `save`.
 
 mod options;
 mod plan;
@@ -24,20 +23,20 @@ use self::survey::Survey;
 
 /// Moves the bytes of the tensors of `model` into one buffer, which is returned.
 ///
-/// Concerns every tensor that [`traversal::tensors`](crate::traversal::tensors) meets, with at least as many bytes as the
-/// [threshold](ConsolidateOptions::raw_data_threshold) says: initializers, attributes, subgraphs,
-/// functions, sparse tensors, training graphs. Strings, empty tensors and external tensors stay as they
-/// are; [`Container::consolidate`] moves also the initializers behind handles. Elements are the same
-/// afterwards, bit for bit.
+/// Moves every tensor that [`traversal::tensors`](crate::traversal::tensors) visits and that has at least
+/// [`raw_data_threshold`](ConsolidateOptions::raw_data_threshold) bytes: initializers and tensors in
+/// attributes, subgraphs, functions, sparse tensors and training graphs. Strings, empty tensors and
+/// external tensors are not moved; [`Container::consolidate`] also moves the initializers behind
+/// handles. The elements do not change, bit for bit.
 ///
 /// The buffer lives as long as the returned handle or any of the tensors. Tensors that share their bytes
 /// share them in it. A second call with the same options moves nothing and returns the same buffer;
 /// where no tensor takes part the buffer is empty.
 ///
-/// What held a tensor's bytes is freed as soon as they were moved: an allocation of its own at once; a
+/// The old memory of a tensor is freed as soon as its bytes are moved: a separate allocation at once, a
 /// map or buffer with many tensors (a file) when nothing refers to it any more. The names in a decoded
-/// model refer to its input: decode with [`no_copy(false)`](crate::proto::DecodeOptions::no_copy)
-/// where the input is to be freed.
+/// model refer to its input; to have the input freed, decode with
+/// [`no_copy(false)`](crate::proto::DecodeOptions::no_copy).
 ///
 /// ```
 /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
@@ -58,8 +57,8 @@ use self::survey::Survey;
 /// ```
 ///
 /// # Errors
-/// Those of [`BufferMut::zeroed`], [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), and where typed fields take part one error
-/// for all that are not valid. The model is then as it was.
+/// Those of [`BufferMut::zeroed`], [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), and, where typed
+/// fields take part, one error for all that are not valid. The model is then unchanged.
 pub fn consolidate(
     model: &mut ModelProto,
     options: impl Into<ConsolidateOptions>,
@@ -68,8 +67,8 @@ pub fn consolidate(
 }
 
 impl Container {
-    /// As [`consolidate`] on the model, with the initializers behind its handles: each of these is
-    /// then a tensor in the same buffer, whatever it was made from.
+    /// As [`consolidate`] on the model, but includes the initializers behind its handles: each of these
+    /// is then a tensor in the same buffer, whatever it was made from.
     ///
     /// ```
     /// use ndarray::array;
@@ -89,7 +88,7 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`consolidate`], and what an initializer gives that cannot be read, with its handle.
+    /// Those of [`consolidate`], and the error of an initializer that cannot be read, with its handle.
     pub fn consolidate(&mut self, options: impl Into<ConsolidateOptions>) -> Result<Buffer> {
         let Self { model, initializers, .. } = self;
         consolidate_all(model, initializers, &options.into())
@@ -113,7 +112,7 @@ fn consolidate_all(
     let mut plan = Plan::new(members, alignment)?;
     let mut memory = BufferMut::zeroed(plan.len, alignment)?;
     plan.read(&mut memory)?;
-    // Nothing was touched so far. From here on the plan alone holds the bytes.
+    // The model is unchanged so far. From here on only the plan holds the bytes.
     let shapes = plan.take_out(model, initializers);
     let moved = plan.move_bytes(&mut memory);
     let buffer = memory.freeze();

@@ -1,8 +1,8 @@
-//! What every operation that places tensor bytes in memory or in a file is asked: which tensors take
-//! part, and at which addresses.
+//! The options of every operation that places tensor bytes in memory or in a file: which tensors take
+//! part, and how their addresses are aligned.
 //!
-//! Parsing, saving and consolidating have options of their own; each contains these, so that they
-//! mean the same everywhere.
+//! The options of parsing, saving and consolidating contain these, so that they mean the same
+//! everywhere.
 
 use crate::placement::Alignment;
 
@@ -31,7 +31,7 @@ use crate::placement::Alignment;
 pub struct TensorBufferOptions {
     /// A tensor of at least this many bytes takes part.
     pub raw_data_threshold: u64,
-    /// What the addresses or file offsets of tensors are multiples of; `None` asks for nothing.
+    /// The alignment of the tensors' addresses or file offsets; `None` requests none.
     pub alignment: Option<Alignment>,
 }
 
@@ -48,7 +48,7 @@ impl TensorBufferOptions {
         self
     }
 
-    /// Aligns tensors; `None` asks for no alignment. Default `None`.
+    /// Aligns tensors; `None` requests no alignment. Default `None`.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.alignment = alignment.into();
@@ -60,7 +60,7 @@ impl TensorBufferOptions {
         u64::try_from(len).is_ok_and(|len| len >= self.raw_data_threshold)
     }
 
-    /// The alignment, [`Alignment::DENSE`] where none was asked for.
+    /// The alignment; [`Alignment::DENSE`] where none was requested.
     pub(crate) fn alignment_or_dense(&self) -> Alignment {
         self.alignment.unwrap_or(Alignment::DENSE)
     }

@@ -8,8 +8,7 @@ use crate::wire::DecodeOptions;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsolidateOptions {
-    /// Which tensors take part, and what their addresses are multiples of. By default every tensor, at
-    /// any address.
+    /// Which tensors take part, and how they are aligned. By default every tensor, at any address.
     pub buffers: TensorBufferOptions,
     /// Whether tensors whose elements are in a typed field (`float_data` and others) take part: they
     /// become `raw_data`.
@@ -17,26 +16,26 @@ pub struct ConsolidateOptions {
 }
 
 impl ConsolidateOptions {
-    /// The defaults: every tensor that holds bytes, at any address; typed fields stay.
+    /// The defaults: every tensor that holds bytes, at any address; typed fields are not moved.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves tensors of at least `bytes` bytes; smaller ones stay where they are. Default 0.
+    /// Moves tensors of at least `bytes` bytes; smaller ones are not moved. Default 0.
     #[must_use]
     pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
         self.buffers.raw_data_threshold = bytes;
         self
     }
 
-    /// What the addresses of the buffer and of every tensor in it are multiples of. Default `None`.
+    /// The alignment of the buffer and of every tensor in it. Default `None`.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
         self.buffers.alignment = alignment.into();
         self
     }
 
-    /// Moves also tensors whose elements are in a typed field; they become `raw_data`. Default false.
+    /// Also moves tensors whose elements are in a typed field; they become `raw_data`. Default false.
     #[must_use]
     pub fn typed_fields(mut self, typed_fields: bool) -> Self {
         self.typed_fields = typed_fields;

@@ -1,8 +1,8 @@
-//! Where each tensor goes in the new memory, and the move.
+//! Plans the place of each tensor in the new memory, and moves the bytes.
 //!
-//! A tensor whose bytes are part of another's goes where the other goes. Bytes leave the model before
-//! they move, so that the plan alone holds them and each can be freed as soon as it has moved. After
-//! an error every holder gets back what it had.
+//! A tensor whose bytes are part of another's is moved with the other. Bytes are taken out of the model
+//! before they are moved, so that only the plan holds them and each source can be freed as soon as it
+//! is copied. After an error every holder gets its old bytes back.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,10 +19,10 @@ use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
 use crate::traversal;
 
-/// What is left of an initializer without its bytes.
+/// The type and shape of an initializer.
 type Shape = (DataType, Vec<i64>);
 
-/// Where in the new memory a member lies.
+/// The place of a member in the new memory.
 #[derive(Debug, Clone, Copy)]
 struct Spot {
     offset: usize,
@@ -33,22 +33,22 @@ struct Spot {
 #[derive(Debug, Clone, Copy)]
 struct Host {
     index: usize,
-    /// Where in its bytes those of the other begin.
+    /// The offset at which the bytes of the other begin in this member's.
     start: usize,
 }
 
-/// For every member the one that it is a part of, if any. A part that would not be aligned inside its
-/// host gets a place of its own, which all with the same bytes share.
+/// For every member its host, the member that contains its bytes, if any. A part that would not be
+/// aligned inside its host gets its own place, which all members with the same bytes share.
 fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
     let range = |(index, member): (usize, &Member)| match &member.source {
         Source::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
         _ => None,
     };
     let mut ranges: Vec<_> = members.iter().enumerate().filter_map(range).collect();
-    // Each range comes after those that contain it; of equal ones the first in graph order leads.
+    // Each range comes after those that contain it; equal ranges are in graph order.
     ranges.sort_unstable();
     let mut hosts = read_once(members);
-    // The address, end and number of the member that reaches farthest, and of the last one placed.
+    // The address, end and index of the member with the highest end, and of the last one placed.
     let (mut outer, mut last) = (None, None);
     for (address, Reverse(len), index) in ranges {
         let end = address.saturating_add(len);
@@ -75,7 +75,7 @@ fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
     hosts
 }
 
-/// For every member whose bytes have to be asked for, the first one that asks the same source.
+/// For every member whose bytes must be read, the first member that reads the same source.
 fn read_once(members: &[Member]) -> Vec<Option<Host>> {
     let mut first = HashMap::new();
     let host = |(index, member): (usize, &Member)| {
@@ -106,7 +106,7 @@ impl Plan {
             };
             offsets.push(usize::try_from(offset).map_err(|_| too_large())?);
             if host.is_some() {
-                // The host has these bytes. Held here too, they could not be freed with it.
+                // The host has these bytes. A second reference here would keep them from being freed.
                 member.source = Source::Moved;
             }
         }
@@ -121,7 +121,7 @@ impl Plan {
         Ok(Self { members, spots, len })
     }
 
-    /// Reads what has to be asked for its bytes. The model still has everything.
+    /// Reads the sources that are not in memory. The model is not changed yet.
     pub(super) fn read(&mut self, memory: &mut [u8]) -> Result<()> {
         for (member, spot) in self.members.iter_mut().zip(&self.spots) {
             let (Source::Read(initializer), Holder::Handle(handle)) =
@@ -136,7 +136,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Takes the bytes out of everything that holds them, and gives the shapes of initializers.
+    /// Takes the bytes out of all holders, and returns the shapes of initializers.
     pub(super) fn take_out(
         &mut self,
         model: &mut ModelProto,
@@ -166,8 +166,8 @@ impl Plan {
         shapes
     }
 
-    /// Moves the bytes of all others, and frees each as soon as it was moved. After an error, what was
-    /// not moved has its source still.
+    /// Moves the bytes of all other members, and frees each source as soon as it is copied. After an
+    /// error, members that were not moved still have their source.
     pub(super) fn move_bytes(&mut self, memory: &mut [u8]) -> Result<()> {
         for (member, spot) in self.members.iter_mut().zip(&self.spots) {
             let mut fill = |bytes: &[u8]| fill(memory, spot.offset, member.len, bytes);
@@ -186,7 +186,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Gives every holder its bytes: those in `buffer`, or what it had where they were not moved.
+    /// Gives every holder its bytes: those in `buffer`, or the old ones where they were not moved.
     pub(super) fn put_back(
         self,
         buffer: &Buffer,
@@ -222,7 +222,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What the holder of `member` gets.
+    /// The bytes or elements for the holder of `member`.
     fn placed(&self, member: &Member, spot: &Spot, buffer: &Buffer) -> Result<Placed> {
         let host = spot.host.and_then(|host| Some((self.members.get(host.index)?, host.start)));
         let (source, start) = host.map_or((&member.source, 0), |(host, at)| (&host.source, at));
@@ -238,13 +238,13 @@ impl Plan {
     }
 }
 
-/// What a tensor gets at the end.
+/// The bytes or elements that a tensor gets at the end.
 enum Placed {
     Bytes(Buffer),
     Typed(Box<TensorProto>),
 }
 
-/// Copies `bytes`, which are still `len`, to `offset` in the memory.
+/// Copies `bytes` to `offset` in the memory, after a check that there are still `len` of them.
 fn fill(memory: &mut [u8], offset: usize, len: usize, bytes: &[u8]) -> Result<()> {
     if bytes.len() != len {
         let reason = format!("an owner lent {len} bytes, of which {} are left", bytes.len());
@@ -259,7 +259,7 @@ fn place_in(memory: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
     place.ok_or_else(|| Error::internal("a tensor lies outside of the new memory"))
 }
 
-/// A message of the elements of `tensor`, which then has none.
+/// Moves the elements of `tensor` to a message of their own.
 fn take_elements(tensor: &mut TensorProto) -> TensorProto {
     TensorProto {
         dims: tensor.dims.clone(),

@@ -1,4 +1,4 @@
-//! The tensors of a model that take part in a consolidation, and what holds their bytes.
+//! Finds the tensors of a model that take part in a consolidation, and the holders of their bytes.
 //!
 //! The walk over the model is done once, and changes nothing.
 
@@ -30,9 +30,9 @@ pub(super) enum Source {
     Bytes(Buffer),
     /// A typed field: a message of the elements alone, empty until they are taken out of the model.
     Typed(Box<TensorProto>),
-    /// An initializer that gives its bytes only when it is asked for them.
+    /// An initializer whose bytes are not in memory and must be read.
     Read(Initializer),
-    /// None: they are in the new memory.
+    /// No source: the bytes are in the new memory.
     Moved,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Source {
 pub(super) struct Member {
     pub(super) holder: Holder,
     pub(super) source: Source,
-    /// The length of its bytes.
+    /// Its length in bytes.
     pub(super) len: usize,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Survey<'a> {
     }
 
     fn external(&mut self, tensor: &TensorProto) -> Result<()> {
-        // What is not valid, or not there, is for a check to find.
+        // Invalid and missing entries are reported by `check`, not here.
         let Ok(entry) = ExternalData::parse(tensor) else { return Ok(()) };
         let found = self.initializers.get_key_value(entry.location.as_str());
         let Some((handle, initializer)) = found else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<'a> Survey<'a> {
         match tensor.raw_data.as_ref().filter(|bytes| !bytes.is_empty()) {
             Some(bytes) => self.add(holder, Source::Bytes(bytes.clone()), bytes.len()),
             None if self.options.typed_fields => {
-                // Made once to see that it can be made; memory for all of them at once would be much.
+                // Converted to see that it is valid, and dropped: keeping all would need too much memory.
                 let len = Tensor::try_from(tensor)?.byte_len();
                 self.add(holder, Source::Typed(Box::default()), len);
             }
@@ -121,7 +121,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The buffer that holds all of them already, aligned, and nothing else.
+    /// The buffer that already holds all members, aligned, when tensors of the model extend from its
+    /// first byte to its last.
     pub(super) fn consolidated(&self) -> Option<Buffer> {
         let Source::Bytes(first) = &self.members.first()?.source else { return None };
         let whole = first.whole_allocation()?;

@@ -1,8 +1,8 @@
-//! What can stand in the table of a message, and how it is read and written.
+//! The types of fields that the table of a message can have, and how they are read and written.
 //!
-//! A [`Value`] is one value on the wire; a [`Field`] is what a message holds of it: none or one
+//! A [`Value`] is one value on the wire. A [`Field`] is the container of values in a message: at most one
 //! (`Option`), many (`Vec`), many packed ([`Packed`](super::Packed)). So the Rust type of a field
-//! says all about its wire form.
+//! determines its wire form.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use super::writer::{Sizes, Writer, push_varint, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::Result;
 
-/// A row of the table, as the test against onnx.proto's own descriptor sees it.
+/// A row of the table, for the test that compares it with onnx.proto's own descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldInfo {
     pub number: u32,
@@ -53,7 +53,7 @@ const fn same(mut left: &[u8], mut right: &[u8]) -> bool {
     left.is_empty() && right.is_empty()
 }
 
-/// A name without what makes an identifier of a keyword.
+/// A name without the prefix that makes a keyword an identifier.
 pub(crate) const fn plain(name: &str) -> &str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
@@ -73,7 +73,7 @@ pub trait Value: Sized {
     /// The type as onnx.proto calls it.
     const KIND: &'static str;
     const WIRE: Wire;
-    /// Whether many of it can lie in one record.
+    /// Whether one record can hold many values (packed).
     const PACKABLE: bool = false;
     const NESTED: bool = false;
 
@@ -87,7 +87,7 @@ pub trait Value: Sized {
         Ok(())
     }
 
-    /// Reads one more, or several that follow each other.
+    /// Reads one more value, or several that follow each other.
     fn append(list: &mut Vec<Self>, reader: &mut Reader<'_>) -> Result<()> {
         reserve_run::<Self>(list, reader);
         list.push(Self::read(reader)?);
@@ -109,16 +109,16 @@ pub trait Value: Sized {
     #[inline]
     fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
 
-    /// How many lie in the payload of a packed record.
+    /// The number of values in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
         0
     }
 }
 
-/// How many bytes of records are counted before they are read: what stays in the cache.
+/// How many bytes of records are counted before they are read: few enough to remain in the cache.
 pub(super) const LOOK_AHEAD: usize = 256 << 10;
 
-/// Makes room for the records that follow, so that most lists are allocated once.
+/// Reserves room for the records that follow, so that most lists are allocated once.
 #[inline]
 fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
     if list.len() == list.capacity() {
@@ -126,8 +126,8 @@ fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
     }
 }
 
-/// Makes room for exactly `count` more, so that nothing is wasted; but never for less than what is
-/// there already, because records of several lists may alternate.
+/// Reserves room for exactly `count` more elements, so that no memory is wasted; but at least doubles the
+/// list, because records of several lists may alternate.
 #[inline]
 pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) {
     if list.capacity() == 0 {
@@ -139,17 +139,17 @@ pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) {
 
 /// A number with a packed form.
 pub trait Number: Value + Copy + Send + Sync + 'static {
-    /// Its bytes, when they are always as many.
+    /// Its length in bytes, when that is always the same.
     const WIDTH: Option<usize>;
 
     fn read_number(reader: &mut Reader<'_>) -> Result<Self>;
     fn number_size(&self) -> usize;
     fn push_number(&self, bytes: &mut Vec<u8>);
 
-    /// The numbers that are all of `bytes`; `None` when they are malformed.
+    /// The numbers that `bytes` consist of; `None` when they are malformed.
     fn read_all(bytes: &[u8]) -> Option<Vec<Self>>;
 
-    /// The numbers in `bytes`, when they lie as this machine has them.
+    /// The numbers in `bytes`, when this machine has the same byte order.
     fn cast(_bytes: &[u8]) -> Option<&[Self]> {
         None
     }
@@ -160,7 +160,7 @@ pub trait Varint: Number {
     fn of_bits(bits: u64) -> Self;
 }
 
-/// A number that is a varint, made from and into 64 bits.
+/// A number that is a varint, converted from and to 64 bits.
 macro_rules! varint {
     ($($number:ident $kind:literal: $from:expr, $into:expr;)*) => {$(
         impl Value for $number {
@@ -225,7 +225,7 @@ macro_rules! varint {
 varint! {
     i64 "int64": u64::cast_signed, i64::cast_unsigned;
     u64 "uint64": u64::from, u64::from;
-    // Negative ones are written with ten bytes; of what is read the low half counts.
+    // A negative number is written in ten bytes. A reader uses the low 32 bits.
     i32 "int32": low_half, |value| i64::from(value).cast_unsigned();
 }
 
@@ -297,7 +297,7 @@ fixed! {
     f64 "double" Fixed64 8;
 }
 
-/// Bytes with their length before them.
+/// Bytes with a length prefix.
 macro_rules! delimited {
     ($($bytes:ident $kind:literal $(visited by $visit:ident)?;)*) => {$(
         impl Value for $bytes {
@@ -367,7 +367,7 @@ pub(crate) fn one_size<T: Value>(value: &T, number: u32, sizes: &mut Sizes<'_>) 
     tag_size(number) + value.size(sizes)
 }
 
-/// The size of a record of `len` bytes with their length before them.
+/// The size of a record of `len` bytes with a length prefix.
 pub(crate) fn delimited_size(number: u32, len: u64) -> u64 {
     tag_size(number) + varint_size(len) + len
 }
@@ -383,7 +383,7 @@ pub(crate) fn write_one<T: Value>(
     value.write(writer)
 }
 
-/// What a message holds of one field.
+/// The values of one field in a message.
 pub trait Field: Sized {
     const KIND: &'static str;
     const LABEL: Label;
@@ -391,7 +391,7 @@ pub trait Field: Sized {
     const NESTED: bool;
     const UNSET: Self;
 
-    /// Whether a record with this wire type is one of this field.
+    /// Whether a record with this wire type belongs to this field.
     fn accepts(wire: Wire) -> bool;
     fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()>;
     fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64;

@@ -1,4 +1,4 @@
-//! Messages as values of a field: with their length before them, one level deeper.
+//! Messages as values of a field: with a length prefix, one nesting level deeper.
 
 use std::io;
 
@@ -25,7 +25,7 @@ pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Res
     Ok(())
 }
 
-/// Appends a message; the whole run of them when it is worth several threads.
+/// Appends a message, or the whole run of messages when it is long enough for several threads.
 pub(crate) fn append<M>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()>
 where
     M: Message + Value,
@@ -37,7 +37,7 @@ where
         }
         field::reserve(list, run.count);
     }
-    // In its place from the start: a message is too large to be moved there.
+    // Built in its place in the list, because a message is too large to be moved there.
     list.resize_with(list.len() + 1, M::default);
     list.last_mut().map_or(Ok(()), |message| merge(message, reader))
 }
@@ -55,7 +55,7 @@ pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes<'_>) -> u64 {
     varint_size(len) + len
 }
 
-/// What is written instead of the fields of `message`.
+/// The replacement that is written instead of the fields of `message`, if any.
 #[inline]
 fn replacement<'o, M: Message>(
     message: &M,

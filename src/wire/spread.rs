@@ -1,8 +1,8 @@
 //! Long lists of messages, counted and written by several threads.
 //!
-//! A list is cut into parts. Each thread counts parts, and later writes each where the counts say
-//! that it lies, so the output is what one thread would write. A part with large payloads is left
-//! to the thread that hands everything on, which sends them from where they lie.
+//! A list is cut into parts. Each thread counts parts, and later writes each at the offset that follows
+//! from the counts, so the output is the one that a single thread would write. A part with large
+//! payloads is written by the calling thread, which writes the payloads without a copy.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,14 +13,14 @@ use super::field::{Value, one_size, write_one};
 use super::overlay::Overlay;
 use super::writer::{Part, Sizes, Writer};
 
-/// From how many messages on a list is long.
+/// The least number of messages in a list that several threads write.
 const LONG: usize = 4096;
 /// How many messages a part has.
 const PART: usize = 256;
-/// How many bytes are made before they are handed on.
+/// How many bytes the threads fill before they are written to the destination.
 const ROUND: u64 = 4 << 20;
 
-/// How many threads this machine runs at a time.
+/// How many threads this machine can run in parallel.
 pub(super) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
@@ -46,7 +46,7 @@ where
     };
     thread::scope(|scope| {
         for _ in 1..cores() {
-            // With fewer threads than wished for, those that there are do the work.
+            // Where fewer threads can be started, the others do the work.
             let _ = Builder::new().stack_size(8 << 20).spawn_scoped(scope, work);
         }
         work();
@@ -100,7 +100,7 @@ struct Round<'a, M> {
 }
 
 impl<M: Value + Sync> Round<'_, M> {
-    /// Writes the parts, and leaves none.
+    /// Writes the parts and removes them from the round.
     fn write(&mut self, writer: &mut Writer<'_>) -> io::Result<()> {
         let parts = mem::take(&mut self.parts);
         let len = usize::try_from(mem::take(&mut self.bytes)).map_err(io::Error::other)?;

@@ -1,17 +1,17 @@
 //! Turns a table of fields into messages.
 //!
-//! A line of the table is a line of a `.proto` file: number, name and type. Lines stand in the
-//! order of their numbers, which is the order in which the official writer writes. The members of
-//! a `oneof` stand in their place too; where a plain field lies between them, the later ones
-//! follow it in a second group, `and { ... }`.
+//! A line of the table is a line of a `.proto` file: number, name and type. Lines are in the order of
+//! their numbers, which is the order in which the official writer writes. The members of a `oneof`
+//! follow this order too; where a plain field comes between them, the later members follow it in a
+//! second group, `and { ... }`.
 //!
-//! So do the fields of a `rare` group, which is no group on the wire: its fields are seldom set and
-//! share one [`Rare`](super::Rare) struct, so that a message without them has one word for all. They
-//! are read and written as fields of the message.
+//! A `rare` group is written in the same way, but is not a group on the wire. Its fields are seldom set
+//! and share one [`Rare`](super::Rare) struct, so that a message without them needs one word for all of
+//! them. They are read and written as fields of the message.
 //!
-//! A message that is marked as `(replaceable)` is one that an [`Overlay`](super::Overlay) can replace.
+//! A message that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay).
 
-/// Makes a struct and its [`Message`](super::Message) of each message in the table.
+/// Defines a struct with its [`Message`](super::Message) implementation for each message in the table.
 macro_rules! messages {
     ($(
         $(#[$about:meta])*
@@ -30,7 +30,7 @@ macro_rules! messages {
     (@name $Message:ident) => { stringify!($Message) };
     (@name $Message:ident $full:literal) => { $full };
 
-    // The types: a struct, and what its `oneof` or `rare` group makes.
+    // The types: a struct, and the types of its `oneof` and `rare` groups.
     (@type $(#[$about:meta])* $Message:ident {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         $(
@@ -142,7 +142,7 @@ macro_rules! messages {
         }
     };
 
-    // How it is read and written: here the fields of a `rare` group are like all others.
+    // Reading and writing. Here the fields of a `rare` group are treated like all others.
     (@wire $Message:ident, $name:expr, $replaceable:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         rare $rare:ident: $Rare:ident {

@@ -1,7 +1,7 @@
-//! Writes tags, numbers and payloads to memory or to anything that takes bytes.
+//! Writes tags, numbers and payloads to memory or to an [`io::Write`].
 //!
 //! A message is prefixed with its length, so all sizes are counted first, in the order in which
-//! they will be needed. Small writes are gathered; large payloads go out from where they lie.
+//! they will be needed. Small writes are gathered; large payloads are written without a copy.
 
 use std::io::{self, Write};
 use std::{fmt, mem, vec};
@@ -13,7 +13,7 @@ use super::reader::Wire;
 #[derive(Default)]
 pub struct Sizes<'o> {
     lens: Vec<u64>,
-    /// Of each list that several threads counted.
+    /// The parts of each list that several threads counted.
     lists: Vec<Vec<Part>>,
     alone: bool,
     overlay: Option<&'o dyn Overlay>,
@@ -34,7 +34,7 @@ pub(super) struct Part {
 }
 
 impl<'o> Sizes<'o> {
-    /// Counts what is written with the replacements of `overlay`.
+    /// Counts the message with the replacements of `overlay`.
     pub(super) fn over(overlay: Option<&'o dyn Overlay>) -> Self {
         Self { overlay, ..Self::default() }
     }
@@ -87,7 +87,7 @@ pub(super) fn tag_size(number: u32) -> u64 {
     varint_size(u64::from(number) << 3)
 }
 
-/// Puts a varint behind `buf`.
+/// Appends a varint to `buf`.
 #[inline]
 pub(super) fn push_varint(buf: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -99,14 +99,14 @@ pub(super) fn push_varint(buf: &mut Vec<u8>, mut value: u64) {
     buf.push(low);
 }
 
-/// Payloads of this length on are not gathered.
+/// Payloads of at least this many bytes are not gathered.
 const DIRECT: usize = 32 << 10;
-/// How much is gathered.
+/// How many bytes are gathered before they are written.
 pub(super) const GATHERED: u64 = 256 << 10;
 
-/// A destination, and what was gathered for it.
+/// A destination and the bytes that are gathered for it.
 pub struct Writer<'a> {
-    /// Where bytes are put, from `at` on.
+    /// Where bytes are gathered; the next ones go to index `at`.
     window: &'a mut [u8],
     at: usize,
     /// Where the window goes when it is full; `None` when the window is the destination.
@@ -116,7 +116,7 @@ pub struct Writer<'a> {
     lists: vec::IntoIter<Vec<Part>>,
     alone: bool,
     overlay: Option<&'a dyn Overlay>,
-    /// Room for what several threads write.
+    /// Memory that several threads fill.
     spare: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for Writer<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// One that gathers in `window` and hands on to `out`, if there is one.
+    /// A writer that gathers in `window` and passes full windows on to `out`, if there is one.
     pub(super) fn new(
         window: &'a mut [u8],
         out: Option<&'a mut dyn Write>,
@@ -138,7 +138,7 @@ impl<'a> Writer<'a> {
         Self { window, at: 0, out, handed: 0, lens, lists, alone, overlay, spare: Vec::new() }
     }
 
-    /// One that writes a part of a list, `window` as a whole.
+    /// A writer for a part of a list, which fills `window`.
     pub(super) fn of_part(
         window: &'a mut [u8],
         part: Part,
@@ -251,7 +251,7 @@ impl<'a> Writer<'a> {
         self.put(bytes)
     }
 
-    /// Hands on what was gathered, and these bytes from where they lie.
+    /// Writes the gathered bytes to `out`, then `bytes` without a copy.
     #[cold]
     fn direct(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush()?;
@@ -259,7 +259,7 @@ impl<'a> Writer<'a> {
         self.out.as_mut().map_or_else(|| Err(changed()), |out| out.write_all(bytes))
     }
 
-    /// `len` bytes that `write` makes.
+    /// Writes `len` bytes, which `write` fills in.
     pub(super) fn fill(
         &mut self,
         len: usize,
@@ -287,14 +287,14 @@ impl<'a> Writer<'a> {
         out.write_all(gathered)
     }
 
-    /// Hands on the rest. As much must have been written as was counted.
+    /// Writes the rest to `out`. Fails when the number of bytes written is not the one that was counted.
     pub(super) fn finish(mut self, counted: u64) -> io::Result<()> {
         self.flush()?;
         if self.handed + self.at as u64 == counted { Ok(()) } else { Err(changed()) }
     }
 }
 
-/// A buffer whose owner has let go of its bytes would leave lengths in the output that are not true.
+/// The error of a buffer whose owner changed its length: the lengths already written would be wrong.
 #[cold]
 fn changed() -> io::Error {
     io::Error::other("a buffer of the message changed its length while it was written")

@@ -112,7 +112,8 @@ impl Container {
     fn delete_initializer(&mut self, name: &str, used: bool) -> Result<Deleted> {
         let found = self.find_initializer(name).map_err(|error| error.with_tensor(name))?;
         if found.uses > 0 && !used {
-            let reason = format!("it is still used in {} places", found.uses);
+            let places = if found.uses == 1 { "place" } else { "places" };
+            let reason = format!("it is still used in {} {places}", found.uses);
             return Err(Error::new(ErrorKind::InUse, reason).with_tensor(name));
         }
         let mut number = 0;

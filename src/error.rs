@@ -279,6 +279,16 @@ impl std::error::Error for Error {
     }
 }
 
+impl From<io::Error> for Error {
+    /// An operating-system error about no file in particular: `?` in a
+    /// [`WeightSource`](crate::WeightSource) of one's own. [`Error::io`] names the file.
+    fn from(source: io::Error) -> Self {
+        let mut error = Self::new(ErrorKind::Io, source.to_string());
+        error.0.source = Some(Arc::new(source));
+        error
+    }
+}
+
 impl From<std::convert::Infallible> for Error {
     /// Never called: lets a conversion that cannot fail stand where one that can is asked for.
     fn from(never: std::convert::Infallible) -> Self {

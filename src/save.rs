@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub(crate) use attached::refuse_attached;
 pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use folder::model_that_needs;
-pub(crate) use folder::{Asked, Folder, Request, files_read_by};
+pub(crate) use folder::{Folder, Request, files_read_by};
 pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
 pub use options::{Progress, SaveOptions, WeightFiles};
@@ -405,11 +405,20 @@ impl<'c, 'o> Job<'c, 'o> {
         };
         let folder = Folder::of(&target);
         let mut job = Self { container, options, target, folder, kept, plan, not_loaded, saved };
+        job.saved.warnings.extend(job.missing_files());
         match job.left_behind() {
             Ok(left_behind) => job.saved.left_behind = left_behind,
             Err(error) => job.saved.warnings.push(error),
         }
         Ok(job)
+    }
+
+    /// Files that the model goes on to refer to, were not loaded, and are not in the target's folder.
+    fn missing_files(&self) -> Vec<Error> {
+        let paths = self.not_loaded.iter().map(|location| self.target.directory.join(location));
+        let missing = paths.filter(|path| !path.exists());
+        let reason = "the saved model needs this file, which was not loaded and is not there";
+        missing.map(|path| Error::new(ErrorKind::MissingFile, reason).with_path(path)).collect()
     }
 
     fn check_target(&self) -> Result<()> {
@@ -422,7 +431,7 @@ impl<'c, 'o> Job<'c, 'o> {
     fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         ask(&Request {
             files: &self.saved.files,
-            asked: Asked::Name(self.options.data_name.as_deref()),
+            asked: self.options.data_name.as_deref(),
             overwrite: self.options.overwrite,
             reads: &|| files_read_by(self.container),
             protected: &self.options.protected,

@@ -36,6 +36,11 @@ pub(super) fn check(model: &ModelProto) -> GraphReport {
         walk.graph(graph);
         walk.report_missing();
     }
+    // A model with nodes gets an error for each domain that they use.
+    if model.opset_import.is_empty() && walk.ir_version >= 3 && walk.report.nodes == 0 {
+        let reason = "the model imports no operator set, which readers refuse since IR version 3";
+        walk.error(None, reason);
+    }
     let mut known = HashSet::new();
     for function in &model.functions {
         if !known.insert((text(&function.domain), text(&function.name), overload(function))) {

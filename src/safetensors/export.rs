@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::save::{
-    Asked, ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions,
-    SavedFile, Target, Weights, files_read_by, refuse_attached, stage,
+    ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
+    Target, Weights, files_read_by, refuse_attached, stage,
 };
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert; of these the alignment (which
@@ -173,7 +173,7 @@ impl Container {
         let reads = || files_read_by(self);
         let request = Request {
             files: &files,
-            asked: Asked::Every,
+            asked: None,
             overwrite: options.save.overwrite,
             reads: &reads,
             protected: &options.save.protected,

@@ -31,29 +31,12 @@ use crate::save::target::{SavedFile, Target};
 pub(crate) struct Request<'a> {
     /// The files to be written. The model, or the main file of an export, is last.
     pub(crate) files: &'a [SavedFile],
-    pub(crate) asked: Asked<'a>,
+    pub(crate) asked: Option<&'a str>,
     pub(crate) overwrite: bool,
     /// The files that the container's bytes are in.
     pub(crate) reads: &'a dyn Fn() -> BTreeSet<PathBuf>,
     /// Files that are never replaced.
     pub(crate) protected: &'a [PathBuf],
-}
-
-/// Which weights files the caller named.
-#[derive(Clone, Copy)]
-pub(crate) enum Asked<'a> {
-    Name(Option<&'a str>),
-    #[cfg_attr(not(feature = "safetensors"), allow(dead_code))] // only exports ask for it
-    Every,
-}
-
-impl Asked<'_> {
-    fn has(self, name: &str) -> bool {
-        match self {
-            Self::Name(asked) => asked == Some(name),
-            Self::Every => true,
-        }
-    }
 }
 
 /// A folder and the model in it that a save replaces.
@@ -165,8 +148,14 @@ impl Folder {
                 format!("`{}` refers to this file: it is not replaced", user.display())
             } else if !is_target && self.skim(&path)?.is_model {
                 "another model: it is not replaced by weights".to_owned()
-            } else if is_target || is_own || request.asked.has(name) || path.is_symlink() {
-                // Only the link itself is replaced, so no bytes are lost.
+            } else if !is_target && is_index(&path) {
+                "an index of shards: it is not replaced by weights".to_owned()
+            } else if is_target
+                || is_own
+                || request.asked == Some(name.as_str())
+                || path.is_symlink()
+            {
+                // Of a link only the link is replaced, and no bytes are lost.
                 continue;
             } else {
                 NOBODYS.to_owned()
@@ -332,7 +321,7 @@ impl Folder {
         {
             return Ok(skimmed.clone());
         }
-        let skimmed = Arc::new(skim(path)?);
+        let skimmed = Arc::new(if is_index(path) { skim_index(path)? } else { skim(path)? });
         if let Some(identity) = identity.filter(|now| now.is_settled(SystemTime::now())) {
             self.seen.borrow_mut().insert(path.to_path_buf(), (identity, skimmed.clone()));
         }
@@ -342,9 +331,42 @@ impl Folder {
 
 const READ: &str = "is read here: it is not replaced, name another file";
 
-const NOBODYS: &str = "is there, and the model that is replaced did not refer to it: it is not \
-                       replaced unless it is named as the data file; name it or another one, or move \
-                       it away";
+const NOBODYS: &str = "exists, and no model here refers to it, or only one that was replaced before: it is \
+                       not replaced unless it is named as the data file (`data_name`, `--data-name`); name \
+                       it or another one, or move it away";
+
+/// Whether `path` has the name of an index of safetensors shards.
+fn is_index(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    name.is_some_and(|name| name.ends_with(".safetensors.index.json"))
+}
+
+/// The shards that an index names. What is no index names none.
+#[cfg(feature = "safetensors")]
+fn skim_index(path: &Path) -> Result<Skimmed> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: HashMap<String, String>,
+    }
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if leads_nowhere(&error) => return Ok(Skimmed::default()),
+        Err(error) => return Err(Error::io(path, error)),
+    };
+    match serde_json::from_reader::<_, Index>(io::BufReader::new(file)) {
+        Ok(index) => {
+            let locations = index.weight_map.into_values().collect();
+            Ok(Skimmed { locations, is_model: false })
+        }
+        Err(error) if error.is_io() => Err(Error::io(path, error.into())),
+        Err(_) => Ok(Skimmed::default()),
+    }
+}
+
+#[cfg(not(feature = "safetensors"))]
+fn skim_index(_: &Path) -> Result<Skimmed> {
+    Ok(Skimmed::default())
+}
 
 /// Whether the link at `path` leads to a device, a pipe or a stream of a process, such as
 /// `/dev/stdout`. A save would replace the link for all programs.

@@ -181,6 +181,16 @@ fn one_missing_value_is_told_once_and_names_are_told_in_short() {
 }
 
 #[test]
+fn a_model_without_operator_sets_is_an_error() {
+    let mut model = of(vec![copy("x", "y")]);
+    model.opset_import.clear();
+    model.graph.as_mut().unwrap().node.clear();
+    let (_folder, path) = saved(&model);
+    let found = said(&check_model(&path, MmapChoice::never()).unwrap());
+    assert!(found.iter().any(|line| line.contains("imports no operator set")), "{found:?}");
+}
+
+#[test]
 fn a_check_says_what_it_looked_at() {
     let mut model = called(vec![copy("a", "b")]);
     let graph = model.graph.as_mut().unwrap();

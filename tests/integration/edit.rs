@@ -236,7 +236,7 @@ fn an_initializer_goes_with_all_that_was_said_of_it() {
     for (name, uses) in [("captured", 1), ("output", 1), ("scale", 5)] {
         let error = container.delete(name).unwrap_err();
         assert_eq!((error.kind(), error.tensor()), (ErrorKind::InUse, Some(name)));
-        assert!(error.to_string().contains(&format!("{uses} places")), "{error}");
+        assert!(error.to_string().contains(&format!("in {uses} place")), "{error}");
         assert_eq!(container.model(), before.model());
     }
     // The branch has a `spare` of its own; the handle is also that of `tied`.

@@ -150,7 +150,7 @@ fn a_file_of_the_default_name_that_no_model_names_is_not_replaced() {
             let before = contents(folder.path());
             let error = container(2.0).save(&path, layout).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{layout:?}");
-            assert!(error.to_string().contains("did not refer to it"), "{error}");
+            assert!(error.to_string().contains("no model here refers to it"), "{error}");
             assert_eq!(contents(folder.path()), before);
             if layout != WeightFiles::PerTensor {
                 // Asked for by its name, it is replaced.
@@ -160,6 +160,39 @@ fn a_file_of_the_default_name_that_no_model_names_is_not_replaced() {
             }
         }
     }
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn shards_and_the_index_that_names_them_are_not_replaced_by_others() {
+    use onnx_container::safetensors::ExportOptions;
+
+    let folder = tempfile::tempdir().unwrap();
+    let index = r#"{"metadata":{},"weight_map":{"w":"m-00001-of-00001.safetensors"}}"#;
+    let shard = "m-00001-of-00001.safetensors";
+    fs::write(folder.path().join("other.safetensors.index.json"), index).unwrap();
+    fs::write(folder.path().join(shard), "somebody's").unwrap();
+    let before = contents(folder.path());
+    for name in [shard, "other.safetensors.index.json"] {
+        let error = container(1.0).save(folder.path().join("o.onnx"), named(name)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(contents(folder.path()), before, "{name}");
+    }
+
+    // A shard that no index names is somebody's as well; a second export replaces those of the first.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let mut two = container(1.0);
+    two.add("v", Array1::from_elem(4, 2.0_f32)).unwrap();
+    let export = |container: &Container| {
+        container.export_safetensors(&path, ExportOptions::new().max_shard_bytes(16))
+    };
+    let first = folder.path().join("w-00001-of-00002.safetensors");
+    fs::write(&first, "somebody's").unwrap();
+    assert_eq!(export(&two).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    fs::remove_file(first).unwrap();
+    export(&two).unwrap();
+    export(&two).unwrap();
 }
 
 #[test]

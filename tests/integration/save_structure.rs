@@ -115,3 +115,18 @@ fn an_entry_that_no_load_would_take_is_refused() {
     }
     assert!(contents(folder.path()).is_empty());
 }
+
+#[test]
+fn files_that_the_new_model_lacks_are_told() {
+    for layout in LAYOUTS {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = old.path().join("m.onnx");
+        with_weights(&["a", "b"]).save(&path, WeightFiles::PerTensor).unwrap();
+        let saved = edited(&path).save(&path, *layout).unwrap();
+        assert_eq!(saved.warnings.len(), 0, "{layout:?}: all are there");
+        let saved = edited(&path).save(new.path().join("m.onnx"), *layout).unwrap();
+        let kinds: Vec<_> = saved.warnings.iter().map(onnx_container::Error::kind).collect();
+        assert_eq!(kinds, [ErrorKind::MissingFile; 2], "{layout:?}");
+        assert!(saved.warnings[0].path().unwrap().ends_with("m-a.weight"), "{layout:?}");
+    }
+}

@@ -49,7 +49,7 @@ fn pack_writes_a_safetensors_file() {
     // A file of that name that the model does not have is a checkpoint of somebody's.
     fs::write(folder.path("m.safetensors"), "").unwrap();
     let run = folder.run(&["pack", "m.onnx", "m.onnx", "--safetensors"]);
-    run.failed(&["m.safetensors", "did not refer to it"]);
+    run.failed(&["m.safetensors", "no model here refers to it"]);
 }
 
 #[test]

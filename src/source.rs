@@ -82,12 +82,13 @@ pub trait WeightSource: Send + Sync {
     /// Fills `out` with the elements' bytes from `offset` (bytes) on: row-major, little-endian, elements
     /// narrower than a byte packed from the low bits on, as in `raw_data`.
     ///
-    /// This crate reads only ranges within [`byte_len`](Self::byte_len): at most 1 MiB at a time, from
-    /// several threads, mostly in ascending order.
+    /// This crate reads only ranges within [`byte_len`](Self::byte_len). A save to weights files reads at most
+    /// 1 MiB at a time, from several threads, mostly in ascending order; what needs the weight in one piece
+    /// (a weight in the model file, [`to_buffer`](Self::to_buffer)) reads all of it at once.
     ///
     /// # Errors
-    /// Whatever keeps the bytes from being read; [`Error::other`] makes one of any error. `out` may then
-    /// hold anything.
+    /// Whatever keeps the bytes from being read: an `io::Error` converts by `?`, [`Error::other`] makes an
+    /// error of any other. `out` may then hold anything.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// The elements' bytes, where they are in memory (or in a mapped file) in one piece and do not change.

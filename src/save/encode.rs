@@ -183,7 +183,7 @@ impl InlineBytes {
     /// # Errors
     /// [`ErrorKind::OutOfBounds`] when their number is not the one that the encoded length counts.
     fn produce(&self) -> Result<Buffer> {
-        let named = |error: Error| error.with_tensor(self.handle.as_str());
+        let named = |error: Error| error.with_tensor(self.handle.name());
         let bytes = self.initializer.to_buffer().map_err(named)?;
         if u64::try_from(bytes.len()) == Ok(self.len) {
             return Ok(bytes);

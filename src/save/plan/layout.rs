@@ -77,7 +77,7 @@ impl<'c> Piece<'c> {
     /// `error` with the name of the initializer.
     pub(crate) fn name_in(&self, error: Error) -> Error {
         match self.handle {
-            Some(handle) => error.with_tensor(handle.as_str()),
+            Some(handle) => error.with_tensor(handle.name()),
             None => error,
         }
     }

@@ -290,7 +290,7 @@ impl SaveOptions {
     /// let options = SaveOptions::new().inline_functions(true);
     /// let saved = container.save(folder.path().join("m.onnx"), options)?;
     /// assert_eq!(saved.inlined.unwrap().calls, 1);
-    /// assert!(saved.model.functions.is_empty() && container.model().functions.len() == 1);
+    /// assert!(saved.structure().functions.is_empty() && container.model().functions.len() == 1);
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
     #[must_use]

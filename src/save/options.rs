@@ -289,7 +289,7 @@ impl SaveOptions {
     /// let folder = tempfile::tempdir().unwrap();
     /// let options = SaveOptions::new().inline_functions(true);
     /// let saved = container.save(folder.path().join("m.onnx"), options)?;
-    /// assert_eq!(saved.inlined.unwrap().calls, 1);
+    /// assert_eq!(saved.inlined.as_ref().unwrap().calls, 1);
     /// assert!(saved.structure().functions.is_empty() && container.model().functions.len() == 1);
     /// # Ok::<(), onnx_container::Error>(())
     /// ```

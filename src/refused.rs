@@ -57,7 +57,7 @@ impl Refusals {
             KeepReason::FunctionBody => {
                 possible("external inside a function: onnx_ir looks in the current directory")
             }
-            KeepReason::Empty if has_offset(tensor) => certain(
+            KeepReason::Empty if has_offset(tensor) => possible(
                 "an external tensor without elements at an offset other than 0, which onnxruntime \
                  refuses",
             ),

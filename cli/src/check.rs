@@ -6,21 +6,27 @@ use onnx_container::{Error, ErrorKind, Severity, check_model, interrupted_saves}
 use serde::Serialize;
 
 use crate::args::CheckArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Told};
 use crate::findings::{Findings, Found};
 use crate::mapping;
 use crate::output::{Output, lossy};
 
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut failed = None;
     let findings = match check_model(&args.model, mapping::choice(&args.map)) {
         Ok(checked) => Findings::from(checked.findings),
         // With --json the findings are printed also when the model cannot be read.
-        Err(error) if args.json => unreadable(&error, &args.model),
+        Err(error) if args.json => {
+            failed = Some(Told::from(&error));
+            unreadable(&error, &args.model)
+        }
         Err(error) => return Err(hinted(error, &args.model)),
     };
     if args.json {
-        out.json(&Report { command: "check", model: &args.model, findings: &findings })?;
+        let report =
+            Report { command: "check", model: &args.model, error: failed, findings: &findings };
+        out.json(&report)?;
     } else {
         print(args, &findings, out)?;
     }
@@ -52,6 +58,9 @@ struct Report<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
+    /// Why the model cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Told>,
     #[serde(flatten)]
     findings: &'a Findings,
 }

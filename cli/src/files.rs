@@ -10,7 +10,7 @@ use onnx_container::{Container, LoadOptions};
 use serde::Serialize;
 
 use crate::args::FilesArgs;
-use crate::failure::{Failure, Outcome, print_error};
+use crate::failure::{Failure, Outcome, Told, print_error};
 use crate::mapping;
 use crate::needed::{Needed, NeededFile, State, needed};
 use crate::output::{Output, lossy};
@@ -64,6 +64,8 @@ struct Listing<'a> {
     model: &'a Path,
     files: Vec<Listed<'a>>,
     problems: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Told>,
 }
 
 /// A weights file as `--json` shows it.
@@ -96,5 +98,6 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
 fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
     let files = needed.files.iter().map(Listed::from).collect();
     let problems = needed.errors.iter().map(ToString::to_string).collect();
-    Listing { command: "files", model: &args.model, files, problems }
+    let error = needed.problems().as_ref().map(Told::from);
+    Listing { command: "files", model: &args.model, files, problems, error }
 }

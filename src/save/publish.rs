@@ -27,6 +27,7 @@ fn cannot_write(folder: &Path, error: io::Error) -> Error {
 /// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
     directory: PathBuf,
+    model_name: String,
     folder: TempDir,
     /// Marks the folder as in use.
     _lock: FolderLock,
@@ -54,8 +55,8 @@ impl Staging {
                 break (folder, lock);
             }
         };
-        let options = options.clone();
-        let staging = Self { directory, folder, _lock: lock, names: Vec::new(), options };
+        let (model_name, options, names) = (model_name.to_owned(), options.clone(), Vec::new());
+        let staging = Self { directory, model_name, folder, _lock: lock, names, options };
         fs::create_dir(staging.new_files()).map_err(fail)?;
         fs::create_dir(staging.old_files()).map_err(fail)?;
         Ok(staging)
@@ -70,7 +71,8 @@ impl Staging {
     }
 
     /// Creates the file that will be published as `name`, and calls `write` to fill it. Its mode is that
-    /// of the file it replaces, else that of the umask.
+    /// of the file it replaces, else of the model that is replaced, so that new weights are no more open than
+    /// that; else that of the umask.
     pub(crate) fn file(
         &mut self,
         name: &str,
@@ -79,7 +81,7 @@ impl Staging {
         let (staged, path) = (self.new_files().join(name), self.directory.join(name));
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
-        take_mode(&file, &path).map_err(fail)?;
+        take_mode(&file, &[&path, &self.directory.join(&self.model_name)]).map_err(fail)?;
         write(&file, &path)?;
         if self.options.sync {
             file.sync_all().map_err(fail)?;
@@ -159,21 +161,22 @@ impl Staging {
     }
 }
 
-/// Gives `file` the mode of the file at `path`, if there is one.
+/// Gives `file` the mode of the first of the files `paths` that is there.
 #[cfg(unix)]
-fn take_mode(file: &File, path: &Path) -> io::Result<()> {
+fn take_mode(file: &File, paths: &[&Path]) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    match path.symlink_metadata() {
-        Ok(old) if old.is_file() => {
+    let there = paths.iter().filter_map(|path| path.symlink_metadata().ok());
+    match there.into_iter().find(fs::Metadata::is_file) {
+        Some(old) => {
             let mode = old.permissions().mode() & 0o777;
             file.set_permissions(fs::Permissions::from_mode(mode))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
 #[cfg(not(unix))]
-fn take_mode(_: &File, _: &Path) -> io::Result<()> {
+fn take_mode(_: &File, _: &[&Path]) -> io::Result<()> {
     Ok(())
 }
 

@@ -259,6 +259,9 @@ fn what_is_replaced_gives_its_mode() {
         }
         container(4.0).save(&path, WeightFiles::Embedded).unwrap();
         assert_eq!(mode(&path), wanted);
+        // Weights under a new name are no more open than the model that is replaced.
+        container(5.0).save(&path, named("other.bin")).unwrap();
+        assert_eq!(mode(&folder.path().join("other.bin")), wanted, "{wanted:o}");
     }
 }
 

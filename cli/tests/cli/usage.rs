@@ -131,6 +131,13 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         assert_eq!(found, *kinds, "{said}");
         assert!(run.stderr().contains(error["message"].as_str().unwrap()), "{run:?}");
     }
+    for (args, kind) in
+        [(["files", "bad.onnx"], "MissingFile"), (["check", "none.onnx"], "MissingFile")]
+    {
+        let run = folder.run(&[&args[..], &["--json"]].concat());
+        assert_eq!(run.code(), 1, "{run:?}");
+        assert_eq!(run.json()["error"]["kind"], kind, "{run:?}");
+    }
     let error = folder.run(&["split", "bad.onnx", "o.onnx", "--json"]).json()["error"].clone();
     assert_eq!(
         (&error["errors"][0]["tensor"], &error["errors"][0]["path"]),

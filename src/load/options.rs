@@ -1,0 +1,199 @@
+//! [`LoadOptions`]: how a model is loaded. What a load does is left to `load`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::buffer::{Buffer, TensorBufferOptions};
+use crate::consolidate::ConsolidateOptions;
+use crate::external_data::without_dots;
+use crate::mmap::MmapChoice;
+use crate::placement::Alignment;
+use crate::wire::DecodeOptions;
+
+/// How a model is loaded. A [`MmapChoice`] converts.
+///
+/// ```
+/// use onnx_container::{LoadOptions, MmapChoice};
+///
+/// // The structure alone: no weights file is touched, or has to be there.
+/// let options = LoadOptions::new().mmap(MmapChoice::never()).weights(false);
+/// ```
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    pub(crate) mmap: MmapChoice,
+    pub(crate) weights: bool,
+    pub(crate) base_dir: Option<PathBuf>,
+    /// Bytes given by the caller, by location without `.` components.
+    pub(crate) files: HashMap<String, Buffer>,
+    pub(crate) decode: DecodeOptions,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            mmap: MmapChoice::never(),
+            weights: true,
+            base_dir: None,
+            files: HashMap::new(),
+            decode: DecodeOptions::new(),
+        }
+    }
+}
+
+impl From<DecodeOptions> for LoadOptions {
+    fn from(decode: DecodeOptions) -> Self {
+        Self { decode, ..Self::default() }
+    }
+}
+
+impl From<TensorBufferOptions> for LoadOptions {
+    fn from(buffers: TensorBufferOptions) -> Self {
+        Self::from(DecodeOptions::from(buffers))
+    }
+}
+
+impl AsRef<TensorBufferOptions> for LoadOptions {
+    fn as_ref(&self) -> &TensorBufferOptions {
+        self.decode.as_ref()
+    }
+}
+
+impl From<LoadOptions> for TensorBufferOptions {
+    fn from(options: LoadOptions) -> Self {
+        options.decode.into()
+    }
+}
+
+impl From<LoadOptions> for ConsolidateOptions {
+    fn from(options: LoadOptions) -> Self {
+        Self::from(TensorBufferOptions::from(options))
+    }
+}
+
+impl From<MmapChoice> for LoadOptions {
+    fn from(mmap: MmapChoice) -> Self {
+        Self::default().mmap(mmap)
+    }
+}
+
+impl LoadOptions {
+    /// The defaults: files are read, weights are loaded, from the model's own directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether files are mapped or read. Default [`MmapChoice::never`].
+    #[must_use]
+    pub fn mmap(mut self, mmap: MmapChoice) -> Self {
+        self.mmap = mmap;
+        self
+    }
+
+    /// Whether weights are loaded. Without them no data file is touched and external entries are kept,
+    /// for [`Container::attach`] or [`Container::insert`]. Default true.
+    #[must_use]
+    pub fn weights(mut self, weights: bool) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// The directory that locations are relative to. Default: that of the model file; none for
+    /// [`Container::load_bytes`].
+    #[must_use]
+    pub fn base_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.base_dir = Some(directory.into());
+        self
+    }
+
+    /// Supplies the bytes of the weights file at `location`, which is then not read from disk. The
+    /// `location` may also be a handle of the model, such as `#w`.
+    #[must_use]
+    pub fn file(mut self, location: impl AsRef<str>, bytes: impl Into<Buffer>) -> Self {
+        self.files.insert(without_dots(location.as_ref()), bytes.into());
+        self
+    }
+
+    /// Forbids (`true`) or requires (`false`) copies of the bytes of tensors. Without this call tensors
+    /// are slices of the files (mapped or read once), and only a tensor that does not have the
+    /// requested [`alignment`](Self::alignment) is copied.
+    ///
+    /// - `true`: nothing is copied. A tensor that is not aligned is
+    ///   [`ErrorKind::Unsupported`].
+    /// - `false`: each external tensor, and each inline one at or above the
+    ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No file
+    ///   stays mapped or in memory.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, LoadOptions, Ownership};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// container.insert("#w", ndarray::array![1_u8, 2])?;
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("m.onnx");
+    /// container.save(&path, true)?;
+    ///
+    /// let copied = Container::load(&path, LoadOptions::new().no_copy(false))?;
+    /// let bytes = copied.get("#w").unwrap().to_buffer()?;
+    /// drop(copied);
+    /// assert_eq!(bytes.ownership(), Ownership::Owned);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn no_copy(mut self, no_copy: bool) -> Self {
+        self.decode = self.decode.no_copy(no_copy);
+        self
+    }
+
+    /// The smallest length in bytes at which a tensor is aligned and, where bytes are copied, an inline
+    /// one gets memory of its own. Default 1024.
+    #[must_use]
+    pub fn raw_data_threshold(mut self, bytes: u64) -> Self {
+        self.decode = self.decode.raw_data_threshold(bytes);
+        self
+    }
+
+    /// The alignment in bytes of the addresses of tensors at or above the threshold: a tensor whose
+    /// address in the mapped or read file is not a multiple of it is copied. Default `None`: any
+    /// address.
+    #[must_use]
+    pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
+        self.decode = self.decode.alignment(alignment);
+        self
+    }
+
+    /// Supplies the bytes of several weights files by their locations, as [`file`](Self::file) does for
+    /// one: for example those of [`to_parts`](Container::to_parts).
+    ///
+    /// ```
+    /// use onnx_container::{Container, LoadOptions, SaveOptions};
+    /// # use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// # let mut graph = GraphProto::new("g");
+    /// # graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
+    /// # let mut container = Container::new(ModelProto::new(graph));
+    /// # container.insert("#w", ndarray::array![1_u8, 2])?;
+    /// let parts = container.to_parts(SaveOptions::new())?;
+    /// let options = LoadOptions::new().files(parts.files);
+    /// let again = Container::load_bytes(parts.model, options)?;
+    /// assert_eq!(again.tensor("w")?.as_slice::<u8>()?, [1, 2]);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn files<L: AsRef<str>, B: Into<Buffer>>(
+        self,
+        files: impl IntoIterator<Item = (L, B)>,
+    ) -> Self {
+        files.into_iter().fold(self, |options, (location, bytes)| options.file(location, bytes))
+    }
+
+    /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
+    ///
+    /// Reading, walking and dropping a nested model recurse: each level takes about 1 KiB of the stack.
+    #[must_use]
+    pub fn recursion_limit(mut self, levels: u32) -> Self {
+        self.decode = self.decode.recursion_limit(levels);
+        self
+    }
+}

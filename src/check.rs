@@ -2,12 +2,14 @@
 //!
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
-//! the graphs are left to `graph`, the files to `weights`, the bytes in them to `contents`.
+//! the graphs are left to `graph`, the types of inputs and outputs to `types`, the files to `weights`,
+//! the bytes in them to `contents`.
 
 mod contents;
 mod finding;
 mod graph;
 mod ranges;
+mod types;
 mod weights;
 
 use std::path::Path;
@@ -83,11 +85,11 @@ impl From<MmapChoice> for CheckOptions {
 /// Checks the model at `path` with its weights files.
 ///
 /// Looked at are the names in all graphs and functions (inputs that nothing defines, values that are
-/// defined twice, outputs, imported operator sets), every tensor's dtype, dims and byte length, every
-/// external entry, path and range, overlaps and gaps in the weights files, files that nothing refers
-/// to, strings that are not UTF-8, and what single readers are known to refuse. What operators do with
-/// their inputs is not: types and shapes of values are left to onnx.checker. The bytes of external
-/// weights are read only by [`CheckOptions::contents`].
+/// defined twice, outputs, imported operator sets), whether the graph's inputs and outputs declare a
+/// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
+/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and
+/// what single readers are known to refuse. What operators do with their inputs is not: the types and
+/// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by [`CheckOptions::contents`].
 ///
 /// ```no_run
 /// use onnx_container::{MmapChoice, check_model};
@@ -170,6 +172,7 @@ fn check_graphs(model: &ModelProto, checked: &mut Checked) {
     checked.nodes = report.nodes;
     checked.functions = model.functions.len();
     checked.findings.extend(report.findings);
+    checked.findings.extend(model.graph.iter().flat_map(|graph| types::check(graph)));
 }
 
 fn check_tensors(

@@ -61,7 +61,7 @@ fn overload(function: &FunctionProto) -> &[u8] {
 }
 
 /// The beginning of a name, for messages: a hostile one may have megabytes.
-fn short(name: &[u8]) -> Cow<'_, str> {
+pub(super) fn short(name: &[u8]) -> Cow<'_, str> {
     match name.get(..100) {
         Some(start) => Cow::Owned(format!("{}...", String::from_utf8_lossy(start))),
         None => String::from_utf8_lossy(name),

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use onnx_container::proto::type_proto::{self, Value};
 use onnx_container::proto::{
-    AttributeProto, GraphProto, Message, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, StringStringEntryProto,
+    TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{
     CheckOptions, Checked, ErrorKind, Finding, LoadOptions, MmapChoice, Severity, check_model,
@@ -385,4 +387,100 @@ fn attributes_of_lists_of_graphs_are_walked() {
     let nodes = vec![node("Switch", &["x"], &["y"], vec![graphs])];
     let (_folder, path) = saved(&of(nodes));
     assert_eq!(check_model(&path, MmapChoice::never()).unwrap().errors().count(), 1);
+}
+
+/// A message that `set` fills.
+fn with<T: Default>(set: impl FnOnce(&mut T)) -> T {
+    let mut message = T::default();
+    set(&mut message);
+    message
+}
+
+fn named(name: &str) -> ValueInfoProto {
+    with(|value: &mut ValueInfoProto| value.name = Some(name.into()))
+}
+
+fn typed(value: Option<Value>) -> ValueInfoProto {
+    let declared = with(|declared: &mut TypeProto| declared.value = value);
+    let mut typed = named("v");
+    typed.r#type = Some(Box::new(declared));
+    typed
+}
+
+fn tensor_type(elem_type: Option<i32>, shape: bool) -> Value {
+    let shape = shape.then(Box::default);
+    Value::TensorType(Box::new(with(|tensor: &mut type_proto::Tensor| {
+        (tensor.elem_type, tensor.shape) = (elem_type, shape);
+    })))
+}
+
+/// Each expectation is what onnx.checker and onnxruntime do with such a model: tests/interop/checks.py.
+#[test]
+fn inputs_and_outputs_of_the_main_graph_without_complete_types_are_found() {
+    let bare = named("v");
+    let float = || Some(TensorProto::FLOAT);
+    let shapeless = || typed(Some(tensor_type(float(), false))).r#type;
+    let sequence = |elem_type| {
+        Value::SequenceType(Box::new(with(|t: &mut type_proto::Sequence| t.elem_type = elem_type)))
+    };
+    let optional = |elem_type| {
+        Value::OptionalType(Box::new(with(|t: &mut type_proto::Optional| t.elem_type = elem_type)))
+    };
+    let map = |key_type, value_type| {
+        Value::MapType(Box::new(with(|map: &mut type_proto::Map| {
+            (map.key_type, map.value_type) = (key_type, value_type);
+        })))
+    };
+    let sparse = with(|tensor: &mut type_proto::SparseTensor| tensor.elem_type = float());
+    let cases = [
+        (bare, Some("declares no type"), "Error", "Advice"),
+        (typed(None), Some("declares no type"), "Error", "Advice"),
+        (typed(Some(tensor_type(None, true))), Some("no element type"), "Error", "Error"),
+        (typed(Some(tensor_type(float(), false))), Some("no shape"), "Advice", "Advice"),
+        (typed(Some(tensor_type(float(), true))), None, "", ""),
+        (typed(Some(sequence(None))), Some("no element type"), "Error", "Error"),
+        (typed(Some(sequence(shapeless()))), None, "", ""),
+        (typed(Some(optional(None))), Some("no element type"), "Error", "Error"),
+        (typed(Some(optional(shapeless()))), None, "", ""),
+        (typed(Some(map(None, None))), Some("for the keys"), "Error", "Error"),
+        (typed(Some(map(Some(7), None))), Some("for the values"), "Error", "Error"),
+        (typed(Some(map(Some(7), shapeless()))), None, "", ""),
+        (
+            typed(Some(Value::SparseTensorType(Box::new(sparse)))),
+            Some("no shape"),
+            "Advice",
+            "Advice",
+        ),
+        (typed(Some(Value::OpaqueType(Box::default()))), Some("no name"), "Advice", "Advice"),
+    ];
+    for (value, reason, for_input, for_output) in cases {
+        for (is_input, severity) in [(true, for_input), (false, for_output)] {
+            let mut model = of(vec![copy("x", "y"), copy("x", "v")]);
+            let graph = model.graph.as_mut().unwrap();
+            if is_input {
+                graph.node.pop();
+                graph.input.push(value.clone());
+            } else {
+                graph.output.push(value.clone());
+            }
+            let (_folder, path) = saved(&model);
+            let found = said(&check_model(&path, MmapChoice::never()).unwrap());
+            match reason {
+                None => assert_eq!(found, [""; 0]),
+                Some(reason) => {
+                    let start = format!("{severity}: tensor `v`: this graph ");
+                    assert_eq!(found.len(), 1, "{value:?}: {found:?}");
+                    assert!(found[0].starts_with(&start) && found[0].contains(reason), "{found:?}");
+                }
+            }
+        }
+    }
+    // Subgraphs, and values inside the graph, need none.
+    let untyped = named("p");
+    let mut branch = inner(vec![copy("x", "p")], "p");
+    branch.output = vec![untyped.clone()];
+    let mut model = of(vec![choice("y", branch)]);
+    model.graph.as_mut().unwrap().value_info.push(untyped);
+    let (_folder, path) = saved(&model);
+    assert_eq!(said(&check_model(&path, MmapChoice::never()).unwrap()), [""; 0]);
 }

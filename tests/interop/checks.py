@@ -170,6 +170,49 @@ def graphs() -> None:
     assert min(seen.values()) > 10
 
 
+def declared_types() -> None:
+    """An input or output whose type the checker refuses is told, as an error where onnxruntime refuses it too."""
+    kind = onnx.TypeProto
+    shape = onnx.TensorShapeProto()
+    part = kind(tensor_type=kind.Tensor(elem_type=TensorProto.FLOAT))
+    types = [
+        None,
+        kind(),
+        kind(tensor_type=kind.Tensor()),
+        kind(tensor_type=kind.Tensor(shape=shape)),
+        kind(tensor_type=kind.Tensor(elem_type=TensorProto.FLOAT)),
+        kind(tensor_type=kind.Tensor(elem_type=TensorProto.FLOAT, shape=shape)),
+        kind(sequence_type=kind.Sequence()),
+        kind(sequence_type=kind.Sequence(elem_type=part)),
+        kind(optional_type=kind.Optional()),
+        kind(optional_type=kind.Optional(elem_type=part)),
+        kind(map_type=kind.Map()),
+        kind(map_type=kind.Map(key_type=TensorProto.INT64)),
+        kind(map_type=kind.Map(key_type=TensorProto.INT64, value_type=part)),
+        kind(sparse_tensor_type=kind.SparseTensor(elem_type=TensorProto.FLOAT)),
+        kind(sparse_tensor_type=kind.SparseTensor(elem_type=TensorProto.FLOAT, shape=shape)),
+    ]
+    refused = 0
+    with common.scratch() as folder:
+        path = folder / "m.onnx"
+        for declared in types:
+            for where in ("input", "output"):
+                built = model([copy("x", "y")])
+                changed = getattr(built.graph, where)[0]
+                changed.ClearField("type")
+                if declared is not None:
+                    changed.type.CopyFrom(declared)
+                path.write_bytes(built.SerializeToString())
+                checker_takes = accepts(lambda: checker.check_model(str(path)))
+                ok, said = verdict(path)
+                assert checker_takes != ("onnx.checker" in said), f"{where} {declared}: {said}"
+                if not ok:
+                    assert not runs(path), f"{where} {declared}: {said}"
+                refused += not checker_takes
+    print(f"types: {refused} of {2 * len(types)} that onnx.checker refuses are told")
+    assert refused > 10
+
+
 def data_files() -> None:
     """Data files that onnx refuses are told as such, and no others."""
 
@@ -239,6 +282,7 @@ def real_models() -> None:
 def main() -> None:
     """All of it."""
     graphs()
+    declared_types()
     data_files()
     real_models()
 

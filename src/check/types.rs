@@ -1,0 +1,88 @@
+//! Whether the inputs and outputs of the main graph declare types that readers accept.
+//!
+//! onnx.checker requires a type, an element type and a shape (whose dimensions may be unknown) of each
+//! of them, and looks no deeper than the outermost type. onnxruntime infers what an output lacks, except
+//! an element type. Neither requires types of values inside the graph or in subgraphs.
+
+use super::finding::{Finding, Severity};
+use crate::error::{Error, ErrorKind};
+use crate::proto::{GraphProto, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
+
+/// What a declared type lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    Type,
+    ElementType,
+    KeyType,
+    ValueType,
+    Shape,
+    OpaqueName,
+}
+
+impl Lack {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Type => "type",
+            Self::ElementType => "element type",
+            Self::KeyType => "type for the keys of its map",
+            Self::ValueType => "type for the values of its map",
+            Self::Shape => "shape",
+            Self::OpaqueName => "name for its opaque type",
+        }
+    }
+}
+
+/// The findings for the inputs and outputs of the main graph.
+pub(super) fn check(graph: &GraphProto) -> Vec<Finding> {
+    let inputs = graph.input.iter().filter_map(|value| finding("input", value));
+    let outputs = graph.output.iter().filter_map(|value| finding("output", value));
+    inputs.chain(outputs).collect()
+}
+
+fn finding(what: &str, value: &ValueInfoProto) -> Option<Finding> {
+    let lack = lack(value.r#type.as_deref())?;
+    let taken_by_onnxruntime = match lack {
+        Lack::Type => what == "output",
+        Lack::Shape | Lack::OpaqueName => true,
+        Lack::ElementType | Lack::KeyType | Lack::ValueType => false,
+    };
+    let (severity, readers) = match taken_by_onnxruntime {
+        true => (Severity::Advice, "onnx.checker refuses"),
+        false => (Severity::Error, "onnx.checker and onnxruntime refuse"),
+    };
+    let reason = format!("this graph {what} declares no {}, which {readers}", lack.name());
+    let error = Error::new(ErrorKind::InvalidModel, reason);
+    let name = value.name.as_ref().map(|name| super::graph::short(name.as_bytes()));
+    Some(Finding { severity, error: error.with_tensor(name.unwrap_or_default()) })
+}
+
+fn lack(declared: Option<&TypeProto>) -> Option<Lack> {
+    use type_proto::Value;
+    match declared.and_then(|declared| declared.value.as_ref()) {
+        None => Some(Lack::Type),
+        Some(Value::TensorType(tensor)) => of_tensor(tensor.elem_type, tensor.shape.as_deref()),
+        Some(Value::SparseTensorType(tensor)) => {
+            of_tensor(tensor.elem_type, tensor.shape.as_deref())
+        }
+        Some(Value::SequenceType(sequence)) => {
+            sequence.elem_type.is_none().then_some(Lack::ElementType)
+        }
+        Some(Value::OptionalType(optional)) => {
+            optional.elem_type.is_none().then_some(Lack::ElementType)
+        }
+        Some(Value::MapType(map)) if map.key_type.is_none() => Some(Lack::KeyType),
+        Some(Value::MapType(map)) => map.value_type.is_none().then_some(Lack::ValueType),
+        Some(Value::OpaqueType(opaque)) => {
+            let named = opaque.name.as_ref().is_some_and(|name| !name.is_empty());
+            (!named).then_some(Lack::OpaqueName)
+        }
+    }
+}
+
+fn of_tensor(elem_type: Option<i32>, shape: Option<&TensorShapeProto>) -> Option<Lack> {
+    match (elem_type, shape) {
+        (None, _) => Some(Lack::ElementType),
+        (_, None) => Some(Lack::Shape),
+        _ => None,
+    }
+}

@@ -294,9 +294,9 @@ impl fmt::Debug for CastOptions {
 pub struct Casted {
     /// The number of tensors that were cast.
     pub cast: usize,
-    /// The length of these tensors before, in bytes.
+    /// The length of these tensors before, in bytes. Tensors that share their bytes are counted once.
     pub bytes_before: u64,
-    /// Their length now.
+    /// Their length now, in bytes, counted the same way.
     pub bytes_after: u64,
     /// Tensors that are large enough and of the type, and stay as they are.
     pub uncast: Vec<Uncast>,
@@ -409,7 +409,7 @@ impl<'c> Planner<'c> {
             return Ok(());
         }
         match self.old_name(place, tensor) {
-            Ok(old) => self.change(place, tensor, from, old, len),
+            Ok(old) => self.change(place, tensor, from, old),
             Err(reason) => {
                 let tensor = place.qualified_name(tensor);
                 self.report.uncast.push(Uncast { tensor, reason });
@@ -448,23 +448,30 @@ impl<'c> Planner<'c> {
         tensor: &TensorProto,
         from: Float,
         old: Str,
-        len: u64,
     ) -> Result<()> {
         let suffix = format!("_{}", self.to.dtype().to_string().to_lowercase());
         let new = Str::from(self.values.names.name(&old.to_string_lossy(), &suffix));
         let data = match is_external(tensor) {
             true => self.external(place, tensor, from, &new)?,
             false => {
+                let len = from.dtype().byte_len(&tensor.dims)?;
                 let weight = Tensor::try_from(tensor)?.into();
-                NewData::Inline(Converted::initializer(weight, from, self.to)?.to_buffer()?)
+                let converted = Converted::initializer(weight, from, self.to)?;
+                self.count_bytes(len, &converted);
+                NewData::Inline(converted.to_buffer()?)
             }
         };
         self.report.cast += 1;
-        self.report.bytes_before += len;
-        self.report.bytes_after += self.to.dtype().byte_len(&tensor.dims)?;
         let (position, to) = (place.position, self.to);
         self.changes.push(Change { position, old, new, from, to, data });
         Ok(())
+    }
+
+    /// Counts the bytes of a weight, `before` and as it is `converted`. Tied weights are counted once, as
+    /// they are stored once.
+    fn count_bytes(&mut self, before: u64, converted: &Initializer) {
+        self.report.bytes_before = self.report.bytes_before.saturating_add(before);
+        self.report.bytes_after = self.report.bytes_after.saturating_add(converted.byte_len());
     }
 
     fn external(
@@ -482,7 +489,11 @@ impl<'c> Planner<'c> {
         let known = key.and_then(|key| self.same.get(&key));
         let initializer = match known {
             Some(known) => known.retyped(self.to.dtype(), weight.dims())?,
-            None => Converted::initializer(weight.clone(), from, self.to)?,
+            None => {
+                let converted = Converted::initializer(weight.clone(), from, self.to)?;
+                self.count_bytes(weight.byte_len(), &converted);
+                converted
+            }
         };
         if let Some(key) = key {
             self.same.entry(key).or_insert_with(|| initializer.clone());

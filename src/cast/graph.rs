@@ -128,17 +128,22 @@ fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
     Some(node)
 }
 
-/// Errs where the standard operators of the model, or of a function, are older than `least`.
+/// Refuses a model that imports no standard operator set, and one where the model or a function imports
+/// one that is older than `least`.
 pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
     let functions = model.functions.iter().flat_map(|function| &function.opset_import);
     let all = model.opset_import.iter().chain(functions);
-    let standard = all.filter(|set| is_standard(set.domain.as_ref()));
-    let version = |set: &OperatorSetIdProto| set.version.unwrap_or(0);
-    let found = standard.map(version).min().unwrap_or(0);
-    if found >= least {
-        return Ok(());
-    }
-    let reason = format!("operator set {found} has no Cast for these types, {least} is needed");
+    let standard = all.filter(|import| is_standard(import.domain.as_ref()));
+    let reason = match standard.map(|import| import.version.unwrap_or(0)).min() {
+        None => format!(
+            "the model imports no operator set for the domain `ai.onnx`: {least} or later is needed, \
+             which has Cast for these types"
+        ),
+        Some(found) if found < least => {
+            format!("operator set {found} has no Cast for these types, {least} is needed")
+        }
+        Some(_) => return Ok(()),
+    };
     Err(Error::new(ErrorKind::Unsupported, reason))
 }
 

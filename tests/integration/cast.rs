@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto, TensorProto,
-    ValueInfoProto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
+    SparseTensorProto, TensorProto, ValueInfoProto,
 };
 use onnx_container::traversal::{self, Body};
 use onnx_container::{
@@ -418,4 +418,54 @@ fn bodies_of_functions_compute_as_they_did() {
     container.cast(DataType::Float16, all().compute(true)).unwrap();
     let expected = ["f(x) y", "Constant() c_float16", "Cast(c_float16) c", "Add(a,c) b"];
     assert_eq!(nodes(container.model()), expected);
+}
+
+#[test]
+fn a_model_that_imports_no_operator_set_is_refused_as_such() {
+    for (imports, reason) in [
+        (vec![], "the model imports no operator set for the domain `ai.onnx`"),
+        (vec![("local", 1)], "the model imports no operator set for the domain `ai.onnx`"),
+        (vec![("", 5)], "operator set 5 has no Cast"),
+    ] {
+        let mut model = model(graph(vec![floats("w", 0, 2)], vec![]));
+        model.opset_import =
+            imports.into_iter().map(|(domain, n)| OperatorSetIdProto::new(domain, n)).collect();
+        let error = Container::new(model).cast(DataType::Float16, all()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn the_reported_bytes_are_those_of_the_files() {
+    let external = |name: &str, location: &str| {
+        TensorProto::external(name, TensorProto::FLOAT, [512], location)
+    };
+    let values = || vec![1.5_f32; 512];
+    let shared = || Initializer::from(Tensor::from_vec::<f32>([512], values()).unwrap());
+    // Tied by one handle, tied by one buffer behind two handles, and not tied.
+    let cases: [(&str, fn(&mut Container, Initializer)); 3] = [
+        ("#a", |_, _| {}),
+        ("#b", |container, tied| drop(container.insert("#b", tied).unwrap())),
+        ("#b", |container, _| drop(container.insert("#b", vec![2.5_f32; 512]).unwrap())),
+    ];
+    for ((second, insert), weights) in cases.into_iter().zip([1, 1, 2]) {
+        let main = graph(
+            vec![external("a", "#a"), external("b", second)],
+            vec![node("Add", &["a", "b"], &["y"], vec![])],
+        );
+        let mut container = Container::new(model(main));
+        let initializer = shared();
+        container.insert("#a", initializer.clone()).unwrap();
+        insert(&mut container, initializer);
+        let folder = tempfile::tempdir().unwrap();
+        let before = container.save(folder.path().join("before.onnx"), true).unwrap();
+        let report = container.cast(DataType::Float16, all()).unwrap();
+        let after = container.save(folder.path().join("after.onnx"), true).unwrap();
+        assert_eq!((before.files[0].bytes, after.files[0].bytes), (weights * 2048, weights * 1024));
+        assert_eq!(
+            (report.cast, report.bytes_before, report.bytes_after),
+            (2, before.files[0].bytes, after.files[0].bytes)
+        );
+    }
 }

@@ -9,8 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, handle_of};
 use crate::find::list;
 use crate::proto::{GraphProto, ModelProto};
-use crate::traversal::{self, Body, BodyMut};
-use crate::values::{NamesMut, Role, defines, says};
+use crate::suggest::did_you_mean;
+use crate::traversal::{self, Body, BodyMut, Scope};
+use crate::values::{Names, NamesMut, Role, defines, says};
 use crate::wire::Str;
 
 /// A graph, or function, that defines a value of the requested name.
@@ -134,7 +135,7 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
         for (name, list) in [(within, &mut exact), (Some(from), &mut plain)] {
             if let Some(name) = name.filter(|name| defines(body, name.as_bytes())) {
                 let path = scope.path().to_owned();
-                let is_training = path.starts_with("training_info[") && !scope.in_function();
+                let is_training = is_training(scope);
                 let (name, is_main) = (name.to_owned(), scope.is_main());
                 list.push(Found { number, path, name, is_main, is_training, taken });
             }
@@ -147,7 +148,7 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
     let paths = found.iter().map(|found| format!("`{}/{}`", found.path, found.name));
     let paths = list(paths.collect::<Vec<_>>().into_iter());
     match found.pop() {
-        None => Err(Error::new(ErrorKind::MissingTensor, "no graph has a value of this name")),
+        None => Err(unknown_value(model, from)),
         Some(_) if several => invalid(format!("several graphs have a value of this name: {paths}")),
         Some(found) if found.is_training => {
             let reason = "values of training graphs cannot be renamed";
@@ -160,6 +161,48 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
         }
         Some(found) => Ok(found),
     }
+}
+
+/// The error about a value `name` that no graph defines, with names that may have been meant.
+fn unknown_value(model: &ModelProto, name: &str) -> Error {
+    let mut names = Vec::new();
+    let walked = traversal::graphs(model, |scope, body| {
+        if !is_training(scope) {
+            names.extend(defined_in(body).into_iter().map(|name| in_scope(scope, name)));
+        }
+        Ok(())
+    });
+    if let Err(error) = walked {
+        return error;
+    }
+    let hint = did_you_mean(name, names.iter().map(String::as_str));
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let reason = format!("no graph has a value of this name{hint}");
+    Error::new(ErrorKind::MissingTensor, reason)
+}
+
+/// The names of the values that `body` itself defines.
+fn defined_in(body: Body<'_>) -> Vec<String> {
+    let mut defined = Vec::new();
+    let mut visit = |role: Role, name: &Str| {
+        if role == Role::Definition {
+            defined.push(name.to_string_lossy().into_owned());
+        }
+    };
+    let mut names = Names { visit: &mut visit, skip: &|_| true };
+    match body {
+        Body::Graph(graph) => names.graph(graph),
+        Body::Function(function) => names.function(function),
+    }
+    defined
+}
+
+fn in_scope(scope: &Scope, name: String) -> String {
+    if scope.is_main() { name } else { format!("{}/{name}", scope.path()) }
+}
+
+fn is_training(scope: &Scope) -> bool {
+    scope.path().starts_with("training_info[") && !scope.in_function()
 }
 
 /// For the current graph of a walk and the graphs around it: the depth, and whether the graph defines a

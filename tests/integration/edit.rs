@@ -391,3 +391,22 @@ fn edited_models_compute_the_same() {
     container.save(&edited, true).unwrap();
     run_driver_with("edits.py", &[original.to_str().unwrap(), edited.to_str().unwrap()]);
 }
+
+#[test]
+fn the_error_for_an_unknown_value_suggests_names() {
+    let then = graph_of(&[], &["t"], vec![node("Neg", &["weight"], &["inner_sum"], vec![])]);
+    let other = graph_of(&[], &["t"], vec![]);
+    let mut main = graph_of(&["input"], &["y"], vec![branches(&["y"], then, other)]);
+    main.initializer.push(floats("weight", 0, 2));
+    let mut container = Container::new(model_of(main, vec![]));
+    for (from, suggestion) in [
+        ("wieght", "; did you mean `weight`?"),
+        ("inptu", "; did you mean `input`?"),
+        ("y.then_branch/inner_sun", "; did you mean `y.then_branch/inner_sum`?"),
+        ("something else", "no graph has a value of this name"),
+    ] {
+        let error = container.rename(from, "new").unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (ErrorKind::MissingTensor, Some(from)));
+        assert!(error.to_string().ends_with(suggestion), "{error}");
+    }
+}

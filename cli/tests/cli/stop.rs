@@ -9,26 +9,32 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::Folder;
 
-/// Starts `command` and waits until it is ready for signals.
+/// Starts `command` and waits until it is ready for signals, or has ended.
 fn start(command: &mut Command) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until(|| {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        // A process that has ended, and was not waited for, has no such line.
+        let Some(caught) = status.lines().find_map(|line| line.strip_prefix("SigCgt:")) else {
+            return true;
+        };
         let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
         caught >> (Signal::TERM.as_raw() - 1) & 1 == 1
     });
     child
 }
 
-fn until(done: impl Fn() -> bool) {
+fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-fn send(signal: Signal, child: Child) -> Output {
-    kill_process(Pid::from_child(&child), signal).unwrap();
+fn send(signal: Signal, mut child: Child) -> Output {
+    // The number of a process that was waited for may be another's by now.
+    if child.try_wait().unwrap().is_none() {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
     child.wait_with_output().unwrap()
 }
 
@@ -76,6 +82,27 @@ fn before_anything_is_written_a_signal_ends_the_command_at_once() {
     assert_eq!(folder.names(), ["m.onnx", "pipe"]);
 }
 
+/// Sends `signal` to the command while it writes. On a busy machine the write may be over before the
+/// signal comes, and such a run shows nothing: its files are removed and it is run again.
+fn stopped_while_it_writes(folder: &Folder, args: &[&str], signal: Signal) -> Output {
+    let before = folder.names();
+    for _ in 0..100 {
+        let mut child = start(folder.command(args).arg("--no-sync"));
+        until(|| {
+            let writes = folder.names().iter().any(|name| name.starts_with('.'));
+            writes || child.try_wait().unwrap().is_some()
+        });
+        let output = send(signal, child);
+        if text(&output.stderr).contains("nothing was changed") {
+            return output;
+        }
+        for name in folder.names().iter().filter(|name| !before.contains(name)) {
+            fs::remove_file(folder.path(name)).unwrap();
+        }
+    }
+    panic!("{args:?}: none of a hundred runs was stopped");
+}
+
 #[test]
 fn a_signal_removes_what_is_half_written() {
     let folder = with_weights();
@@ -88,9 +115,7 @@ fn a_signal_removes_what_is_half_written() {
         &["embed", "m.onnx", "p.onnx"],
     ];
     for (args, (signal, code)) in cases.iter().zip(SIGNALS.into_iter().cycle()) {
-        let child = start(folder.command(args).arg("--no-sync"));
-        until(|| folder.names().iter().any(|name| name.starts_with('.')));
-        let output = send(signal, child);
+        let output = stopped_while_it_writes(&folder, args, signal);
         let said = format!("error: stopped by signal {}: nothing was changed\n", code - 128);
         assert_eq!(
             (output.status.code(), text(&output.stderr)),

@@ -200,7 +200,7 @@ pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
 pub use replace::{Replaced, Tied};
 pub use save::{
-    Parts, Progress, SaveOptions, Saved, SavedFile, WeightFiles, interrupted_saves,
+    Parts, Progress, SaveOptions, Saved, SavedFile, Waiting, WeightFiles, interrupted_saves,
     model_that_needs,
 };
 pub use source::WeightSource;

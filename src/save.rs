@@ -30,7 +30,7 @@ pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
-pub use options::{Progress, SaveOptions, WeightFiles};
+pub use options::{Progress, SaveOptions, Waiting, WeightFiles};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
 pub use target::SavedFile;
@@ -424,7 +424,7 @@ impl<'c, 'o> Job<'c, 'o> {
     fn check_target(&self) -> Result<()> {
         self.check_kept()?;
         self.check_len()?;
-        self.with_request(|request| self.folder.check(request, self.options.lock_timeout))
+        self.with_request(|request| self.folder.check(request, self.options))
     }
 
     /// Calls `ask` with what this save requests of the target's folder.

@@ -3,11 +3,14 @@
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use onnx_container::{ByteSize, Error, SaveOptions};
 
+use crate::output::complain;
 use crate::stop;
 
 /// Work on fewer bytes than this is over before a bar is read.
@@ -32,6 +35,22 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
     ProgressBar::new(total).with_style(style).with_message(work)
 }
 
+/// How long a save waits for a folder before that is said.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// `options`, with a word on stderr when the save waits for a folder, also where that is no terminal: a log
+/// has to say why nothing happens. A signal ends the wait.
+pub fn saying_waits(options: SaveOptions) -> SaveOptions {
+    let said = AtomicBool::new(false);
+    options.waiting(move |waiting| {
+        if waiting.elapsed >= SILENT && !said.swap(true, Ordering::Relaxed) {
+            let folder = waiting.folder.display();
+            complain(format_args!("waiting for `{folder}`: another save holds its lock"));
+        }
+        if stop::is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+}
+
 /// What `save` gives, which writes the model or weights at `path`: its progress is shown, and a signal
 /// stops it.
 pub fn shown<T>(
@@ -41,7 +60,7 @@ pub fn shown<T>(
 ) -> Result<T, Error> {
     let shown = Arc::new(OnceLock::<ProgressBar>::new());
     let writing = Arc::clone(&shown);
-    let result = save(options.progress(move |progress| {
+    let result = save(saying_waits(options).progress(move |progress| {
         let bar = writing.get_or_init(|| bar("writing", progress.total));
         bar.set_position(progress.done);
         if stop::goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -79,7 +79,7 @@ pub fn try_save(
 ) -> Result<Saved, Error> {
     let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     if args.dry_run {
-        return container.dry_run(path, options);
+        return container.dry_run(path, progress::saying_waits(options));
     }
     let saved = progress::shown(options, path, |options| container.save(path, options))?;
     complain_all(&saved.warnings);

@@ -47,6 +47,11 @@ pub fn goes_on() -> bool {
     state.signal.is_none()
 }
 
+/// Whether a signal came and the process has not ended yet.
+pub fn is_due() -> bool {
+    state().signal.is_some()
+}
+
 /// The error of work that ends because [`goes_on`] said so.
 pub fn cancelled() -> Error {
     Error::new(ErrorKind::Cancelled, "stopped by a signal")

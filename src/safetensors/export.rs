@@ -178,7 +178,7 @@ impl Container {
             reads: &reads,
             protected: &options.save.protected,
         };
-        folder.check(&request, options.save.lock_timeout)?;
+        folder.check(&request, &options.save)?;
         let mut warnings = folder.remove_leftovers(false, &reads);
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);

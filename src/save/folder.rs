@@ -16,7 +16,7 @@ use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::buffer::{Buffer, FileIdentity};
 use crate::container::Container;
@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of, fold_case};
 use crate::save::leftovers::Abandoned;
 use crate::save::lock::FolderLock;
+use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::{SavedFile, Target};
 
@@ -102,13 +103,13 @@ impl Folder {
     }
 
     /// Refuses a request that would replace a file that must not be replaced. Where files would be
-    /// replaced, waits at most `timeout` for other saves to the folder.
-    pub(crate) fn check(&self, request: &Request<'_>, timeout: Duration) -> Result<()> {
+    /// replaced, waits for other saves to the folder as `options` say.
+    pub(crate) fn check(&self, request: &Request<'_>, options: &SaveOptions) -> Result<()> {
         if self.there(request)?.is_empty() {
             return Ok(());
         }
         // Another save may have moved the old model away and not yet put the new one there.
-        let _lock = FolderLock::wait(&self.directory, timeout)?;
+        let _lock = FolderLock::wait(&self.directory, options)?;
         self.check_locked(request)
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::save::options::{SaveOptions, Waiting};
 
 /// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]
@@ -41,11 +42,13 @@ fn attempt(_: &File) -> Attempt {
 }
 
 impl FolderLock {
-    /// Locks `folder` where the file system can; waits at most `timeout` for other holders.
+    /// Locks `folder` where the file system can. While somebody else holds the lock, waits and reports
+    /// that as `options` say.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after `timeout`.
-    pub(crate) fn wait(folder: &Path, timeout: Duration) -> Result<Self> {
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after the timeout,
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) when the callback ends the wait.
+    pub(crate) fn wait(folder: &Path, options: &SaveOptions) -> Result<Self> {
         let Ok(file) = File::open(folder) else { return Ok(Self { _file: None }) };
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
@@ -53,19 +56,24 @@ impl FolderLock {
             match attempt(&file) {
                 Attempt::Locked => return Ok(Self { _file: Some(file) }),
                 Attempt::Impossible => return Ok(Self { _file: None }),
-                Attempt::Held if begin.elapsed() >= timeout => return Err(held(folder, timeout)),
-                Attempt::Held => std::thread::sleep(pause),
+                Attempt::Held => {}
             }
+            let elapsed = begin.elapsed();
+            if elapsed >= options.lock_timeout {
+                return Err(held(folder, options.lock_timeout));
+            }
+            options.report_wait(Waiting { folder, elapsed })?;
+            std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(4));
         }
     }
 
     /// Locks all of `folders` in sorted order, so that two saves cannot deadlock.
-    pub(crate) fn wait_for_all(folders: &[PathBuf], timeout: Duration) -> Result<Vec<Self>> {
+    pub(crate) fn wait_for_all(folders: &[PathBuf], options: &SaveOptions) -> Result<Vec<Self>> {
         // By their real paths: a folder that is listed twice must be locked only once.
         let real = |folder: &PathBuf| folder.canonicalize().map_err(|e| Error::io(folder, e));
         let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
-        folders.iter().map(|folder| Self::wait(folder, timeout)).collect()
+        folders.iter().map(|folder| Self::wait(folder, options)).collect()
     }
 
     /// Locks `folder` without waiting; `None` when it is locked already or cannot be locked.

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buffer::TensorBufferOptions;
 use crate::consolidate::ConsolidateOptions;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inline::InlineOptions;
 use crate::placement::Alignment;
 
@@ -56,7 +57,23 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// What a save waits for: the lock on a folder that another save or program holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// How long the save has been waiting for it.
+    pub elapsed: Duration,
+}
+
 type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
+type WaitingFn = Arc<dyn Fn(Waiting<'_>) -> ControlFlow<()> + Send + Sync>;
+
+/// The error of a save that a callback ended.
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the save was cancelled")
+}
 
 /// How [`Container::save`](crate::Container::save) writes. `true` (one file), `false` (one file for
 /// each tensor) and [`WeightFiles`] convert.
@@ -85,6 +102,7 @@ pub struct SaveOptions {
     pub(crate) overwrite: bool,
     pub(crate) protected: Vec<PathBuf>,
     pub(crate) lock_timeout: Duration,
+    waiting: Option<WaitingFn>,
     pub(crate) progress: Option<ProgressFn>,
 }
 
@@ -104,6 +122,7 @@ impl Default for SaveOptions {
             overwrite: true,
             protected: Vec::new(),
             lock_timeout: Duration::from_secs(30),
+            waiting: None,
             progress: None,
         }
     }
@@ -373,6 +392,28 @@ impl SaveOptions {
         self
     }
 
+    /// Calls `report` again and again, every few milliseconds, while the save waits for the lock on a
+    /// folder (see [`lock_timeout`](Self::lock_timeout)), so that somebody can be told why nothing
+    /// happens. `Break` cancels the save and leaves the old files in place.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use onnx_container::SaveOptions;
+    ///
+    /// let options = SaveOptions::new().waiting(|waiting| {
+    ///     eprint!("\rwaiting for `{}` for {:?}", waiting.folder.display(), waiting.elapsed);
+    ///     ControlFlow::Continue(())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn waiting(
+        mut self,
+        report: impl Fn(Waiting<'_>) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.waiting = Some(Arc::new(report));
+        self
+    }
+
     /// Calls `report` before the first file is created, as bytes are written, and when all files are
     /// complete and about to be renamed. Calls may come from any thread. `Break` cancels the save and
     /// leaves the old files in place.
@@ -393,6 +434,14 @@ impl SaveOptions {
     ) -> Self {
         self.progress = Some(Arc::new(report));
         self
+    }
+
+    /// Tells the caller that the save waits.
+    pub(crate) fn report_wait(&self, waiting: Waiting<'_>) -> Result<()> {
+        match self.waiting.as_ref().map(|report| report(waiting)) {
+            Some(ControlFlow::Break(())) => Err(cancelled()),
+            _ => Ok(()),
+        }
     }
 
     /// The alignment of a tensor of `len` bytes.

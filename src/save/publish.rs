@@ -110,7 +110,7 @@ impl Staging {
             OpenDirectory::new(self.folder.path(), true)?.sync()?;
         }
         others.push(self.directory.clone());
-        let _locks = FolderLock::wait_for_all(&others, self.options.lock_timeout)?;
+        let _locks = FolderLock::wait_for_all(&others, &self.options)?;
         look_again()?;
         let flush = || if sync { directory.sync() } else { Ok(()) };
         if let Err(failure) = rename_all(self.renames(), flush) {

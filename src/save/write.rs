@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::parallel;
-use crate::save::options::{Progress, SaveOptions};
+use crate::save::options::{Progress, SaveOptions, cancelled};
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::produce::Ahead;
 
@@ -33,10 +33,6 @@ pub(crate) struct Meter<'o> {
     done: Mutex<u64>,
     total: u64,
     cancelled: AtomicBool,
-}
-
-fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the save was cancelled")
 }
 
 impl<'o> Meter<'o> {

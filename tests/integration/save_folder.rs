@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ndarray::Array1;
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{
-    Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, model_that_needs,
+    Container, Error, ErrorKind, MmapChoice, SaveOptions, WeightFiles, model_that_needs,
 };
 
 use crate::support::{add_w, all_bytes, both_choices, contents, floats, graph, model};
@@ -456,6 +457,64 @@ fn a_lock_that_somebody_else_holds_is_an_error_after_a_while() {
     drop(held);
     container(2.0).save(&path, soon()).unwrap();
     assert_eq!(value_at(&path), 2.0);
+}
+
+/// Locks a folder, and calls `save` with options whose callback for waiting is `report`.
+#[cfg(unix)]
+fn save_while_locked(
+    folder: &Path,
+    options: SaveOptions,
+    report: impl Fn(&Path, fs::File) -> ControlFlow<()> + Send + Sync + 'static,
+    save: impl FnOnce(SaveOptions) -> Result<(), Error>,
+) -> Result<(), Error> {
+    use rustix::fs::{FlockOperation, flock};
+    let held = fs::File::open(folder).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    save(options.waiting(move |waiting| report(waiting.folder, held.try_clone().unwrap())))
+}
+
+/// Where nothing is replaced a save locks the folder to rename, otherwise also to look.
+#[test]
+#[cfg(unix)]
+fn a_save_that_waits_for_a_lock_says_so_until_it_has_it() {
+    use rustix::fs::{FlockOperation, flock};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    for (value, dry) in [(1.0, false), (2.0, false), (3.0, true)] {
+        let calls = std::sync::Arc::new(AtomicUsize::new(0));
+        let (counted, expected) = (calls.clone(), folder.path().to_path_buf());
+        let report = move |folder: &Path, held: fs::File| {
+            assert_eq!(folder.canonicalize().unwrap(), expected.canonicalize().unwrap());
+            if counted.fetch_add(1, Ordering::Relaxed) == 3 {
+                flock(&held, FlockOperation::Unlock).unwrap();
+            }
+            ControlFlow::Continue(())
+        };
+        let save = |options| match dry {
+            true => container(value).dry_run(&path, options).map(drop),
+            false => container(value).save(&path, options).map(drop),
+        };
+        save_while_locked(folder.path(), quick(), report, save).unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), 4, "{value}");
+    }
+    assert_eq!(value_at(&path), 2.0);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_save_that_waits_for_a_lock_can_be_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    container(1.0).save(&path, quick()).unwrap();
+    let before = contents(folder.path());
+    for options in [quick(), quick().data_name("new.bin")] {
+        let save = |options| container(2.0).save(&path, options).map(drop);
+        let report = |_: &Path, _| ControlFlow::Break(());
+        let error = save_while_locked(folder.path(), options, report, save).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+        assert_eq!(contents(folder.path()), before);
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Signals.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::Folder;
@@ -139,4 +141,50 @@ fn a_signal_that_is_ignored_stays_so() {
     let child = start(shell.current_dir(folder.path("")));
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     assert_eq!(send(Signal::TERM, child).status.code(), Some(143));
+}
+
+/// Commands that wait for the folder of `p.onnx`: to look at it, to rename files, and for nothing but a plan.
+const LOCKED: [&[&str]; 3] = [
+    &["pack", "p.onnx", "p.onnx"],
+    &["pack", "p.onnx", "new.onnx"],
+    &["pack", "p.onnx", "p.onnx", "--dry-run"],
+];
+
+/// Starts the command in a folder that is locked, and reads what it says first.
+fn start_locked(folder: &Folder, args: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut child = start(&mut folder.command(args));
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert!(said.starts_with("waiting for `"), "{said}");
+    assert!(said.ends_with("`: another save holds its lock\n"), "{said}");
+    (child, stderr)
+}
+
+#[test]
+fn who_waits_for_a_folder_says_so_once() {
+    for args in LOCKED {
+        let folder = Folder::packed();
+        let held = File::open(folder.path("")).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let (child, mut stderr) = start_locked(&folder, args);
+        drop(held);
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0), "{args:?}");
+        let mut more = String::new();
+        stderr.read_line(&mut more).unwrap();
+        assert_eq!(more, "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_folder() {
+    for args in LOCKED {
+        let folder = Folder::packed();
+        let before = folder.contents();
+        let held = File::open(folder.path("")).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let (child, _stderr) = start_locked(&folder, args);
+        assert_eq!(send(Signal::TERM, child).status.code(), Some(143), "{args:?}");
+        assert_eq!(folder.contents(), before, "{args:?}");
+    }
 }

@@ -47,8 +47,9 @@ impl Container {
     ///
     /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`), by
     /// name alone, then among the handles. Tensors of one handle, or of one range of a file that was
-    /// not loaded, are tied as in a load: weights for one of them are weights for all. Existing weights
-    /// are replaced; those of inline tensors, values of `Constant` nodes included, are replaced inline.
+    /// not loaded, are tied as in a load: weights for one of them are weights for all. A location without
+    /// offset and length is taken for a placeholder, which ties nothing, when tensors of several lengths
+    /// have it or different weights are given for them. Existing weights are replaced; those of inline tensors, values of `Constant` nodes included, are replaced inline.
     ///
     /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not have:
     /// narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared

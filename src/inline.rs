@@ -41,8 +41,8 @@ use crate::suggest::did_you_mean;
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
 ///
 /// The graph's inputs, outputs, initializers and their names do not change. A name `t` that a body
-/// defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner. Every function is
-/// removed, called or not, except those that [`InlineOptions`] keep and those whose operators would mean
+/// defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner; of a name of more than
+/// 1024 bytes, only the beginning is repeated. Every function is removed, called or not, except those that [`InlineOptions`] keep and those whose operators would mean
 /// something else at the model's operator set versions ([`Inlined::kept`]). A value that a function
 /// passes through unchanged gets an Identity node; before version 16 of the operators, which has an
 /// Identity for every type, it has only one of its two names instead.
@@ -139,7 +139,7 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let (graph, training) = work.model(model, list, &place)?;
     let mut stay = staying(&functions, &calls, &selected, &place, &rewritten);
     for (i, function, place) in &rewritten {
-        stay.insert(*i, Some(work.function(function, place)?));
+        stay.insert(*i, Some(work.function(function, list, place)?));
     }
     let imports = place.imports.added.clone();
     let gone = functions.iter().filter(|(i, _)| !stay.contains_key(i));
@@ -244,7 +244,7 @@ impl Work {
         place: &Place<'_>,
     ) -> Result<(Spliced, Vec<Trained>)> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
-        let reserved = Reserved::of_model(model);
+        let reserved = Reserved::of_model(model, list);
         let mut graph = Spliced::default();
         let parallel = ParallelCopy {
             place,
@@ -283,9 +283,14 @@ impl Work {
         Ok((graph, trained))
     }
 
-    fn function(&mut self, function: &FunctionProto, place: &Place<'_>) -> Result<Rewritten> {
+    fn function(
+        &mut self,
+        function: &FunctionProto,
+        functions: &[FunctionProto],
+        place: &Place<'_>,
+    ) -> Result<Rewritten> {
         let bodies = Bodies::new(&place.context, place.lists.iter().map(|(nodes, _)| *nodes))?;
-        let reserved = Reserved::of_function(function);
+        let reserved = Reserved::of_function(function, functions);
         let mut copier = self.copier(place, &bodies, &reserved, 0);
         let mut nodes = Spliced::default();
         let mut lists = place.lists.iter();

@@ -1,7 +1,8 @@
 //! The slots of a model that weights are put into, and which of them are tied.
 //!
 //! Tensors of one handle share its initializer, and tensors of one byte range of a file share these
-//! bytes, whatever types and dimensions they have. Matching weights with names is left to `fill`.
+//! bytes, whatever types and dimensions they have. A location without offset and length ties them too,
+//! unless lengths or weights show that it is a placeholder. Matching weights with names is left to `fill`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -44,6 +45,16 @@ struct Range {
     len: u64,
 }
 
+/// The slots on one range.
+#[derive(Debug, Default)]
+struct Tie {
+    /// In graph order.
+    slots: Vec<usize>,
+    /// Whether one of the tensors has an `offset` or `length` entry. Without any, the location may also
+    /// be a placeholder that many tensors of a structure have.
+    explicit: bool,
+}
+
 /// Tensors with the same value share a slot.
 #[derive(PartialEq, Eq, Hash)]
 enum Shared {
@@ -58,8 +69,7 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     pub(super) names: Names<'static, usize>,
     shared: HashMap<Shared, usize>,
-    /// The slots on each range, in graph order.
-    ties: BTreeMap<Range, Vec<usize>>,
+    ties: BTreeMap<Range, Tie>,
     /// The index of the slot of every tensor in graph order.
     by_position: Vec<Option<usize>>,
     /// For a slot that is represented by another one of the same type, shape and bytes, the index of
@@ -138,20 +148,20 @@ impl Slots {
         tensor: &TensorProto,
     ) -> Result<usize> {
         let (dtype, len) = external_data::layout(tensor)?;
-        // A location alone ties nothing: all tensors of a structure-only model may have the same
-        // one.
-        if entry.length.is_none() && !has_offset(tensor) {
-            return self.add(place, tensor);
-        }
+        let explicit = entry.length.is_some() || has_offset(tensor);
         let (location, offset) = (without_dots(&entry.location), entry.offset);
         let range = Range { location, offset, len };
         let shared = Shared::Range(range.clone(), dtype, tensor.dims.clone());
-        if let Some(number) = self.shared.get(&shared) {
+        if let Some(number) = self.shared.get(&shared).filter(|_| explicit) {
             return Ok(*number);
         }
         let number = self.add(place, tensor)?;
-        self.ties.entry(range).or_default().push(number);
-        self.shared.insert(shared, number);
+        let tie = self.ties.entry(range).or_default();
+        tie.slots.push(number);
+        tie.explicit |= explicit;
+        if explicit {
+            self.shared.insert(shared, number);
+        }
         Ok(number)
     }
 
@@ -198,15 +208,28 @@ impl Slots {
     /// each slot that got different weights.
     pub(super) fn tie(&mut self) -> Vec<Error> {
         let ties = std::mem::take(&mut self.ties);
-        ties.values().flat_map(|tie| self.tie_together(tie)).collect()
+        let mut lengths: HashMap<&str, usize> = HashMap::new();
+        for (range, _) in ties.iter().filter(|(_, tie)| !tie.explicit) {
+            *lengths.entry(&range.location).or_default() += 1;
+        }
+        // One file holds no several tensors from its first byte on: such a location is a placeholder.
+        let is_placeholder =
+            |range: &Range| lengths.get(range.location.as_str()).is_some_and(|count| *count > 1);
+        let meant = ties.iter().filter(|(range, tie)| tie.explicit || !is_placeholder(range));
+        meant.flat_map(|(_, tie)| self.tie_together(tie)).collect()
     }
 
-    fn tie_together(&mut self, tie: &[usize]) -> Vec<Error> {
+    fn tie_together(&mut self, tie: &Tie) -> Vec<Error> {
         let is_given = |slot: &usize| self.slots.get(*slot).is_some_and(|s| s.given.is_some());
-        let (given, others): (Vec<usize>, Vec<usize>) = tie.iter().copied().partition(is_given);
+        let (given, others): (Vec<usize>, Vec<usize>) =
+            tie.slots.iter().copied().partition(is_given);
         let Some(first) = given.first().copied() else { return Vec::new() };
         let differing = given.into_iter().filter_map(|other| self.differ(first, other));
         let mut errors: Vec<_> = differing.collect();
+        if !errors.is_empty() && !tie.explicit {
+            // The weights show that the location was a placeholder.
+            return Vec::new();
+        }
         errors.extend(others.into_iter().filter_map(|other| self.copy(first, other).err()));
         errors
     }

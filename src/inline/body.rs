@@ -15,6 +15,7 @@ use super::context::{Context, Decision};
 use super::functions::{
     each_node, graphs, identity_since, invalid, is_reference, name_of, sharded,
 };
+use super::names::shortened;
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str, ValueInfoProto};
@@ -57,8 +58,9 @@ pub(super) struct Body<'m> {
 
 /// A name that the body defines.
 pub(super) struct Local<'m> {
-    pub(super) base: &'m Str,
-    /// The last definition of the same name before this one.
+    /// What its fresh names begin with: the name, or the beginning of a very long one.
+    pub(super) base: &'m [u8],
+    /// The last local before this one with the same base.
     pub(super) earlier: Option<usize>,
 }
 
@@ -237,9 +239,10 @@ impl<'c, 'm> Resolver<'c, 'm> {
     }
 
     /// A new slot for something that the body defines.
-    fn local(&mut self, base: &'m Str) -> Slot {
+    fn local(&mut self, name: &'m Str) -> Slot {
+        let base = shortened(name.as_bytes());
         let index = self.body.locals.len();
-        let earlier = self.last_of.insert(base.as_bytes(), index);
+        let earlier = self.last_of.insert(base, index);
         self.body.locals.push(Local { base, earlier });
         LOCAL | slot(index)
     }

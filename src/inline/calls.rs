@@ -2,10 +2,12 @@
 //!
 //! People understand a limit in nodes, but it is memory and time that run out. So the limit also applies
 //! to the bytes of copies and to the number of calls. What a copy shares with the original (strings,
-//! payloads) is not counted, except names, which are made anew. All sizes are known before the model
+//! payloads) is not counted, except names, which are made anew, and repeat only the beginning of a very
+//! long one. All sizes are known before the model
 //! changes.
 
 use super::functions::{Functions, each_node_of, graphs};
+use super::names::LONGEST;
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::type_proto::Value;
@@ -207,7 +209,7 @@ fn bytes(node: &NodeProto) -> usize {
 }
 
 fn text(name: &Str) -> usize {
-    size_of::<Str>() + name.span()
+    size_of::<Str>() + name.span().min(LONGEST)
 }
 
 fn entries(list: &[StringStringEntryProto]) -> usize {
@@ -262,8 +264,11 @@ fn r#type(proto: &TypeProto) -> usize {
 /// The bytes of dimensions; a symbolic one gets a new name, which is a string of its own.
 fn dims(dims: &[Dimension]) -> usize {
     const OWN_STRING: usize = 256;
-    let named = |dim: &&Dimension| matches!(dim.value, Some(DimensionValue::DimParam(_)));
-    size_of_val(dims) + dims.iter().filter(named).count() * OWN_STRING
+    let name = |dim: &Dimension| match &dim.value {
+        Some(DimensionValue::DimParam(name)) => OWN_STRING + text(name),
+        _ => 0,
+    };
+    size_of_val(dims) + dims.iter().map(name).sum::<usize>()
 }
 
 fn tensor(tensor: &TensorProto) -> usize {

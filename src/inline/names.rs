@@ -3,18 +3,37 @@
 //! A name `t` that a body defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner.
 //! Every call has a number of its own, so these names differ from one another. Only a name that the model
 //! has already, or that a body defines in two places, needs a second attempt, `t__n_k`. So of the model's
-//! names, only those that end like a fresh name are remembered: usually none.
+//! names, only those that end like a fresh name are remembered: usually none. A fresh name repeats the
+//! name that it stands for in every call, so of a very long name it repeats only the beginning.
 //!
 //! Fresh names are parts of one shared text, because an allocation for each would cost more than the rest
 //! of the copy. Calls are numbered in the order in which they are met. Where no call's names depend on
 //! another's, the names of many calls are made at once, ahead of the copies.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::iter::successors;
 use std::{slice, vec};
+
+use foldhash::fast::RandomState;
 
 use super::body::{Bodies, Body};
 use crate::buffer::Buffer;
-use crate::proto::Str;
+use crate::proto::{FunctionProto, Message, Str};
+
+/// The most bytes of a name that its fresh names repeat.
+pub(super) const LONGEST: usize = 1024;
+
+/// The part of `name` that its fresh names repeat: [`LONGEST`] bytes, without a part of a character.
+pub(super) fn shortened(name: &[u8]) -> &[u8] {
+    let Some(cut) = name.get(..LONGEST).filter(|_| name.len() > LONGEST) else { return name };
+    let starts = (LONGEST - 3..=LONGEST).rev().find(|at| name.get(*at).is_some_and(is_start));
+    starts.and_then(|at| cut.get(..at)).unwrap_or(cut)
+}
+
+/// Whether a character of UTF-8 begins with this byte.
+fn is_start(byte: &u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
+}
 
 /// The names of one name space that a fresh name could equal.
 #[derive(Debug, Default)]
@@ -114,9 +133,22 @@ impl Numbers {
 pub(super) struct Dimensions {
     /// How many underscores follow `__n`, for each name that ends with `__n` and underscores.
     endings: HashSet<usize>,
+    /// A number for each name of a function that is longer than [`LONGEST`].
+    long: HashMap<Str, usize, RandomState>,
 }
 
 impl Dimensions {
+    /// Prepares for the names of `functions`: those that would be equal once they are shortened.
+    pub(super) fn prepare(&mut self, functions: &[FunctionProto]) {
+        let mut add = |name: &Str| {
+            if name.as_bytes().len() > LONGEST {
+                let number = self.long.len();
+                self.long.entry(name.clone()).or_insert(number);
+            }
+        };
+        functions.iter().for_each(|function| function.strings(&mut add));
+    }
+
     pub(super) fn add(&mut self, name: &Str) {
         let name = name.as_bytes();
         let underscores = name.iter().rev().take_while(|byte| **byte == b'_').count();
@@ -130,10 +162,23 @@ impl Dimensions {
     /// with the same number of underscores after `__n`, and no name of the model does.
     pub(super) fn fresh(&self, name: &Str, number: u64) -> Str {
         let underscores = (0..).find(|count| !self.endings.contains(count)).unwrap_or_default();
-        let mut text = [name.as_bytes(), b"__"].concat();
+        let mut text = self.base(name);
+        text.extend_from_slice(b"__");
         push_number(&mut text, number);
         text.resize(text.len() + underscores, b'_');
         Str::from(text.as_slice())
+    }
+
+    /// What the fresh names of dimension `name` begin with. That of a long name is longer than any name
+    /// that is not, and ends with its number, so it is like no other.
+    fn base(&self, name: &Str) -> Vec<u8> {
+        let long = Some(name).filter(|name| name.as_bytes().len() > LONGEST);
+        match long.and_then(|name| self.long.get(name)) {
+            Some(number) => {
+                [shortened(name.as_bytes()), format!("_{number:08}").as_bytes()].concat()
+            }
+            None => name.as_bytes().to_vec(),
+        }
     }
 }
 
@@ -279,8 +324,9 @@ impl<'m> Fresh<'m> {
         for (i, local) in body.locals.iter().enumerate() {
             let start = text.len();
             let name = bound(i).unwrap_or_else(|| {
-                let again = local.earlier.is_some_and(|earlier| bound(earlier).is_none());
-                self.numbers.push(local.base.as_bytes(), again, self.taken, &mut text);
+                let same_base = |local: &usize| body.locals.get(*local)?.earlier;
+                let again = successors(local.earlier, same_base).any(|l| bound(l).is_none());
+                self.numbers.push(local.base, again, self.taken, &mut text);
                 Name::Fresh { text: number, start, end: text.len() }
             });
             names.push(name);
@@ -319,7 +365,7 @@ impl<'m> Ahead<'m> {
             let Some(body) = self.body() else { break };
             numbers.next();
             for local in &body.locals {
-                numbers.push(local.base.as_bytes(), false, taken, &mut text);
+                numbers.push(local.base, false, taken, &mut text);
                 self.ends.push(text.len());
             }
         }

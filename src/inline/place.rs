@@ -157,9 +157,10 @@ pub(super) fn check_growth<'p, 'm: 'p>(
 }
 
 impl Reserved {
-    /// The names in the graphs of a model.
-    pub(super) fn of_model(model: &ModelProto) -> Self {
+    /// The names in the graphs of a model, to which `functions` may move.
+    pub(super) fn of_model(model: &ModelProto, functions: &[FunctionProto]) -> Self {
         let mut reserved = Self::default();
+        reserved.dimensions.prepare(functions);
         let graphs = model.graph.as_deref().into_iter();
         for graph in graphs.chain(training(model).map(|(_, _, graph)| graph)) {
             reserved.graph(graph);
@@ -167,9 +168,10 @@ impl Reserved {
         reserved
     }
 
-    /// The names in a kept function.
-    pub(super) fn of_function(function: &FunctionProto) -> Self {
+    /// The names in a kept function, to which other `functions` may move.
+    pub(super) fn of_function(function: &FunctionProto, functions: &[FunctionProto]) -> Self {
         let mut reserved = Self::default();
+        reserved.dimensions.prepare(functions);
         reserved.names.extend(function.input.iter().chain(&function.output));
         reserved.infos(&function.value_info);
         reserved.nodes(&function.node);

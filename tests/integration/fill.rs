@@ -130,7 +130,7 @@ fn tied_tensors_are_filled_together() {
         container.fill(both, FillOptions::new()).unwrap();
         assert_eq!(firsts(&container), [1.0, 1.0]);
     }
-    // A location without a length ties nothing.
+    // Two values show that a location without offset and length is a placeholder.
     let mut apart = container([place("a", &[1, 2], "gone"), place("b", &[1, 2], "gone")]);
     let both = weights([("a", constant(1.0)), ("b", constant(2.0))]);
     apart.fill(both, FillOptions::new()).unwrap();
@@ -150,12 +150,18 @@ fn at(name: &str, dims: &[i64], location: &str, entries: &[(&str, u64)]) -> Tens
 fn tensors_that_a_load_would_put_over_one_range_are_filled_together() {
     let whole = &[("offset", 64), ("length", 16)];
     let no_length = &[("offset", 64)];
+    let (start, length) = (&[("offset", 0)], &[("length", 16)]);
     let cases: Vec<(&str, [TensorProto; 2])> = vec![
         ("shapes", [at("a", &[2, 2], "d", whole), at("b", &[4], "d", whole)]),
         ("shapes, no length", [at("a", &[2, 2], "d", no_length), at("b", &[4], "d", no_length)]),
         ("no length", [at("a", &[2, 2], "d", no_length), at("b", &[2, 2], "d", no_length)]),
         ("one length", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "d", no_length)]),
         ("dots", [at("a", &[2, 2], "d", whole), at("b", &[2, 2], "./d", whole)]),
+        ("no entries", [at("a", &[2, 2], "d", &[]), at("b", &[2, 2], "d", &[])]),
+        ("no entries, shapes", [at("a", &[2, 2], "d", &[]), at("b", &[4], "d", &[])]),
+        ("no entries, dots", [at("a", &[2, 2], "d", &[]), at("b", &[2, 2], "./d", &[])]),
+        ("one has an offset", [at("a", &[2, 2], "d", start), at("b", &[2, 2], "d", &[])]),
+        ("one has a length", [at("a", &[2, 2], "d", &[]), at("b", &[4], ".//d", length)]),
     ];
     for (what, tensors) in cases {
         for given in ["a", "b"] {
@@ -188,10 +194,32 @@ fn tensors_on_one_range_do_not_get_two_values() {
     tied.fill(weights([("a", square(1.0)), ("b", flat(1.0))]), FillOptions::new()).unwrap();
     assert_eq!(firsts(&tied), [1.0, 1.0]);
 
-    // A location alone says that they are elsewhere, no more.
-    let mut apart = container([place("a", &[4], "d"), place("b", &[4], "d")]);
-    let error = apart.fill(weights([("a", flat(1.0))]), FillOptions::new()).unwrap_err();
-    assert_eq!((error.kind(), error.tensor()), (ErrorKind::MissingHandle, Some("b")), "{error}");
+    // One has no entries, and lies at offset 0 with the other.
+    let mut mixed = container([at("a", &[4], "d", &[("offset", 0)]), at("b", &[4], "d", &[])]);
+    let two = weights([("a", flat(1.0)), ("b", flat(2.0))]);
+    let error = mixed.fill(two, FillOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("`a` on the same bytes"), "{error}");
+}
+
+#[test]
+fn a_location_that_is_a_placeholder_ties_nothing() {
+    let flat = |value: f32| Initializer::from(array![value, value, value, value]);
+    let same = || ["a", "b", "c"].map(|name| place(name, &[4], "d"));
+    let lengths = [place("a", &[4], "d"), place("b", &[4], "./d"), place("c", &[2], "d")];
+    let cases = [
+        ("two values were given", same(), vec![("a", flat(1.0)), ("b", flat(2.0))], vec!["c"]),
+        ("lengths differ", lengths, vec![("a", flat(1.0))], vec!["b", "c"]),
+    ];
+    for (what, tensors, given, missing) in cases {
+        let given: Vec<_> = given.into_iter().map(|(name, w)| (name.to_owned(), w)).collect();
+        let mut whole = container(tensors.clone());
+        let error = whole.fill(given.clone(), FillOptions::new()).unwrap_err();
+        assert!(error.has(ErrorKind::MissingHandle), "{what}: {error}");
+        assert!(whole.is_empty(), "{what}");
+        let mut partly = container(tensors);
+        let filled = partly.fill(given, FillOptions::new().partial(true)).unwrap();
+        assert_eq!(filled.missing, missing, "{what}");
+    }
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! Inlining, rule by rule: small models, what is due of each, and the oracle on all of them.
 
+use std::collections::HashSet;
+
+use onnx_container::proto::tensor_shape_proto::DimensionValue;
+use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeDeviceConfigurationProto, NodeProto,
-    OperatorSetIdProto, ShardingSpecProto, Str, StringStringEntryProto, TensorAnnotation,
-    TensorProto, TrainingInfoProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeDeviceConfigurationProto,
+    NodeProto, OperatorSetIdProto, ShardingSpecProto, Str, StringStringEntryProto,
+    TensorAnnotation, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
 use onnx_container::{ErrorKind, InlineOptions, inline_functions};
 
@@ -63,6 +67,19 @@ fn in_domain(mut node: NodeProto, domain: &str) -> NodeProto {
 
 fn symbolic(name: &str, dim: &str) -> ValueInfoProto {
     ValueInfoProto::tensor_with(name, TensorProto::FLOAT, [dim.into()])
+}
+
+/// The names of the symbolic dimensions of a tensor.
+fn dim_names(info: &ValueInfoProto) -> Vec<String> {
+    let Some(Value::TensorType(tensor)) = &info.r#type.as_ref().unwrap().value else {
+        return vec![];
+    };
+    let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
+    let names = dims.filter_map(|dim| match &dim.value {
+        Some(DimensionValue::DimParam(name)) => Some(name.to_string()),
+        _ => None,
+    });
+    names.collect()
 }
 
 /// The operators of the main graph with its subgraphs, in order.
@@ -492,6 +509,63 @@ fn long_chains_are_inlined() {
     inline_functions(&mut after, InlineOptions::new()).unwrap();
     assert_eq!(operators(&after), "Neg");
     assert_eq!(known_flow(&before), known_flow(&after));
+}
+
+#[test]
+fn fresh_names_do_not_repeat_a_very_long_name_in_full() {
+    const CALLS: usize = 300;
+    // Characters of three bytes: a name is not cut inside of one.
+    let long = "\u{20ac}".repeat(8_000);
+    let named = |end: &str| format!("{long}{end}");
+    let (t, u, v) = (&named("t"), &named("u"), &named("v"));
+    let chain = |names: &[&str]| {
+        let nodes = names.windows(2).map(|pair| op("Neg", &pair[..1], &pair[1..]));
+        function("f", &["a"], &["b"], nodes.collect())
+    };
+    let typed = with(chain(&["a", "m", "b"]), |f| {
+        let dims = [t.as_str().into(), u.as_str().into()];
+        f.value_info = vec![ValueInfoProto::tensor_with("m", TensorProto::FLOAT, dims)];
+    });
+    let of_nodes = with(chain(&["a", "m", "b"]), |f| {
+        (f.node[0].name, f.node[1].name) = (Some(t.as_str().into()), Some(u.as_str().into()));
+    });
+    let of_graph = || graph_of(&[], &[t], vec![op("Neg", &["a"], &[t])]);
+    let branching = branches(&["b"], of_graph(), of_graph());
+    let branch = function("f", &["a", "c"], &["b"], vec![branching]);
+    // The call uses the second output, and so names it; the first and the others get fresh names.
+    let outputs = with(chain(&["a", t, u, v, "b"]), |f| {
+        f.output = vec![t.as_str().into(), u.as_str().into(), "b".into()];
+    });
+    let cases = [
+        ("a value", chain(&["a", t, "b"]), false),
+        ("values that begin alike", chain(&["a", t, u, v, "b"]), false),
+        ("names of nodes", of_nodes, false),
+        ("dimensions that begin alike", typed, false),
+        ("a value of a graph", branch, false),
+        ("outputs that begin alike", outputs, true),
+    ];
+    for (what, f, second) in cases {
+        let inputs = f.input.len();
+        let mut before = calling(op("Abs", &["x"], &["y"]), vec![f]);
+        let names: Vec<_> = (0..=CALLS).map(|i| format!("x{i}")).collect();
+        let mut nodes = vec![op("Abs", &["x"], &["x0"])];
+        nodes.extend(names.windows(2).map(|pair| match second {
+            true => calls("f", &[&pair[0]], &["", &pair[1]]),
+            false => calls("f", &[&pair[0], "c"][..inputs], &[&pair[1]]),
+        }));
+        nodes.push(op("Abs", &[&names[CALLS]], &["y"]));
+        main_graph(&mut before).node = nodes;
+        let mut after = before.clone();
+        inline_functions(&mut after, InlineOptions::new()).unwrap();
+        let len = after.encoded_len() as usize;
+        assert!(len < CALLS * 16 * 1024, "{what}: {len} bytes");
+        assert_eq!(inlining_faults(&before, &after), Vec::<String>::new(), "{what}");
+        assert!(known_flow(&before) == known_flow(&after), "{what}");
+        let graph = main_graph(&mut after);
+        let dims: HashSet<_> = graph.value_info.iter().flat_map(dim_names).collect();
+        let expected = if what.starts_with("dim") { 2 * CALLS } else { 0 };
+        assert_eq!(dims.len(), expected, "{what}");
+    }
 }
 
 #[test]

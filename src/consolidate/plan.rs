@@ -22,24 +22,25 @@ use crate::traversal;
 /// The type and shape of an initializer.
 type Shape = (DataType, Vec<i64>);
 
-/// The place of a member in the new memory.
+/// Where the bytes of a member go in the new memory.
 #[derive(Debug, Clone, Copy)]
-struct Spot {
+struct Destination {
     offset: usize,
-    host: Option<Host>,
+    /// The member whose bytes contain those of this one, which is therefore not moved itself.
+    enclosing: Option<Enclosing>,
 }
 
-/// A member whose bytes contain those of another, which is therefore not moved itself.
+/// A member whose bytes contain those of another.
 #[derive(Debug, Clone, Copy)]
-struct Host {
+struct Enclosing {
     index: usize,
     /// The offset at which the bytes of the other begin in this member's.
     start: usize,
 }
 
-/// For every member its host, the member that contains its bytes, if any. A part that would not be
-/// aligned inside its host gets its own place, which all members with the same bytes share.
-fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
+/// For every member the one that contains its bytes, if any. A part that would not be aligned inside the
+/// enclosing member gets a destination of its own, which all members with the same bytes share.
+fn enclosing_members(members: &[Member], alignment: Alignment) -> Vec<Option<Enclosing>> {
     let range = |(index, member): (usize, &Member)| match &member.source {
         Source::Bytes(bytes) => Some((bytes.as_ptr().addr(), Reverse(member.len), index)),
         _ => None,
@@ -47,21 +48,21 @@ fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
     let mut ranges: Vec<_> = members.iter().enumerate().filter_map(range).collect();
     // Each range comes after those that contain it; equal ranges are in graph order.
     ranges.sort_unstable();
-    let mut hosts = read_once(members);
+    let mut enclosing = read_once(members);
     // The address, end and index of the member with the highest end, and of the last one placed.
     let (mut outer, mut last) = (None, None);
     for (address, Reverse(len), index) in ranges {
         let end = address.saturating_add(len);
-        let fits = |host: &(usize, usize, usize)| {
-            let (start, host_end, _) = *host;
-            end <= host_end && alignment.is_aligned((address - start) as u64)
+        let fits_in = |range: &(usize, usize, usize)| {
+            let (start, range_end, _) = *range;
+            end <= range_end && alignment.is_aligned((address - start) as u64)
         };
-        let same = |host: &(usize, usize, usize)| (host.0, host.1) == (address, end);
-        match outer.filter(fits).or(last.filter(same)) {
-            Some((start, _, host)) => {
-                let host = Host { index: host, start: address - start };
-                if let Some(slot) = hosts.get_mut(index) {
-                    *slot = Some(host);
+        let is_same = |range: &(usize, usize, usize)| (range.0, range.1) == (address, end);
+        match outer.filter(fits_in).or(last.filter(is_same)) {
+            Some((start, _, containing)) => {
+                let found = Enclosing { index: containing, start: address - start };
+                if let Some(slot) = enclosing.get_mut(index) {
+                    *slot = Some(found);
                 }
             }
             None => {
@@ -72,64 +73,65 @@ fn hosts(members: &[Member], alignment: Alignment) -> Vec<Option<Host>> {
             }
         }
     }
-    hosts
+    enclosing
 }
 
 /// For every member whose bytes must be read, the first member that reads the same source.
-fn read_once(members: &[Member]) -> Vec<Option<Host>> {
+fn read_once(members: &[Member]) -> Vec<Option<Enclosing>> {
     let mut first = HashMap::new();
-    let host = |(index, member): (usize, &Member)| {
+    let reader = |(index, member): (usize, &Member)| {
         let Source::Read(initializer) = &member.source else { return None };
         let leader = *first.entry((initializer.address()?, member.len)).or_insert(index);
-        (leader != index).then_some(Host { index: leader, start: 0 })
+        (leader != index).then_some(Enclosing { index: leader, start: 0 })
     };
-    members.iter().enumerate().map(host).collect()
+    members.iter().enumerate().map(reader).collect()
 }
 
-/// The members with their places.
+/// The members with their destinations.
 pub(super) struct Plan {
     members: Vec<Member>,
-    spots: Vec<Spot>,
+    destinations: Vec<Destination>,
     /// The length of the memory.
     pub(super) len: usize,
 }
 
 impl Plan {
     pub(super) fn new(mut members: Vec<Member>, alignment: Alignment) -> Result<Self> {
-        let hosts = hosts(&members, alignment);
+        let enclosing = enclosing_members(&members, alignment);
         let mut cursor = Cursor::default();
         let mut offsets = Vec::with_capacity(members.len());
-        for (member, host) in members.iter_mut().zip(&hosts) {
-            let offset = match host {
+        for (member, enclosing) in members.iter_mut().zip(&enclosing) {
+            let offset = match enclosing {
                 None => cursor.place(member.len as u64, alignment)?,
                 Some(_) => 0,
             };
             offsets.push(usize::try_from(offset).map_err(|_| too_large())?);
-            if host.is_some() {
-                // The host has these bytes. A second reference here would keep them from being freed.
+            if enclosing.is_some() {
+                // The enclosing member has these bytes; a second reference to them would keep them
+                // from being freed.
                 member.source = Source::Moved;
             }
         }
-        let spot = |(offset, host): (&usize, Option<Host>)| {
-            let of_host = |host: Host| offsets.get(host.index)?.checked_add(host.start);
-            let offset = host.map_or(Some(*offset), of_host);
+        let inside = |outer: Enclosing| offsets.get(outer.index)?.checked_add(outer.start);
+        let destination = |(own, enclosing): (&usize, Option<Enclosing>)| {
+            let offset = enclosing.map_or(Some(*own), inside);
             let offset = offset.ok_or_else(|| Error::internal("a tensor has no place"))?;
-            Ok(Spot { offset, host })
+            Ok(Destination { offset, enclosing })
         };
-        let spots = offsets.iter().zip(hosts).map(spot).collect::<Result<_>>()?;
+        let destinations = offsets.iter().zip(enclosing).map(destination).collect::<Result<_>>()?;
         let len = usize::try_from(cursor.end()).map_err(|_| too_large())?;
-        Ok(Self { members, spots, len })
+        Ok(Self { members, destinations, len })
     }
 
     /// Reads the sources that are not in memory. The model is not changed yet.
     pub(super) fn read(&mut self, memory: &mut [u8]) -> Result<()> {
-        for (member, spot) in self.members.iter_mut().zip(&self.spots) {
+        for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
             let (Source::Read(initializer), Holder::Handle(handle)) =
                 (&member.source, &member.holder)
             else {
                 continue;
             };
-            let read = initializer.read_at(0, place_in(memory, spot.offset, member.len)?);
+            let read = initializer.read_at(0, place_in(memory, destination.offset, member.len)?);
             read.map_err(|error| error.with_tensor(handle.as_str()))?;
             member.source = Source::Moved;
         }
@@ -169,8 +171,8 @@ impl Plan {
     /// Moves the bytes of all other members, and frees each source as soon as it is copied. After an
     /// error, members that were not moved still have their source.
     pub(super) fn move_bytes(&mut self, memory: &mut [u8]) -> Result<()> {
-        for (member, spot) in self.members.iter_mut().zip(&self.spots) {
-            let mut fill = |bytes: &[u8]| fill(memory, spot.offset, member.len, bytes);
+        for (member, destination) in self.members.iter_mut().zip(&self.destinations) {
+            let mut fill = |bytes: &[u8]| fill(memory, destination.offset, member.len, bytes);
             match &member.source {
                 Source::Bytes(bytes) => fill(bytes)?,
                 Source::Typed(elements) => {
@@ -195,8 +197,8 @@ impl Plan {
         mut shapes: HashMap<Handle, Shape>,
     ) -> Result<()> {
         let mut inline = HashMap::new();
-        for (member, spot) in self.members.iter().zip(&self.spots) {
-            let placed = self.placed(member, spot, buffer)?;
+        for (member, destination) in self.members.iter().zip(&self.destinations) {
+            let placed = self.placed(member, destination, buffer)?;
             match (&member.holder, placed) {
                 (Holder::Inline(position), placed) => {
                     inline.insert(*position, placed);
@@ -223,13 +225,22 @@ impl Plan {
     }
 
     /// The bytes or elements for the holder of `member`.
-    fn placed(&self, member: &Member, spot: &Spot, buffer: &Buffer) -> Result<Placed> {
-        let host = spot.host.and_then(|host| Some((self.members.get(host.index)?, host.start)));
-        let (source, start) = host.map_or((&member.source, 0), |(host, at)| (&host.source, at));
+    fn placed(
+        &self,
+        member: &Member,
+        destination: &Destination,
+        buffer: &Buffer,
+    ) -> Result<Placed> {
+        let outer = |enclosing: Enclosing| {
+            let member = self.members.get(enclosing.index)?;
+            Some((&member.source, enclosing.start))
+        };
+        let enclosing = destination.enclosing.and_then(outer);
+        let (source, start) = enclosing.unwrap_or((&member.source, 0));
         let slice =
             |whole: &Buffer, start: usize| whole.slice(start..start.checked_add(member.len)?);
         let bytes = match source {
-            Source::Moved => slice(buffer, spot.offset),
+            Source::Moved => slice(buffer, destination.offset),
             Source::Bytes(bytes) => slice(bytes, start),
             Source::Typed(elements) => return Ok(Placed::Typed(elements.clone())),
             Source::Read(_) => None,
@@ -256,7 +267,7 @@ fn fill(memory: &mut [u8], offset: usize, len: usize, bytes: &[u8]) -> Result<()
 
 fn place_in(memory: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
     let place = offset.checked_add(len).and_then(|end| memory.get_mut(offset..end));
-    place.ok_or_else(|| Error::internal("a tensor lies outside of the new memory"))
+    place.ok_or_else(|| Error::internal("a tensor is placed beyond the end of the new memory"))
 }
 
 /// Moves the elements of `tensor` to a message of their own.

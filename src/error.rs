@@ -67,7 +67,7 @@ pub enum ErrorKind {
     DataType,
     /// Dimensions are negative, overflow, or disagree with the data.
     Shape,
-    /// A byte range does not lie inside its file or buffer.
+    /// A byte range goes beyond the end of its file or buffer.
     OutOfBounds,
     /// A path leaves its directory or names something that is not a regular file.
     UnsafePath,

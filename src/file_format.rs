@@ -4,9 +4,17 @@
 //! place of a model. An error that names what it is saves them a search. What follows from the
 //! answer, an error or a warning, is left to the caller: raw weights may begin with any bytes.
 
-/// Says so when `head`, the first bytes of a file, are those of a Git LFS pointer or a web page:
-/// what a download leaves when it fetched the wrong thing.
-pub(crate) fn failed_download(head: &[u8]) -> Option<&'static str> {
+/// What a file is that begins with `head`, when it is not what somebody meant to download: a Git LFS
+/// pointer in place of the file it stands for, or a web page. The answer says what to do. The first 256
+/// bytes of the file are enough.
+///
+/// ```
+/// let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+/// let what = onnx_container::failed_download(pointer).unwrap();
+/// assert_eq!(what, "a Git LFS pointer, not the file itself: run `git lfs pull`");
+/// assert_eq!(onnx_container::failed_download(b"\x08\x0a\x12\x00"), None);
+/// ```
+pub fn failed_download(head: &[u8]) -> Option<&'static str> {
     let head = head.get(..256).unwrap_or(head);
     if head.starts_with(b"version https://git-lfs.github.com/spec/") {
         return Some("a Git LFS pointer, not the file itself: run `git lfs pull`");

@@ -187,6 +187,7 @@ pub use dtype::{DataType, Element, element_count};
 pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
+pub use file_format::failed_download;
 pub use fill::{FillOptions, Filled};
 pub use initializer::Initializer;
 #[cfg(feature = "tch")]

@@ -78,6 +78,9 @@ pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
     let path = path.as_ref();
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
     let weights = read_one_save(path, mmap, |bytes| {
+        if let Some(what) = failed_download(&bytes) {
+            return Err(Error::new(ErrorKind::Decode, what));
+        }
         if is_index {
             Weights::of_shards(&bytes, &Directory::open(directory_of(path))?, mmap)
         } else {

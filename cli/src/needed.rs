@@ -1,12 +1,14 @@
-//! The files that a model needs, found without reading them.
+//! The weights files that a model needs, and whether they are there. Only the first bytes of each are
+//! read, which tell a download that failed; tensors are not.
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::{Directory, ExternalData, is_external, is_handle};
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{DataType, Error, ErrorKind, Result, traversal};
+use onnx_container::{DataType, Error, ErrorKind, Result, failed_download, traversal};
 use serde::Serialize;
 
 /// A weights file, as tensors name it.
@@ -20,14 +22,17 @@ pub struct NeededFile {
     pub tensors: usize,
     /// Where the last of them ends, in bytes.
     pub end: u64,
-    /// Its length in bytes, or why it is not a file to use.
+    /// Its length in bytes, or why it cannot be used.
     pub len: Result<u64>,
+    /// Whether it is what a failed download leaves.
+    is_failed_download: bool,
 }
 
 impl NeededFile {
-    /// What becomes of the file.
+    /// Whether the file is there and can be used.
     pub fn state(&self) -> State {
         match &self.len {
+            Err(_) if self.is_failed_download => State::Wrong,
             Ok(len) if *len < self.end => State::CutOff,
             Ok(_) => State::Present,
             Err(error) if error.kind() == ErrorKind::MissingFile => State::Missing,
@@ -36,7 +41,7 @@ impl NeededFile {
     }
 }
 
-/// What becomes of a weights file.
+/// Whether a weights file is there and can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -45,12 +50,15 @@ pub enum State {
     /// It is there and shorter than that.
     CutOff,
     Missing,
+    /// It is there and is a Git LFS pointer or a web page: its download failed.
+    Wrong,
     /// It is there, or may be, and is not opened: its path is unsafe, or it is not a regular file.
     Refused,
 }
 
 impl State {
-    pub const ALL: [Self; 4] = [Self::Present, Self::CutOff, Self::Missing, Self::Refused];
+    pub const ALL: [Self; 5] =
+        [Self::Present, Self::CutOff, Self::Missing, Self::Wrong, Self::Refused];
 
     /// As people read it.
     pub fn name(self) -> &'static str {
@@ -58,6 +66,7 @@ impl State {
             Self::Present => "present",
             Self::CutOff => "cut off",
             Self::Missing => "missing",
+            Self::Wrong => "wrong",
             Self::Refused => "refused",
         }
     }
@@ -112,8 +121,18 @@ impl Needed {
             file.tensors += 1;
             file.end = file.end.max(end);
         } else {
-            let (path, len) = (directory.join(&location), len(directory, &location));
-            self.files.push(NeededFile { location, path, tensors: 1, end, len });
+            let (path, opened) = (directory.join(&location), open(directory, &location));
+            let is_failed_download =
+                opened.as_ref().is_ok_and(|opened| opened.failed_download.is_some());
+            let len = opened.and_then(|opened| opened.usable_len(&path));
+            self.files.push(NeededFile {
+                location,
+                path,
+                tensors: 1,
+                end,
+                len,
+                is_failed_download,
+            });
         }
     }
 }
@@ -126,15 +145,38 @@ fn end(tensor: &TensorProto, data: &ExternalData) -> u64 {
     data.offset.saturating_add(len)
 }
 
-/// The length of the file at `location`, which is opened but not read.
-fn len(directory: &Directory, location: &str) -> Result<u64> {
+/// What the beginning and the length of a weights file say.
+struct Opened {
+    len: u64,
+    /// What it is, when a failed download left it.
+    failed_download: Option<&'static str>,
+}
+
+impl Opened {
+    /// The length of the file at `path`, unless something else is there in its place.
+    fn usable_len(self, path: &Path) -> Result<u64> {
+        match self.failed_download {
+            Some(what) => Err(Error::new(ErrorKind::MissingFile, what).with_path(path)),
+            None => Ok(self.len),
+        }
+    }
+}
+
+/// The number of bytes that tell a failed download.
+const HEAD: u64 = 256;
+
+/// Opens the file at `location` and reads its first bytes.
+fn open(directory: &Directory, location: &str) -> Result<Opened> {
     if is_handle(location) {
         let reason = format!("unresolved handle `{location}`: it names memory, not a file");
         return Err(Error::new(ErrorKind::MissingHandle, reason));
     }
     let file: File = directory.open_file(location)?;
-    let meta = file.metadata().map_err(|e| Error::io(directory.join(location), e))?;
-    Ok(meta.len())
+    let failed = |e| Error::io(directory.join(location), e);
+    let len = file.metadata().map_err(failed)?.len();
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head).map_err(failed)?;
+    Ok(Opened { len, failed_download: failed_download(&head) })
 }
 
 /// `location` without its `.` and empty components, so that `./w` and `w` are one file.

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use onnx_container::proto::{Message, TensorProto};
-use onnx_container::{Error, ErrorKind, MmapChoice, Result, Tensor};
+use onnx_container::{Buffer, Error, ErrorKind, MmapChoice, Result, Tensor, failed_download};
 
 use crate::args::FileFormat;
 
@@ -72,16 +72,30 @@ impl FileFormat {
         codes: bool,
     ) -> Result<(Tensor, Vec<PathBuf>)> {
         let tensor = match self {
-            Self::Npy => npy::read(&map.buffer(path)?, like.dtype(), codes),
-            Self::Raw => {
+            Self::Npy => decoded(path, map, |bytes| npy::read(bytes, like.dtype(), codes)),
+            Self::Raw => decoded(path, map, |bytes| {
                 bytes_of(like)?;
-                Tensor::new(like.dtype(), like.dims(), map.buffer(path)?)
-            }
-            Self::Pb => Tensor::try_from(&TensorProto::decode(&map.buffer(path)?)?),
+                Tensor::new(like.dtype(), like.dims(), bytes.clone())
+            }),
+            Self::Pb => decoded(path, map, |bytes| Tensor::try_from(&TensorProto::decode(bytes)?)),
             Self::Safetensors => return safetensors::read(path, map, name, like),
         };
         Ok((tensor?, vec![path.to_path_buf()]))
     }
+}
+
+/// The tensor that `decode` makes of the file at `path`. A file that it refuses may be a failed download;
+/// one that it accepts is not asked, because raw elements may be any bytes.
+fn decoded(
+    path: &Path,
+    map: MmapChoice,
+    decode: impl FnOnce(&Buffer) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let bytes = map.buffer(path)?;
+    decode(&bytes).map_err(|error| match failed_download(&bytes) {
+        Some(what) => Error::new(ErrorKind::Decode, what),
+        None => error,
+    })
 }
 
 /// The bytes of `tensor`, which strings do not have.

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) struct UsedFile {
     pub(super) path: PathBuf,
     pub(super) len: u64,
-    /// The bytes of its tensors, as far as they lie inside.
+    /// The byte ranges of its tensors, cut at the end of the file.
     pub(super) used: Vec<Range<u64>>,
 }
 

@@ -180,6 +180,7 @@ pub struct FileTotals {
     pub present: usize,
     pub cut_off: usize,
     pub missing: usize,
+    pub wrong: usize,
     pub refused: usize,
 }
 
@@ -193,6 +194,7 @@ impl FileTotals {
             present: count(State::Present),
             cut_off: count(State::CutOff),
             missing: count(State::Missing),
+            wrong: count(State::Wrong),
             refused: count(State::Refused),
         }
     }

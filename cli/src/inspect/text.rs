@@ -121,6 +121,7 @@ fn files(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
         State::Present => totals.present,
         State::CutOff => totals.cut_off,
         State::Missing => totals.missing,
+        State::Wrong => totals.wrong,
         State::Refused => totals.refused,
     };
     let states = State::ALL.into_iter().filter(|state| count(*state) > 0);
@@ -138,7 +139,7 @@ impl fmt::Display for Listed<'_> {
         let (path, tensors) = (self.path.display(), count(self.tensors, "tensor"));
         write!(f, "{bytes:>12}  {:<8}  {tensors:<12}  {path}", self.state.name())?;
         match (self.state, self.bytes, &self.reason) {
-            (State::Refused, _, Some(reason)) => write!(f, " ({reason})"),
+            (State::Wrong | State::Refused, _, Some(reason)) => write!(f, " ({reason})"),
             (State::CutOff, Some(bytes), _) => {
                 write!(f, " (cut off: {bytes} of {} bytes)", self.needed_bytes)
             }

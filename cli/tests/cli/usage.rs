@@ -185,8 +185,7 @@ fn what_is_no_model_is_named() {
     std::fs::write(folder.path("text.onnx"), "hello there").unwrap();
     std::fs::write(folder.path("empty.onnx"), "").unwrap();
     std::fs::create_dir(folder.path("dir.onnx")).unwrap();
-    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
-    std::fs::write(folder.path("lfs.onnx"), pointer).unwrap();
+    std::fs::write(folder.path("lfs.onnx"), POINTER).unwrap();
     let cases = [
         ("absent.onnx", "absent.onnx"),
         ("page.onnx", "web page"),
@@ -205,6 +204,48 @@ fn what_is_no_model_is_named() {
         let json = folder.run(&["check", model, "--json"]);
         assert_eq!((json.code(), json.json()["errors"].as_u64()), (1, Some(1)));
     }
+}
+
+/// What a clone without Git LFS has in place of a large file.
+const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+
+#[test]
+fn a_git_lfs_pointer_in_place_of_weights_is_named_by_every_command() {
+    let folder = Folder::packed();
+    folder.run(&["split", "p.onnx", "s.onnx"]).done();
+    std::fs::write(folder.path("p.onnx.data"), POINTER).unwrap();
+    let hint = "git lfs pull";
+    let commands: &[&[&str]] = &[
+        &["pack", "p.onnx", "o.onnx"],
+        &["split", "p.onnx", "o.onnx"],
+        &["embed", "p.onnx", "o.onnx"],
+        &["inline-functions", "p.onnx", "o.onnx"],
+        &["export-safetensors", "p.onnx", "o.safetensors"],
+        &["extract", "p.onnx", "w", "-o", "w.npy"],
+        &["files", "p.onnx"],
+    ];
+    for args in commands {
+        folder.run(args).failed(&["p.onnx.data", hint]);
+    }
+    folder.run(&["check", "p.onnx"]).failed(&[]).says(&["p.onnx.data", hint]);
+    let run = folder.run(&["inspect", "p.onnx"]).done();
+    run.says(&["1 wrong", "wrong     4 tensors", "p.onnx.data (", hint]);
+    let said = folder.run(&["inspect", "p.onnx", "--json"]).done().json();
+    assert_eq!(
+        (&said["files"][0]["state"], &said["file_totals"]["wrong"]),
+        (&"wrong".into(), &1.into())
+    );
+
+    // In place of the file that a command reads besides the model.
+    for name in ["w.npy", "w.raw", "w.pb", "w.safetensors", "w.safetensors.index.json"] {
+        std::fs::write(folder.path(name), POINTER).unwrap();
+        let args = ["replace", "s.onnx", "w", name, "-o", "o.onnx"];
+        folder.run(&args).failed(&[name, hint]);
+    }
+    for name in ["w.safetensors", "w.safetensors.index.json"] {
+        folder.run(&["import-safetensors", "s.onnx", name, "o.onnx"]).failed(&[name, hint]);
+    }
+    assert!(!folder.path("o.onnx").exists() && !folder.path("o.safetensors").exists());
 }
 
 #[test]

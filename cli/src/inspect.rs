@@ -3,6 +3,7 @@
 mod graphs;
 mod tensors;
 mod text;
+mod values;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::files::Listed;
 use crate::inspect::graphs::Graphs;
 use crate::inspect::tensors::{FileTotals, TensorInfo, Totals};
+use crate::inspect::values::GraphValue;
 use crate::mapping;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
@@ -52,6 +54,8 @@ struct Summary<'a> {
     producer_version: Option<String>,
     opsets: Vec<Opset>,
     graph: Option<String>,
+    inputs: Vec<GraphValue>,
+    outputs: Vec<GraphValue>,
     #[serde(flatten)]
     graphs: Graphs,
     totals: Totals,
@@ -60,6 +64,9 @@ struct Summary<'a> {
     /// In the order of their first use.
     files: Vec<Listed<'a>>,
     file_totals: FileTotals,
+    /// How many of each list are printed; 0 prints all.
+    #[serde(skip)]
+    top: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,16 +87,20 @@ impl<'a> Summary<'a> {
             producer_version: text_of(model.producer_version.as_ref()),
             opsets: opsets(model),
             graph: model.graph.as_ref().and_then(|graph| text_of(graph.name.as_ref())),
+            inputs: values::inputs(model),
+            outputs: values::outputs(model),
             graphs: Graphs::of(model),
             totals: Totals::of(&tensors),
             tensors,
             files: Vec::new(),
             file_totals: FileTotals::default(),
+            top: 0,
         })
     }
 
     /// Keeps the `top` largest tensors and the `top` first files; 0 keeps all.
     fn keep(&mut self, top: usize) {
+        self.top = top;
         if top > 0 {
             self.tensors.truncate(top);
             self.files.truncate(top);

@@ -2,9 +2,12 @@
 
 use std::fs;
 
-use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_container::DataType;
+use onnx_container::proto::{
+    GraphProto, ModelProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto, type_proto,
+};
 
-use crate::support::{Folder, external};
+use crate::support::{Folder, external, floats};
 
 #[test]
 fn a_model_is_described() {
@@ -14,12 +17,14 @@ fn a_model_is_described() {
         "opsets     ai.onnx 21, local 1",
         "producer   a test",
         "graph      main",
-        "nodes      3 and 2 inside",
+        "nodes      3, and 2 in subgraphs and functions",
+        "inputs     2\n              FLOAT     [?]       x\n              BOOL      []        flag\n",
+        "outputs    0\n",
         "functions  1",
         "subgraphs  1, depth 1",
         "        2  Constant",
         "        1  Split",
-        "tensors    7: 3 inline (3.2 kB), 4 external (9.6 kB), 0 invalid",
+        "tensors    7: 3 inline (3.2 kB), 4 external (9.6 kB)\n",
         "        4000  FLOAT     [1000]    w  p.onnx.data@0",
         "z.then_branch/inner  p.onnx.data@",
         "local::f/k  (raw_data)",
@@ -93,7 +98,7 @@ fn weights_that_are_not_all_there_are_told_apart() {
     }
     folder.save("bare.onnx", &bare);
     folder.run(&["inspect", "bare.onnx"]).done().says(&[
-        "tensors    7: 4 inline (7.2 kB), 0 external (0 B), 3 without data, 0 invalid",
+        "tensors    7: 4 inline (7.2 kB), 0 external (0 B), 3 without data\n",
         "w  (no data)",
     ]);
 }
@@ -105,7 +110,7 @@ fn tied_tensors_are_counted_once() {
     for name in ["w", "v"] {
         fs::write(folder.path(name), [0; 16]).unwrap();
     }
-    let text = "3 external (32 B, 1 of them tied to others and counted once)";
+    let text = "3 external (32 B, 1 tied and counted once)";
     folder.run(&["inspect", "m.onnx"]).done().says(&[text]);
     let totals = folder.run(&["inspect", "m.onnx", "--json"]).done().json()["totals"].clone();
     assert_eq!((&totals["external_bytes"], &totals["tied"]), (&32.into(), &1.into()));
@@ -151,4 +156,100 @@ fn long_names_of_types_do_not_break_columns() {
         "           2  FLOAT8E4M3FNUZ  [2]       a  (raw_data)",
         "           2  INT8            [2]       b  (raw_data)",
     ]);
+}
+
+/// A model whose graph has inputs and outputs of every kind of declaration.
+fn declared() -> ModelProto {
+    let sequence = with(|sequence: &mut type_proto::Sequence| {
+        sequence.elem_type = ValueInfoProto::tensor("", TensorProto::FLOAT, [1]).r#type;
+    });
+    let of_sequence = with(|declared: &mut TypeProto| {
+        declared.value = Some(type_proto::Value::SequenceType(Box::new(sequence)));
+    });
+    let mut list = ValueInfoProto::tensor("list", TensorProto::FLOAT, []);
+    list.r#type = Some(Box::new(of_sequence));
+    let mut shapeless = ValueInfoProto::tensor("shapeless", TensorProto::INT64, []);
+    if let Some(type_proto::Value::TensorType(tensor)) =
+        &mut shapeless.r#type.as_mut().unwrap().value
+    {
+        tensor.shape = None;
+    }
+    let mut typeless = ValueInfoProto::tensor("typeless", TensorProto::INT64, []);
+    typeless.r#type = None;
+    let mut graph = GraphProto::new("main");
+    let batch = ValueInfoProto::tensor_with("ids", DataType::Int64, ["batch".into(), 3.into()]);
+    let given = ValueInfoProto::tensor("w", TensorProto::FLOAT, [1000]);
+    graph.input = vec![batch, given, list, shapeless];
+    graph.output = vec![ValueInfoProto::tensor("y", TensorProto::FLOAT, [-1, 4]), typeless];
+    graph.initializer.push(floats("w", 1000));
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    model
+}
+
+fn with<T: Default>(set: impl FnOnce(&mut T)) -> T {
+    let mut message = T::default();
+    set(&mut message);
+    message
+}
+
+#[test]
+fn inputs_and_outputs_are_shown_with_their_types() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &declared());
+    folder.run(&["inspect", "m.onnx"]).done().says(&[
+        "inputs     3, and 1 with an initializer\n",
+        "              INT64                    [batch,3]   ids\n",
+        "              sequence(tensor(FLOAT))              list\n",
+        "              INT64                    (no shape)  shapeless\n",
+        "outputs    2\n",
+        "              FLOAT      [?,4]     y\n",
+        "              (no type)            typeless\n",
+    ]);
+    let said = folder.run(&["inspect", "m.onnx", "--json"]).done().json();
+    let expected = serde_json::json!([
+        {"name": "ids", "type": "tensor(INT64)", "dtype": "INT64", "shape": ["batch", 3], "has_initializer": false},
+        {"name": "w", "type": "tensor(FLOAT)", "dtype": "FLOAT", "shape": [1000], "has_initializer": true},
+        {"name": "list", "type": "sequence(tensor(FLOAT))", "dtype": null, "shape": null, "has_initializer": false},
+        {"name": "shapeless", "type": "tensor(INT64)", "dtype": "INT64", "shape": null, "has_initializer": false},
+    ]);
+    assert_eq!(said["inputs"], expected);
+    assert_eq!(said["outputs"][0]["shape"], serde_json::json!([null, 4]));
+    assert_eq!(said["outputs"][1]["type"], serde_json::Value::Null);
+    assert_eq!(said["opsets"], serde_json::json!([{"domain": "ai.onnx", "version": 21}]));
+    let one = folder.run(&["inspect", "m.onnx", "--top", "1"]).done();
+    one.says(&["ids\n              and 2 more: --top 0 lists all\noutputs    2\n"]);
+}
+
+#[test]
+fn a_model_without_operator_sets_is_shown_as_such() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &ModelProto::new(GraphProto::new("main")));
+    folder.run(&["inspect", "m.onnx"]).done().says(&["opsets     (none)\n"]);
+}
+
+#[test]
+fn lines_fit_80_columns_and_names_are_not_cut() {
+    let folder = Folder::new();
+    let long = |n: usize| format!("encoder.layers.{n}.self_attention.query_key_value.weight");
+    let location = format!("{}.data", "weights-of-the-model-".repeat(6));
+    let mut graph = GraphProto::new("main");
+    for n in 0..3 {
+        let location = if n < 2 { "model.onnx.data" } else { location.as_str() };
+        graph.initializer.push(TensorProto::external(long(n), TensorProto::FLOAT, [300], location));
+    }
+    let input = format!("input_{}", "with_a_long_name_".repeat(3));
+    graph.input.push(ValueInfoProto::tensor(input.as_str(), TensorProto::FLOAT, [2]));
+    let mut model = ModelProto::new(graph);
+    let domains = (0..20).map(|n| OperatorSetIdProto::new(format!("domain{n}"), 1));
+    model.opset_import = domains.collect();
+    folder.save("m.onnx", &model);
+    let text = folder.run(&["inspect", "m.onnx"]).done().stdout();
+    // The list of files has a path as it is: it is given to other commands.
+    let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    assert_eq!(wide.iter().filter(|line| !line.contains(&location)).count(), 0, "{wide:#?}");
+    for name in [long(0), long(1), long(2), input, location] {
+        assert!(text.contains(&name), "no {name} in {text}");
+    }
+    assert!(text.contains("weights-of-the-model...ts-of-the-model-.data@0"), "{text}");
 }

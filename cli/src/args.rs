@@ -4,7 +4,7 @@ mod inline;
 mod paths;
 mod tensors;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
@@ -70,6 +70,24 @@ impl Command {
             Self::Extract(args) => ("extract", args.out.json),
             Self::Replace(args) => ("replace", args.json),
             Self::Completions(_) => ("completions", false),
+        }
+    }
+
+    /// The model that the command reads.
+    pub fn model(&self) -> Option<&Path> {
+        match self {
+            Self::Pack(args) => Some(&args.paths.input),
+            Self::Split(args) => Some(&args.paths.input),
+            Self::Embed(args) => Some(&args.paths.input),
+            Self::InlineFunctions(args) => Some(&args.paths.input),
+            Self::ImportSafetensors(args) => Some(&args.model),
+            Self::ExportSafetensors(args) => Some(&args.model),
+            Self::Check(args) => Some(&args.model),
+            Self::Inspect(args) => Some(&args.model),
+            Self::Files(args) => Some(&args.model),
+            Self::Extract(args) => Some(&args.model),
+            Self::Replace(args) => Some(&args.model),
+            Self::Completions(_) => None,
         }
     }
 }

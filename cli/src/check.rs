@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::args::CheckArgs;
 use crate::failure::{Failure, Outcome, Told};
 use crate::findings::{Findings, Found};
+use crate::leftovers::INTERRUPTED;
 use crate::mapping;
 use crate::output::{Output, lossy};
 
@@ -21,7 +22,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
             failed = Some(Told::from(&error));
             unreadable(&error, &args.model)
         }
-        Err(error) => return Err(hinted(error, &args.model)),
+        Err(error) => return Err(error.into()),
     };
     if args.json {
         let report =
@@ -33,9 +34,6 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(findings.ok))
 }
 
-const INTERRUPTED: &str = "left by a save that was interrupted: `old` in it holds the files that were moved \
-                           away, `new` those that were to take their place";
-
 /// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.
 fn unreadable(error: &Error, model: &Path) -> Findings {
     let left = interrupted_saves(model).into_iter().flat_map(|path| {
@@ -43,13 +41,6 @@ fn unreadable(error: &Error, model: &Path) -> Findings {
         Found::all(Severity::Advice, &error)
     });
     Found::all(Severity::Error, error).into_iter().chain(left).collect()
-}
-
-/// As [`unreadable`], for people.
-fn hinted(error: Error, model: &Path) -> Failure {
-    let left = interrupted_saves(model).into_iter();
-    let lines: Vec<_> = left.map(|path| format!("`{}`: {INTERRUPTED}", path.display())).collect();
-    if lines.is_empty() { error.into() } else { Failure::Hinted(error, lines.join("; ")) }
 }
 
 /// What `--json` prints.

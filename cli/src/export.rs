@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, lossy, tidy};
-use crate::{mapping, progress, save};
+use crate::{leftovers, mapping, progress, save};
 
 /// Exports, and says what was written.
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -104,7 +104,8 @@ impl<'a> Report<'a> {
         let tied = exported.tied.into_iter();
         let left = exported.left_behind.iter();
         let warnings = container.warnings().iter().chain(&exported.warnings);
-        let warnings = warnings.map(ToString::to_string).collect();
+        let warnings = warnings.map(ToString::to_string).chain(leftovers::notes(&args.model));
+        let warnings = warnings.collect();
         Self {
             command: "export-safetensors",
             input: &args.model,

@@ -23,7 +23,7 @@ use crate::names;
 use crate::needed::needed;
 use crate::output::{Output, count, lossy};
 use crate::tensor_file::{SUFFIXES, safetensors};
-use crate::{mapping, progress, save, stop};
+use crate::{leftovers, mapping, progress, save, stop};
 
 /// Writes the tensors and says what was written.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -143,7 +143,7 @@ impl Job<'_> {
         let extracted = written.map(|((name, tensor), path)| Extracted::new(name, tensor, path));
         let extracted: Vec<_> = extracted.collect();
         match self.stage_all(paths).and_then(|staged| publish(staged, no_clobber)) {
-            Ok(()) => stop::written(format!("{} written", count(extracted.len(), "file"))),
+            Ok(()) => stop::written(were_written(extracted.len())),
             Err(error) => return Err(stop::unwritten(error).into()),
         }
         self.report(extracted, BTreeMap::new(), &[], out)
@@ -173,8 +173,8 @@ impl Job<'_> {
     ) -> Result<Outcome, Failure> {
         let warnings =
             self.warnings.iter().cloned().chain(warnings.iter().map(ToString::to_string));
-        let warnings = warnings.collect();
         let model = &self.args.model;
+        let warnings = warnings.chain(leftovers::notes(model)).collect();
         let report = Report { command: "extract", model, tensors, tied, warnings };
         if self.args.out.json {
             out.json(&report)?;
@@ -203,6 +203,10 @@ impl Job<'_> {
             Err(stop::cancelled())
         }
     }
+}
+
+fn were_written(files: usize) -> String {
+    format!("{} {} written", count(files, "file"), if files == 1 { "was" } else { "were" })
 }
 
 /// Renames all files to their targets.

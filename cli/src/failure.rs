@@ -64,9 +64,14 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Prints the failure on stderr: one line for each error and each cause.
-    pub fn print(&self) {
+    /// Prints the failure on stderr: one line for each error and each cause. What was `changed` before it
+    /// is told where the failure is only that this could not be reported.
+    pub fn print(&self, changed: Option<&str>) {
         match self {
+            Self::Output(_) if let Some(changed) = changed => {
+                let message = self.message();
+                complain(format_args!("error: {message}; {changed}, only the report is missing"));
+            }
             Self::Model(error) => print_error(error),
             Self::Hinted(error, hint) => {
                 print_error(error);
@@ -81,6 +86,11 @@ impl Failure {
     /// The exit code: 2 for wrong usage, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+    }
+
+    /// Whether standard output does not take what was to be printed.
+    pub fn is_about_output(&self) -> bool {
+        matches!(self, Self::Output(_))
     }
 
     fn message(&self) -> String {

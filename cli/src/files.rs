@@ -87,7 +87,7 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
     fn from(file: &'a NeededFile) -> Self {
         let (bytes, reason) = match &file.len {
             Ok(len) => (Some(*len), None),
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(error.reason().to_owned())),
         };
         let NeededFile { location, path, tensors, end, .. } = file;
         let (state, tensors, needed_bytes) = (file.state(), *tensors, *end);

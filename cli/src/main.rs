@@ -13,6 +13,7 @@ mod files;
 mod findings;
 mod inline;
 mod inspect;
+mod leftovers;
 mod mapping;
 mod names;
 mod needed;
@@ -24,6 +25,7 @@ mod stop;
 mod tensor_file;
 mod write;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,7 +33,7 @@ use mimalloc::MiMalloc;
 
 use crate::args::{Cli, Command};
 use crate::failure::{Failed, Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, complain};
 
 /// A graph is millions of small pieces: a large one is inlined in about half the time that it takes with
 /// the system's allocator.
@@ -44,23 +46,32 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let (command, json) = cli.command.name_and_json();
+    let model = cli.command.model().map(Path::to_path_buf);
     stop::watch(command, json);
     let mut out = Output::stdout();
     let mut outcome = run(cli.command, &mut out);
     if let Err(failure) = &outcome
         && json
+        && !failure.is_about_output()
         && let Err(error) = out.json(&Failed::new(command, failure))
     {
         outcome = Err(error.into());
     }
     let flushed = out.finish().map_err(Failure::from);
-    match outcome.and_then(|outcome| flushed.map(|()| outcome)) {
-        Ok(outcome) => outcome.into(),
+    let outcome = outcome.and_then(|outcome| flushed.map(|()| outcome));
+    let code = match &outcome {
+        Ok(outcome) => (*outcome).into(),
         Err(failure) => {
-            failure.print();
+            failure.print(stop::changed().as_deref());
             failure.exit_code()
         }
+    };
+    // A check that was done has these among its findings.
+    if command != "check" || outcome.is_err() {
+        let notes = model.iter().flat_map(|model| leftovers::notes(model));
+        notes.for_each(|note| complain(format_args!("note: {note}")));
     }
+    code
 }
 
 /// Says what is wrong with the arguments, or what was asked about them.

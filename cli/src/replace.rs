@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
-use crate::{mapping, names, save};
+use crate::{leftovers, mapping, names, save};
 
 /// Replaces, writes and says what was done.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -28,7 +28,8 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
     let saved = save(&container, replaced.inline, &files, args)?;
-    let written = Written::new(&container, &args.output, &saved, args.target.dry_run);
+    let mut written = Written::new(&container, &args.output, &saved, args.target.dry_run);
+    written.warn(leftovers::notes(&args.model));
     let report = Report::new(args, &old, &replaced, written);
     if args.json {
         out.json(&report)?;

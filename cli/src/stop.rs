@@ -68,6 +68,11 @@ pub fn written(changed: String) {
     }
 }
 
+/// What was changed so far, in words.
+pub fn changed() -> Option<String> {
+    state().changed.clone()
+}
+
 /// The `error` of work that removed what it had staged. Does not return when a signal was its cause.
 pub fn unwritten(error: Error) -> Error {
     let mut state = state();

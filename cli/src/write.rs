@@ -20,7 +20,7 @@ pub use crate::write::import::import;
 pub use crate::write::report::Read;
 use crate::write::report::Report;
 pub use crate::write::verify::{Verified, verify};
-use crate::{mapping, save};
+use crate::{leftovers, mapping, save};
 
 /// `pack IN OUT`: one weights file.
 pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -115,6 +115,7 @@ impl<'a> Job<'a> {
         let mut report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         refused.iter().for_each(|warning| complain(format_args!("warning: {warning}")));
         report.warn(refused);
+        report.warn(leftovers::notes(self.input));
         if self.args.json {
             out.json(&report)?;
         } else {

@@ -8,6 +8,7 @@ use onnx_container::{ByteSize, Container, Externalized, FunctionId, Inlined, Sav
 use serde::Serialize;
 
 use crate::args::InlineArgs;
+use crate::leftovers;
 use crate::output::{Output, count, lossy};
 use crate::save::Written;
 use crate::write::{Read, Verified};
@@ -134,6 +135,7 @@ impl<'a> Report<'a> {
         let mut written =
             Written::new(container, &args.paths.output, saved, args.write.target.dry_run);
         written.warn(changed.warnings());
+        written.warn(leftovers::notes(&args.paths.input));
         let moved = moved.map(|moved| Moved { tensors: moved.moved, bytes: moved.moved_bytes });
         let (input, output) = (args.paths.input.as_path(), args.paths.output.as_path());
         Self { command: "inline-functions", input, output, read, changed, moved, written, verified }

@@ -163,7 +163,7 @@ impl Imported {
         args: &ImportArgs,
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
-        failure.print();
+        failure.print(None);
         if args.write.json {
             let failed = Failed::new("import-safetensors", failure);
             out.json(&Refused { failed, imported: self })?;

@@ -12,6 +12,7 @@ mod exported;
 mod files;
 mod inline;
 mod inspect;
+mod leftovers;
 mod protected;
 mod safetensors;
 #[cfg(target_os = "linux")]

@@ -234,6 +234,8 @@ fn only_what_is_nowhere_is_missing() {
     let mut model = structure(&[("here", 2), ("gone", 2), ("given", 2)]);
     let tensors = &mut model.graph.as_mut().unwrap().initializer;
     tensors[0] = TensorProto::external("here", TensorProto::FLOAT, [2], "here.bin");
+    // In a file of its own: tensors of one range are tied, and filled together.
+    tensors[2] = TensorProto::external("given", TensorProto::FLOAT, [2], "given.bin");
     folder.save("s.onnx", &model);
     fs::write(folder.path("here.bin"), [0; 8]).unwrap();
     let entry = r#"{"given":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use crate::support::{Folder, external};
+use crate::support::{Folder, external, tensors};
 
 #[test]
 fn wrong_usage_is_exit_code_2() {
@@ -229,7 +229,7 @@ fn a_git_lfs_pointer_in_place_of_weights_is_named_by_every_command() {
     }
     folder.run(&["check", "p.onnx"]).failed(&[]).says(&["p.onnx.data", hint]);
     let run = folder.run(&["inspect", "p.onnx"]).done();
-    run.says(&["1 wrong", "wrong     4 tensors", "p.onnx.data (", hint]);
+    run.says(&["1 wrong", "wrong     4 tensors", "p.onnx.data\n", hint]);
     let said = folder.run(&["inspect", "p.onnx", "--json"]).done().json();
     assert_eq!(
         (&said["files"][0]["state"], &said["file_totals"]["wrong"]),
@@ -284,6 +284,44 @@ fn an_output_that_is_full_is_an_error() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("standard output") && stderr.contains("No space"), "{stderr}");
+}
+
+/// A report larger than the output's buffer fails while it is written, a short one when it is flushed.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_save_whose_report_cannot_be_printed_is_said_to_be_done() {
+    let folder = Folder::with_model();
+    let mut many = onnx_container::proto::GraphProto::new("main");
+    many.initializer =
+        (0..500).map(|i| crate::support::floats(&format!("weight{i}"), 300)).collect();
+    folder.save("many.onnx", &onnx_container::proto::ModelProto::new(many));
+    let cases: &[(&[&str], &str)] = &[
+        (&["pack", "m.onnx", "a.onnx"], "`a.onnx` was written"),
+        (&["pack", "m.onnx", "b.onnx", "--json"], "`b.onnx` was written"),
+        (&["split", "many.onnx", "c.onnx", "--json"], "`c.onnx` was written"),
+        (&["export-safetensors", "m.onnx", "d.safetensors"], "`d.safetensors` was written"),
+        (&["extract", "m.onnx", "w", "-o", "e.npy"], "1 file was written"),
+        (&["extract", "m.onnx", "w", "small", "-o", "f/"], "2 files were written"),
+    ];
+    for (args, done) in cases {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = folder.command(args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let expected = format!(
+            "error: standard output: No space left on device (os error 28); {done}, only the report is missing\n"
+        );
+        assert_eq!(stderr, expected, "{args:?}");
+    }
+    for name in ["a.onnx", "b.onnx", "c.onnx"] {
+        assert!(!tensors(&folder.path(name)).is_empty());
+    }
+    // Nothing was written by a dry run.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = folder.command(&["pack", "m.onnx", "g.onnx", "--dry-run"]);
+    let stderr = command.stdout(full).output().unwrap().stderr;
+    let expected = "error: standard output: No space left on device (os error 28)\n";
+    assert_eq!(String::from_utf8(stderr).unwrap(), expected);
 }
 
 #[test]

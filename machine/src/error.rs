@@ -61,6 +61,8 @@ pub enum ErrorKind {
     NoValue,
     /// The container failed: reading weights, decoding or inlining a model. The source is its error.
     Container,
+    /// A shape depends on the elements of this input, which are not known before the step runs.
+    NeedsValue(usize),
     /// A bug of this crate: something that its own code rules out has happened.
     Internal,
 }

@@ -4,7 +4,32 @@
 //! memory `[0, N)`, and a public step reads a node's inputs from M through T, applies its operator and
 //! writes its outputs back. Weights are ranges borrowed from the container and are never copied.
 
-mod error;
-pub mod plan;
+#[cfg(target_endian = "big")]
+compile_error!("onnx-container-machine reads little-endian elements in place");
 
+mod arrange;
+mod attribute;
+mod broadcast;
+mod call;
+pub mod compare;
+pub mod data;
+mod error;
+mod kernel;
+mod kernels;
+mod machine;
+mod memory;
+mod numeric;
+pub mod plan;
+mod program;
+mod table;
+mod value;
+
+pub use attribute::{Attribute, Attributes};
+pub use call::{Call, Operand, OutSpec, RunCx};
 pub use error::{Error, ErrorKind, Result};
+pub use kernel::{Alias, Builtin, Kernel, Registry};
+pub use machine::{Limits, Machine, StepRecord, Touched};
+pub use memory::{ALIGNMENT, Granted, Memory, Span, WEIGHTS, Weights};
+pub use program::{Block, Declared, Dim, Node, Program, ProgramOptions, ValueId};
+pub use table::{Entry, Slot, TensorTable};
+pub use value::{Type, Value};

@@ -1,0 +1,133 @@
+//! The attributes of a node, parsed: constant parameters of its operator.
+//!
+//! An attribute has one kind of value, and a kernel asks for the kind that its operator defines. Graphs
+//! are blocks of the program already. Defaults are the operator's and are left to its kernel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use onnx_container::Tensor;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::Block;
+use crate::value::Type;
+
+/// The value of an attribute.
+#[derive(Debug, Clone)]
+pub enum Attribute {
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f32),
+    /// A byte string, usually UTF-8.
+    String(Vec<u8>),
+    /// A tensor.
+    Tensor(Tensor),
+    /// A graph, such as the branch of an If.
+    Graph(Arc<Block>),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Floats.
+    Floats(Vec<f32>),
+    /// Byte strings.
+    Strings(Vec<Vec<u8>>),
+    /// Tensors.
+    Tensors(Vec<Tensor>),
+    /// Graphs.
+    Graphs(Vec<Arc<Block>>),
+    /// A type.
+    Type(Type),
+}
+
+impl Attribute {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::String(_) => "a string",
+            Self::Tensor(_) => "a tensor",
+            Self::Graph(_) => "a graph",
+            Self::Ints(_) => "integers",
+            Self::Floats(_) => "floats",
+            Self::Strings(_) => "strings",
+            Self::Tensors(_) => "tensors",
+            Self::Graphs(_) => "graphs",
+            Self::Type(_) => "a type",
+        }
+    }
+}
+
+/// The attributes of one node by name. Each getter is `None` for an attribute that is not there.
+///
+/// # Errors
+/// Every getter fails with [`ErrorKind::InvalidModel`] where the attribute has a value of another kind.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes(BTreeMap<String, Attribute>);
+
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident -> $type:ty, $expected:literal: $pattern:pat => $value:expr;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self, name: &str) -> Result<Option<$type>> {
+            match self.0.get(name) {
+                None => Ok(None),
+                Some($pattern) => Ok(Some($value)),
+                Some(other) => {
+                    let reason =
+                        format!("attribute `{name}` is {}, not {}", other.kind(), $expected);
+                    Err(Error::new(ErrorKind::InvalidModel, reason))
+                }
+            }
+        }
+    )*};
+}
+
+impl Attributes {
+    getters! {
+        /// An integer.
+        int -> i64, "an integer": Attribute::Int(value) => *value;
+        /// A float.
+        float -> f32, "a float": Attribute::Float(value) => *value;
+        /// A byte string.
+        bytes -> &[u8], "a string": Attribute::String(value) => value;
+        /// A tensor.
+        tensor -> &Tensor, "a tensor": Attribute::Tensor(value) => value;
+        /// A graph.
+        graph -> &Arc<Block>, "a graph": Attribute::Graph(value) => value;
+        /// Integers.
+        ints -> &[i64], "integers": Attribute::Ints(value) => value;
+        /// Floats.
+        floats -> &[f32], "floats": Attribute::Floats(value) => value;
+        /// Byte strings.
+        strings -> &[Vec<u8>], "strings": Attribute::Strings(value) => value;
+        /// A type.
+        ty -> &Type, "a type": Attribute::Type(value) => value;
+    }
+
+    /// The attribute of any kind.
+    pub fn get(&self, name: &str) -> Option<&Attribute> {
+        self.0.get(name)
+    }
+
+    /// Every attribute, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Attribute)> {
+        self.0.iter().map(|(name, attribute)| (name.as_str(), attribute))
+    }
+
+    /// Every graph among the attributes, with its attribute's name.
+    pub fn graphs(&self) -> impl Iterator<Item = (&str, &Arc<Block>)> {
+        self.0.iter().flat_map(|(name, attribute)| {
+            let graphs = match attribute {
+                Attribute::Graph(block) => std::slice::from_ref(block),
+                Attribute::Graphs(blocks) => blocks,
+                _ => &[],
+            };
+            graphs.iter().map(move |block| (name.as_str(), block))
+        })
+    }
+}
+
+impl FromIterator<(String, Attribute)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (String, Attribute)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().collect())
+    }
+}

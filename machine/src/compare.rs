@@ -1,0 +1,136 @@
+//! Whether two values are the same, within a tolerance: how onnx's own tests compare.
+//!
+//! Types and shapes have to be equal, elements within `atol + rtol * |expected|`, and a NaN is equal to a
+//! NaN. Strings have to be equal.
+
+use onnx_container::{DataType, Tensor};
+
+use crate::error::Result;
+use crate::value::Value;
+
+/// How far an element may be from the expected one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Relative to the expected element.
+    pub rtol: f64,
+    /// In absolute terms.
+    pub atol: f64,
+}
+
+impl Tolerance {
+    /// That of onnx's node tests.
+    pub const ONNX: Self = Self { rtol: 1e-3, atol: 1e-7 };
+
+    fn allows(self, found: f64, expected: f64) -> bool {
+        let both_nan = found.is_nan() && expected.is_nan();
+        let near = (found - expected).abs() <= self.atol + self.rtol * expected.abs();
+        // The difference of equal infinities is not a number; that of others is infinite.
+        both_nan || found == expected || (near && expected.is_finite())
+    }
+}
+
+/// The first difference between two values; `None` when there is none.
+///
+/// ```
+/// use onnx_container_machine::{Value, compare};
+///
+/// let [a, b] = [1.0_f32, 1.1].map(|x| Value::from_elements([1], &[x]).unwrap());
+/// let difference = compare::difference(&a, &b, compare::Tolerance::ONNX)?;
+/// assert_eq!(difference.as_deref(), Some("element 0 is 1, not 1.100000023841858 (1 of 1 differ)"));
+/// # Ok::<(), onnx_container_machine::Error>(())
+/// ```
+///
+/// # Errors
+/// When the elements of a tensor cannot be read.
+pub fn difference(found: &Value, expected: &Value, tolerance: Tolerance) -> Result<Option<String>> {
+    if found.ty() != expected.ty() {
+        return Ok(Some(format!("the type is {}, not {}", found.ty(), expected.ty())));
+    }
+    match (found, expected) {
+        (Value::Tensor(found), Value::Tensor(expected)) => tensors(found, expected, tolerance),
+        (Value::Sequence(_, found), Value::Sequence(_, expected)) => {
+            lists(found, expected, tolerance)
+        }
+        (Value::Optional(_, found), Value::Optional(_, expected)) => {
+            let list = |value: &Option<Box<Value>>| value.iter().map(|v| (**v).clone()).collect();
+            let (found, expected): (Vec<_>, Vec<_>) = (list(found), list(expected));
+            lists(&found, &expected, tolerance)
+        }
+        _ => Ok(Some("the kinds differ".to_owned())),
+    }
+}
+
+fn lists(found: &[Value], expected: &[Value], tolerance: Tolerance) -> Result<Option<String>> {
+    if found.len() != expected.len() {
+        return Ok(Some(format!("it has {} elements, not {}", found.len(), expected.len())));
+    }
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        if let Some(difference) = difference(found, expected, tolerance)? {
+            return Ok(Some(format!("[{i}]: {difference}")));
+        }
+    }
+    Ok(None)
+}
+
+fn tensors(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<Option<String>> {
+    if found.dims() != expected.dims() {
+        return Ok(Some(format!("the shape is {:?}, not {:?}", found.dims(), expected.dims())));
+    }
+    if let (Some(found), Some(expected)) = (found.strings(), expected.strings()) {
+        let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        return Ok(differs.map(|i| format!("string {i} differs")));
+    }
+    let (found, expected) = (to_f64(found)?, to_f64(expected)?);
+    let differ: Vec<_> = found
+        .iter()
+        .zip(&expected)
+        .enumerate()
+        .filter(|(_, (found, expected))| !tolerance.allows(**found, **expected))
+        .collect();
+    Ok(differ.first().map(|(i, (a, b))| {
+        format!("element {i} is {a}, not {b} ({} of {} differ)", differ.len(), found.len())
+    }))
+}
+
+/// The elements as `f64`; of complex numbers, the real and imaginary parts.
+///
+/// # Errors
+/// [`ErrorKind::Container`](crate::ErrorKind::Container) for tensors of strings.
+#[allow(clippy::cast_precision_loss, reason = "numbers of 64 bits are compared with a tolerance")]
+pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
+    use onnx_container::num_complex::Complex;
+
+    macro_rules! widen {
+        ($type:ty) => {
+            tensor.to_slice::<$type>()?.iter().map(|element| *element as f64).collect()
+        };
+    }
+    Ok(match tensor.dtype() {
+        DataType::Double => widen!(f64),
+        DataType::Int8 => widen!(i8),
+        DataType::Int16 => widen!(i16),
+        DataType::Int32 => widen!(i32),
+        DataType::Int64 => widen!(i64),
+        DataType::Uint8 => widen!(u8),
+        DataType::Uint16 => widen!(u16),
+        DataType::Uint32 => widen!(u32),
+        DataType::Uint64 => widen!(u64),
+        DataType::Bool => {
+            tensor.to_slice::<bool>()?.iter().map(|b| f64::from(u8::from(*b))).collect()
+        }
+        DataType::Int4 | DataType::Int2 => {
+            tensor.unpack_signed()?.iter().map(|code| f64::from(*code)).collect()
+        }
+        DataType::Uint4 | DataType::Uint2 => {
+            tensor.unpack()?.iter().map(|code| f64::from(*code)).collect()
+        }
+        DataType::Complex64 => {
+            let parts = tensor.to_slice::<Complex<f32>>()?;
+            parts.iter().flat_map(|c| [f64::from(c.re), f64::from(c.im)]).collect()
+        }
+        DataType::Complex128 => {
+            tensor.to_slice::<Complex<f64>>()?.iter().flat_map(|c| [c.re, c.im]).collect()
+        }
+        _ => tensor.to_f32()?.iter().map(|element| f64::from(*element)).collect(),
+    })
+}

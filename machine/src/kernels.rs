@@ -1,0 +1,47 @@
+//! The built-in kernels, one file per family. How to add one:
+//!
+//! 1. Put two functions in the file of its family and a line in that file's `KERNELS`; a new file gets its
+//!    `mod` and its place in [`all`] below, both in alphabetical order.
+//! 2. `infer(call)` gives the type and shape of every output, from `call.dtype(i)?`, `call.shape(i)?`, attributes
+//!    (`call.int_or("axis", -1)?`) and, where a shape depends on them, the elements of inputs
+//!    (`call.integers(1)?`, `call.input::<T>(i)?`). Elements may not be known yet: `?` passes that on.
+//! 3. `run(cx)` has all that `call` has, and writes: `cx.output::<T>(j)?` is the `&mut [T]` of output `j`, which
+//!    can be taken once and has to be filled. Inputs and outputs are row-major slices; what borrows from
+//!    `cx` lives as long as the step. Optional ones: `cx.has_input(i)`, `cx.input_if`, `cx.has_output(j)`,
+//!    `cx.output_if`. One kernel serves all versions of an operator: `if cx.version() < 13 { .. }`.
+//! 4. Types are chosen by `for_type!(cx.dtype(0)?, floats, T => ..)`. Floats are computed in `Float::Real` (`f32`
+//!    for FLOAT16 and BFLOAT16) by `x.widen()` and `T::round_from(..)`; sums go from the first element to
+//!    the last. exp, tanh and the like are called in functions generic over `R: Real`, which have
+//!    `libm`'s; on a plain `f32` they would be the platform's, which clippy denies.
+//! 5. What only moves elements is a list of runs for [`arrange`](crate::arrange::arrange), for every type at once.
+//!    Strings, sequences and optionals: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
+//!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
+//! 6. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
+//!    node and step are added by the machine. `cargo run -p onnx-container-drivers --bin node_tests -- --only Trilu`.
+//!
+//! ```ignore
+//! Builtin::new("Hardmax", same, hardmax), // in KERNELS; `same`: the type and shape of input 0
+//!
+//! /// 1 for the first maximum along `axis`, else 0.
+//! fn hardmax(cx: &mut RunCx<'_>) -> Result<()> {
+//!     let shape = cx.shape(0)?;
+//!     let (outer, dim, inner) = around(&shape, axis(cx.int_or("axis", -1)?, shape.len())?);
+//!     for_type!(cx.dtype(0)?, floats, T => {
+//!         let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
+//!         ..
+//!     })
+//! }
+//! ```
+
+#[macro_use] // for its macros `unary!` and `float!`
+mod elementwise;
+mod activation;
+mod movement;
+
+use crate::kernel::Builtin;
+
+/// Every built-in kernel.
+pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
+    let families = [activation::KERNELS, elementwise::KERNELS, movement::KERNELS];
+    families.into_iter().flatten()
+}

@@ -1,0 +1,109 @@
+//! Activation functions: operators on one element at a time, with attributes for parameters.
+//!
+//! The text of operator `Sigmoid` is <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and so for each.
+
+use super::elementwise::{map, same};
+use crate::call::RunCx;
+use crate::error::Result;
+use crate::kernel::Builtin;
+use crate::numeric::{Float, Real, for_type};
+
+/// A kernel of one float input `x` with two float attributes, of which the second may not exist, and their
+/// defaults. The expression is generic over [`Real`], as `R`.
+macro_rules! with {
+    ($name:literal, $a:literal = $alpha:expr, $b:literal = $beta:expr, $R:ident => |$x:ident, $p:pat_param, $q:pat_param| $f:expr) => {{
+        fn apply<$R: Real>($x: $R, $p: $R, $q: $R) -> $R {
+            $f
+        }
+        Builtin::new($name, same, |cx| {
+            let (alpha, beta) = (cx.float_or($a, $alpha)?, cx.float_or($b, $beta)?);
+            for_type!(cx.dtype(0)?, floats, T => {
+                let of = <T as Float>::Real::of;
+                let (alpha, beta) = (of(f64::from(alpha)), of(f64::from(beta)));
+                map(cx, |x: T| Float::map(x, |x| apply(x, alpha, beta)))
+            })
+        })
+    }};
+}
+
+pub(super) const KERNELS: &[Builtin] = &[
+    unary!("Relu", x => if x < T::ZERO { T::ZERO } else { x }),
+    float!("Sigmoid", x => sigmoid(x)),
+    float!("Softplus", x => softplus(x)),
+    float!("Softsign", x => softsign(x)),
+    float!("Mish", x => x * softplus(x).tanh()),
+    float!("HardSwish", x => hard_swish(x)),
+    with!("LeakyRelu", "alpha" = 0.01, "" = 0.0, R => |x, a, _| if x < R::ZERO { a * x } else { x }),
+    with!("ThresholdedRelu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| if x > a { x } else { R::ZERO }),
+    with!("Elu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| {
+        if x < R::ZERO { a * (x.exp() - R::ONE) } else { x }
+    }),
+    with!("Selu", "alpha" = 1.673_263_2, "gamma" = 1.050_701, R => |x, a, g| {
+        g * if x > R::ZERO { x } else { a * x.exp() - a }
+    }),
+    with!("Celu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| {
+        if x > R::ZERO { x } else { a * ((x / a).exp() - R::ONE) }
+    }),
+    with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| clamp(a * x + b)),
+    with!("Swish", "alpha" = 1.0, "" = 0.0, R => |x, a, _| x * sigmoid(a * x)),
+    with!("Shrink", "lambd" = 0.5, "bias" = 0.0, R => |x, lambda, bias| {
+        if x < -lambda {
+            x + bias
+        } else if x > lambda {
+            x - bias
+        } else {
+            R::ZERO
+        }
+    }),
+    Builtin::new("Gelu", same, gelu),
+];
+
+fn softsign<R: Real>(x: R) -> R {
+    x / (R::ONE + x.abs())
+}
+
+fn hard_swish<R: Real>(x: R) -> R {
+    x * clamp(x / R::of(6.0) + R::of(0.5))
+}
+
+fn softplus<R: Real>(x: R) -> R {
+    (x.exp() + R::ONE).ln()
+}
+
+/// `1 / (1 + exp(-x))`, for negative `x` as `exp(x) / (1 + exp(x))`.
+fn sigmoid<R: Real>(x: R) -> R {
+    if x < R::ZERO {
+        let e = x.exp();
+        e / (R::ONE + e)
+    } else {
+        R::ONE / (R::ONE + (-x).exp())
+    }
+}
+
+/// Between 0 and 1.
+fn clamp<R: Real>(x: R) -> R {
+    if x < R::ZERO {
+        R::ZERO
+    } else if x > R::ONE {
+        R::ONE
+    } else {
+        x
+    }
+}
+
+fn gelu(cx: &mut RunCx<'_>) -> Result<()> {
+    let by_tanh = cx.str_or("approximate", "none")? == "tanh";
+    for_type!(cx.dtype(0)?, floats, T => match by_tanh {
+        true => map(cx, |x: T| Float::map(x, gelu_tanh)),
+        false => map(cx, |x: T| Float::map(x, gelu_erf)),
+    })
+}
+
+fn gelu_erf<R: Real>(x: R) -> R {
+    R::of(0.5) * x * (R::ONE + Real::erf(x / R::of(2.0).sqrt()))
+}
+
+fn gelu_tanh<R: Real>(x: R) -> R {
+    let inner = R::of(2.0 / std::f64::consts::PI).sqrt() * (x + R::of(0.044_715) * x * x * x);
+    R::of(0.5) * x * (R::ONE + inner.tanh())
+}

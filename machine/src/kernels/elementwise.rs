@@ -1,0 +1,368 @@
+//! Operators on one element at a time, of one input or of several that
+//! [broadcast](https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md).
+//!
+//! The text of operator `Abs` is <https://onnx.ai/onnx/operators/onnx__Abs.html>, and so for each. The
+//! activation functions are in `activation`.
+
+use onnx_container::{DataType, Element};
+
+use crate::broadcast::{broadcast, broadcast_strides, offsets};
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Builtin;
+use crate::numeric::{Number, Real, for_type, not_taken};
+
+/// A kernel of one input of a number type: `unary!("Abs", x => x.abs())`. The expression is generic over
+/// [`Number`], as `T`.
+macro_rules! unary {
+    ($name:literal, $x:ident => $f:expr) => {{
+        fn apply<T: $crate::numeric::Number>($x: T) -> T {
+            $f
+        }
+        $crate::kernel::Builtin::new($name, $crate::kernels::elementwise::same, |cx| {
+            $crate::numeric::for_type!(cx.dtype(0)?, numbers, T => {
+                $crate::kernels::elementwise::map(cx, apply::<T>)
+            })
+        })
+    }};
+}
+
+/// A kernel of one float input, computed in `f32` or `f64`: `float!("Exp", x => x.exp())`. The expression
+/// is generic over [`Real`], so its functions are those of `libm` and never the standard library's.
+macro_rules! float {
+    ($name:literal, $x:ident => $f:expr) => {{
+        fn apply<R: $crate::numeric::Real>($x: R) -> R {
+            $f
+        }
+        $crate::kernel::Builtin::new($name, $crate::kernels::elementwise::same, |cx| {
+            $crate::numeric::for_type!(cx.dtype(0)?, floats, T => {
+                $crate::kernels::elementwise::map(cx, |x: T| $crate::numeric::Float::map(x, apply))
+            })
+        })
+    }};
+}
+
+/// A kernel of two inputs of one number type that gives `$R`, which is `T` or `bool`. The expression is
+/// generic over [`Number`], as `T`.
+macro_rules! binary {
+    ($name:literal, $infer:ident, |$a:ident, $b:ident| -> $R:ty { $f:expr }) => {{
+        fn apply<T: Number>($a: T, $b: T) -> $R {
+            $f
+        }
+        Builtin::new($name, $infer, |cx| {
+            for_type!(cx.dtype(0)?, numbers, T => zip(cx, apply::<T>))
+        })
+    }};
+    ($name:literal, $a:ident, $b:ident => $f:expr) => {
+        binary!($name, broadcast_same, |$a, $b| -> T { $f })
+    };
+}
+
+/// A kernel of two inputs of one integer type.
+macro_rules! bitwise {
+    ($name:literal, $a:ident, $b:ident => $f:expr) => {
+        Builtin::new($name, broadcast_same, |cx| {
+            for_type!(cx.dtype(0)?, integers, T => zip(cx, |$a: T, $b: T| $f))
+        })
+    };
+}
+
+/// A kernel of any number of inputs of one type, which are combined from the first to the last.
+macro_rules! variadic {
+    ($name:literal, $a:ident, $b:ident => $f:expr) => {{
+        fn apply<T: Number>($a: T, $b: T) -> T {
+            $f
+        }
+        Builtin::new($name, broadcast_same, |cx| {
+            for_type!(cx.dtype(0)?, numbers, T => fold(cx, apply::<T>).map(|_| ()))
+        })
+    }};
+}
+
+/// A kernel of two BOOL inputs.
+const fn logic(name: &'static str, run: fn(&mut RunCx<'_>) -> Result<()>) -> Builtin {
+    Builtin::new(name, broadcast_bool, run)
+}
+
+pub(super) const KERNELS: &[Builtin] = &[
+    unary!("Abs", x => x.abs()),
+    unary!("Neg", x => x.neg()),
+    unary!("Sign", x => sign(x)),
+    unary!("Reciprocal", x => T::ONE.div(x)),
+    Builtin::new(
+        "BitwiseNot",
+        same,
+        |cx| for_type!(cx.dtype(0)?, integers, T => map(cx, |x: T| !x)),
+    ),
+    Builtin::new("Not", same, |cx| map(cx, |x: bool| !x)),
+    float!("Sqrt", x => x.sqrt()),
+    float!("Exp", x => x.exp()),
+    float!("Log", x => x.ln()),
+    float!("Sin", x => x.sin()),
+    float!("Cos", x => x.cos()),
+    float!("Tan", x => x.tan()),
+    float!("Asin", x => x.asin()),
+    float!("Acos", x => x.acos()),
+    float!("Atan", x => x.atan()),
+    float!("Sinh", x => x.sinh()),
+    float!("Cosh", x => x.cosh()),
+    float!("Tanh", x => x.tanh()),
+    float!("Asinh", x => x.asinh()),
+    float!("Acosh", x => x.acosh()),
+    float!("Atanh", x => x.atanh()),
+    float!("Erf", x => Real::erf(x)),
+    float!("Ceil", x => x.ceil()),
+    float!("Floor", x => x.floor()),
+    float!("Round", x => x.round_even()),
+    Builtin::new(
+        "IsNaN",
+        same_bool,
+        |cx| for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Number::is_nan(x))),
+    ),
+    Builtin::new("IsInf", same_bool, is_inf),
+    binary!("Add", a, b => a.add(b)),
+    binary!("Sub", a, b => a.sub(b)),
+    binary!("Mul", a, b => a.mul(b)),
+    binary!("Div", a, b => a.div(b)),
+    bitwise!("BitwiseAnd", a, b => a & b),
+    bitwise!("BitwiseOr", a, b => a | b),
+    bitwise!("BitwiseXor", a, b => a ^ b),
+    binary!("PRelu", x, slope => if x < T::ZERO { x.mul(slope) } else { x }),
+    Builtin::new("Pow", broadcast_same, pow),
+    Builtin::new("Mod", broadcast_same, modulo),
+    Builtin::new("BitShift", broadcast_same, bit_shift),
+    Builtin::new("Equal", broadcast_bool, equal),
+    binary!("Less", broadcast_bool, |a, b| -> bool { a < b }),
+    binary!("LessOrEqual", broadcast_bool, |a, b| -> bool { a <= b }),
+    binary!("Greater", broadcast_bool, |a, b| -> bool { a > b }),
+    binary!("GreaterOrEqual", broadcast_bool, |a, b| -> bool { a >= b }),
+    logic("And", |cx| zip(cx, |a: bool, b: bool| a && b)),
+    logic("Or", |cx| zip(cx, |a: bool, b: bool| a || b)),
+    logic("Xor", |cx| zip(cx, |a: bool, b: bool| a != b)),
+    variadic!("Sum", a, b => a.add(b)),
+    variadic!("Max", a, b => if a.is_nan() || a > b { a } else { b }),
+    variadic!("Min", a, b => if a.is_nan() || a < b { a } else { b }),
+    Builtin::new("Mean", broadcast_same, mean),
+    Builtin::new("Clip", same, clip),
+];
+
+/// One output with the type and shape of input 0.
+pub(super) fn same(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, call.shape(0)?)])
+}
+
+/// One BOOL output with the shape of input 0.
+fn same_bool(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Ok(vec![OutSpec::tensor(DataType::Bool, call.shape(0)?)])
+}
+
+/// One output with the type of input 0 and the shape to which all inputs broadcast.
+fn broadcast_same(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, broadcast(&shapes(call)?)?)])
+}
+
+fn broadcast_bool(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Ok(vec![OutSpec::tensor(DataType::Bool, broadcast(&shapes(call)?)?)])
+}
+
+/// The shapes of all inputs. Before version 7, input 1 broadcasts from the attribute `axis` on.
+fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
+    let mut shapes = (0..call.input_count()).map(|i| call.shape(i)).collect::<Result<Vec<_>>>()?;
+    if let (true, Some(axis), [first, second]) =
+        (call.version() < 7, call.node().attributes.int("axis")?, shapes.as_mut_slice())
+    {
+        let axis = crate::broadcast::axis(axis, first.len())?;
+        second.resize(first.len().saturating_sub(axis), 1);
+    }
+    Ok(shapes)
+}
+
+/// `f` of each element of input 0.
+pub(super) fn map<A: Element, B: Element>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
+    let (input, output) = (cx.input::<A>(0)?, cx.output::<B>(0)?);
+    output.iter_mut().zip(input).for_each(|(y, x)| *y = f(*x));
+    Ok(())
+}
+
+/// `f` of each pair of elements of inputs 0 and 1, which broadcast.
+pub(super) fn zip<A: Element, B: Element, C: Element>(
+    cx: &mut RunCx<'_>,
+    f: impl Fn(A, B) -> C,
+) -> Result<()> {
+    let (a, b) = (cx.input::<A>(0)?, cx.input::<B>(1)?);
+    let (shape, output) = (cx.out_shape(0)?, cx.output::<C>(0)?);
+    match (a, b) {
+        _ if a.len() == b.len() && a.len() == output.len() => {
+            output.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = f(*a, *b));
+        }
+        (_, [b]) if a.len() == output.len() => {
+            output.iter_mut().zip(a).for_each(|(y, a)| *y = f(*a, *b));
+        }
+        ([a], _) if b.len() == output.len() => {
+            output.iter_mut().zip(b).for_each(|(y, b)| *y = f(*a, *b));
+        }
+        _ => {
+            let shapes = shapes(cx)?;
+            let strides: Vec<_> = shapes.iter().map(|s| broadcast_strides(s, shape)).collect();
+            let [of_a, of_b] = strides.as_slice() else { return Err(two_inputs()) };
+            let places = offsets(shape, of_a).zip(offsets(shape, of_b));
+            for (y, (i, j)) in output.iter_mut().zip(places) {
+                if let (Some(a), Some(b)) = (a.get(i), b.get(j)) {
+                    *y = f(*a, *b);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn two_inputs() -> Error {
+    Error::new(ErrorKind::Input, "the operator has two inputs")
+}
+
+/// All inputs, which broadcast, combined by `f` from the first to the last; the output.
+fn fold<'a, T: Element>(cx: &mut RunCx<'a>, f: impl Fn(T, T) -> T) -> Result<&'a mut [T]> {
+    let (shape, output) = (cx.out_shape(0)?, cx.output::<T>(0)?);
+    for i in 0..cx.input_count() {
+        let (input, of_input) = (cx.input::<T>(i)?, broadcast_strides(&cx.shape(i)?, shape));
+        for (y, at) in output.iter_mut().zip(offsets(shape, &of_input)) {
+            if let Some(x) = input.get(at) {
+                *y = if i == 0 { *x } else { f(*y, *x) };
+            }
+        }
+    }
+    Ok(output)
+}
+
+fn mean(cx: &mut RunCx<'_>) -> Result<()> {
+    let inputs = i32::try_from(cx.input_count()).map_err(|_| two_inputs())?;
+    for_type!(cx.dtype(0)?, floats, T => {
+        let sum = fold(cx, <T as Number>::add)?;
+        let inputs = <T as Number>::from_f64(f64::from(inputs));
+        sum.iter_mut().for_each(|y| *y = Number::div(*y, inputs));
+        Ok(())
+    })
+}
+
+fn sign<T: Number>(x: T) -> T {
+    if x > T::ZERO {
+        T::ONE
+    } else if x < T::ZERO {
+        T::ONE.neg()
+    } else {
+        x // zero, or not a number
+    }
+}
+
+fn is_inf(cx: &mut RunCx<'_>) -> Result<()> {
+    let (up, down) = (cx.flag("detect_positive", true)?, cx.flag("detect_negative", true)?);
+    for_type!(cx.dtype(0)?, floats, T => {
+        map(cx, |x: T| (up && x == T::HIGHEST) || (down && x == T::LOWEST))
+    })
+}
+
+fn equal(cx: &mut RunCx<'_>) -> Result<()> {
+    if cx.dtype(0)? == DataType::String {
+        return equal_strings(cx);
+    }
+    for_type!(cx.dtype(0)?, elements, T => zip(cx, |a: T, b: T| a == b))
+}
+
+fn equal_strings(cx: &mut RunCx<'_>) -> Result<()> {
+    let (a, b) = (cx.strings(0)?, cx.strings(1)?);
+    let (shape, output) = (cx.out_shape(0)?, cx.output::<bool>(0)?);
+    let strides = |i| Ok::<_, Error>(broadcast_strides(&cx.shape(i)?, shape));
+    let (of_a, of_b) = (strides(0)?, strides(1)?);
+    for (y, (i, j)) in output.iter_mut().zip(offsets(shape, &of_a).zip(offsets(shape, &of_b))) {
+        *y = a.get(i) == b.get(j);
+    }
+    Ok(())
+}
+
+/// The power, computed in the type of the base; of integers by a power of floats of 64 bits unless the
+/// exponent is an integer too.
+fn pow(cx: &mut RunCx<'_>) -> Result<()> {
+    for_type!(cx.dtype(0)?, numbers, A => {
+        for_type!(cx.dtype(1)?, numbers, B => zip(cx, power::<A, B>))
+    })
+}
+
+fn power<A: Number, B: Number>(base: A, exponent: B) -> A {
+    if A::DTYPE.is_integer() && B::DTYPE.is_integer() && exponent >= B::ZERO {
+        return integer_power(base, exponent.to_f64());
+    }
+    match A::DTYPE {
+        DataType::Float | DataType::Float16 | DataType::Bfloat16 => {
+            let (base, exponent) = (f32::of(base.to_f64()), f32::of(exponent.to_f64()));
+            A::from_f64(f64::from(Real::pow(base, exponent)))
+        }
+        _ => A::from_f64(Real::pow(base.to_f64(), exponent.to_f64())),
+    }
+}
+
+/// `base` to the power of an integer from 0 on, by squaring; it wraps.
+fn integer_power<A: Number>(base: A, exponent: f64) -> A {
+    let (mut result, mut square, mut left) = (A::ONE, base, <u64 as Number>::from_f64(exponent));
+    while left > 0 {
+        if left % 2 == 1 {
+            result = result.mul(square);
+        }
+        square = square.mul(square);
+        left /= 2;
+    }
+    result
+}
+
+/// The remainder: with `fmod` that of the dividend's sign, else that of the divisor's.
+fn modulo(cx: &mut RunCx<'_>) -> Result<()> {
+    let fmod = cx.flag("fmod", false)?;
+    for_type!(cx.dtype(0)?, numbers, T => zip(cx, if fmod { T::rem } else { floor_mod::<T> }))
+}
+
+fn floor_mod<T: Number>(a: T, b: T) -> T {
+    let remainder = a.rem(b);
+    let other_sign = (remainder < T::ZERO) != (b < T::ZERO);
+    if remainder != T::ZERO && other_sign { remainder.add(b) } else { remainder }
+}
+
+fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
+    let left = match cx.str_or("direction", "")? {
+        "LEFT" => true,
+        "RIGHT" => false,
+        other => {
+            let reason = format!("the direction `{other}` is neither LEFT nor RIGHT");
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
+    };
+    macro_rules! shift {
+        ($type:ty) => {
+            zip(cx, |x: $type, by: $type| {
+                let by = u32::try_from(by).unwrap_or(u32::MAX);
+                (if left { x.checked_shl(by) } else { x.checked_shr(by) }).unwrap_or(0)
+            })
+        };
+    }
+    match cx.dtype(0)? {
+        DataType::Uint8 => shift!(u8),
+        DataType::Uint16 => shift!(u16),
+        DataType::Uint32 => shift!(u32),
+        DataType::Uint64 => shift!(u64),
+        other => Err(not_taken(other)),
+    }
+}
+
+/// Bounds are attributes before version 11, and inputs later.
+fn clip(cx: &mut RunCx<'_>) -> Result<()> {
+    for_type!(cx.dtype(0)?, numbers, T => {
+        let bound = |name: &str, i: usize, default: T| match cx.node().attributes.float(name)? {
+            Some(value) => Ok(<T as Number>::from_f64(f64::from(value))),
+            None if cx.has_input(i) => cx.scalar(i),
+            None => Ok(default),
+        };
+        let (low, high) = (bound("min", 1, T::LOWEST)?, bound("max", 2, T::HIGHEST)?);
+        map(cx, |x: T| {
+            let raised = if x < low { low } else { x };
+            if raised > high { high } else { raised }
+        })
+    })
+}

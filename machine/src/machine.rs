@@ -1,0 +1,218 @@
+//! The machine (G, M) with T: inputs are bound, steps are taken, values are read.
+//!
+//! [`Machine::step`] is the step transition of the definition. What a step of any block does is in
+//! `runner`; what the operators with graphs inside do is in `control`.
+
+mod bind;
+pub(crate) mod control;
+pub(crate) mod runner;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onnx_container::{Buffer, Tensor};
+
+pub use self::runner::{Limits, StepRecord, Touched};
+use self::runner::{Observer, Runner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Registry;
+use crate::memory::Memory;
+use crate::program::{Block, Program, ValueId};
+use crate::table::{Entry, TensorTable, dims};
+use crate::value::Value;
+
+/// A program with its memory and table, between two of its steps.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
+/// use onnx_container::{Container, DataType};
+/// use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [2]));
+/// graph.node.push(NodeProto::new("Add", ["x", "x"], ["double"]));
+/// graph.node.push(NodeProto::new("Mul", ["double", "x"], ["y"]));
+/// graph.output.push(ValueInfoProto::tensor("y", DataType::Float, [2]));
+/// let mut model = ModelProto::new(graph);
+/// model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+///
+/// let program = Program::new(&Container::new(model), ProgramOptions::new())?;
+/// let mut machine = Machine::new(program, Registry::new(), Limits::new());
+/// machine.bind("x", Value::from_elements([2], &[1.0_f32, 3.0])?)?;
+/// let step = machine.step()?.ok_or("no step")?;
+/// assert_eq!((step.op.as_str(), step.writes[0].name.as_str()), ("Add", "double"));
+/// assert_eq!(machine.value("double")?.tensor()?.as_slice::<f32>()?, [2.0, 6.0]);
+/// while machine.step()?.is_some() {}
+/// assert_eq!(machine.value("y")?.tensor()?.as_slice::<f32>()?, [2.0, 18.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Machine {
+    program: Arc<Program>,
+    runner: Runner,
+    table: TensorTable,
+    pc: usize,
+    bound: HashSet<ValueId>,
+    symbols: HashMap<String, usize>,
+}
+
+impl Machine {
+    /// A machine for `program`, before its first step.
+    pub fn new(program: impl Into<Arc<Program>>, registry: Registry, limits: Limits) -> Self {
+        let program = program.into();
+        let memory = Memory::new(program.weights.clone(), limits.memory_bytes);
+        let mut machine = Self {
+            table: TensorTable::new(program.main.names.clone()),
+            runner: Runner::new(registry, memory, limits),
+            program,
+            pc: 0,
+            bound: HashSet::new(),
+            symbols: HashMap::new(),
+        };
+        machine.set_constants();
+        machine
+    }
+
+    fn set_constants(&mut self) {
+        for (value, entry) in &self.program.main.constants {
+            self.table.set(*value, entry.clone());
+        }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// M.
+    pub fn memory(&self) -> &Memory {
+        &self.runner.memory
+    }
+
+    /// T: where the values of the main graph are now.
+    pub fn table(&self) -> &TensorTable {
+        &self.table
+    }
+
+    /// The index of the next node of the main graph.
+    pub fn next_step(&self) -> usize {
+        self.pc
+    }
+
+    /// Every node that cannot run, inner ones too, each as an error that says where it is and why.
+    ///
+    /// # Errors
+    /// All of them in one error of kind [`ErrorKind::UnsupportedOp`].
+    pub fn check_runnable(&self) -> Result<()> {
+        let mut errors = Vec::new();
+        self.missing(&self.program.main, "", &mut errors);
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    fn missing(&self, block: &Block, path: &str, errors: &mut Vec<Error>) {
+        for (i, node) in block.nodes.iter().enumerate() {
+            let path = format!("{path}{i}");
+            if let Some(error) = self.runner.unsupported(node) {
+                errors.push(error.at_node(&node.name, node.op()).at_step(&path));
+            }
+            for (name, block) in node.attributes.graphs() {
+                self.missing(block, &format!("{path}/{name}/"), errors);
+            }
+        }
+    }
+
+    /// Takes the next step; `None` when all nodes are done. Steps of inner blocks are part of the step of
+    /// their node.
+    ///
+    /// # Errors
+    /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and its path.
+    pub fn step(&mut self) -> Result<Option<StepRecord>> {
+        self.step_with(&mut |_: &StepRecord, _: &Memory| Ok(()))
+    }
+
+    /// As [`step`](Self::step), and shows `observer` every step when it is done: those of inner blocks in
+    /// their order, then that of the node itself.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), and those of `observer`.
+    pub fn step_with(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
+        if self.pc == 0 {
+            self.check_inputs()?;
+        }
+        if self.pc >= self.program.main.nodes.len() {
+            return Ok(None);
+        }
+        let program = Arc::clone(&self.program);
+        let at = runner::At { block: &program.main, index: self.pc, path: "" };
+        let record = self.runner.step(at, &mut self.table, observer)?;
+        self.pc += 1;
+        Ok(Some(record))
+    }
+
+    /// Takes all steps that are left; the outputs of the graph, in its order.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run(&mut self) -> Result<Vec<(String, Value)>> {
+        self.run_with(&mut |_: &StepRecord, _: &Memory| Ok(()))
+    }
+
+    /// As [`run`](Self::run), and shows `observer` every step.
+    ///
+    /// # Errors
+    /// As [`step_with`](Self::step_with).
+    pub fn run_with(&mut self, observer: &mut Observer<'_>) -> Result<Vec<(String, Value)>> {
+        while self.step_with(observer)?.is_some() {}
+        self.outputs()
+    }
+
+    /// The outputs of the graph, in its order, after the last step.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoValue`] when one is not computed yet.
+    pub fn outputs(&self) -> Result<Vec<(String, Value)>> {
+        let main = &self.program.main;
+        let named = main.outputs.iter().map(|output| main.name(output.value));
+        named.map(|name| Ok((name.to_owned(), self.value(name)?))).collect()
+    }
+
+    /// The value called `name` of the main graph, copied out of M.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoValue`] when there is none of that name, or it is not in memory at this step.
+    pub fn value(&self, name: &str) -> Result<Value> {
+        let known = self.program.main.value(name).ok_or("the model has no such value");
+        let entry =
+            known.and_then(|id| self.table.get(id).ok_or("it is not in memory at this step"));
+        let entry = entry.map_err(|what| Error::new(ErrorKind::NoValue, what).with_value(name))?;
+        self.runner.to_value(entry)
+    }
+
+    /// Forgets every input and value, to run once more.
+    pub fn reset(&mut self) {
+        let entries: Vec<_> = self.table.iter().map(|(value, _, _)| value).collect();
+        for value in entries {
+            let entry = self.table.remove(value);
+            self.runner.release(entry);
+        }
+        self.runner.restart();
+        (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
+        self.set_constants();
+    }
+}
+
+/// The tensor of `slot`, with a copy of its bytes.
+fn copied(memory: &Memory, slot: &crate::table::Slot) -> Result<Tensor> {
+    let bytes = Buffer::from(memory.read(slot.span()?)?.to_vec());
+    Ok(Tensor::new(slot.dtype, dims(&slot.shape)?, bytes)?)
+}
+
+impl Runner {
+    /// The value of `entry`, with a copy of its bytes.
+    pub(crate) fn to_value(&self, entry: &Entry) -> Result<Value> {
+        match entry {
+            Entry::Tensor(slot) => Ok(Value::Tensor(copied(&self.memory, slot)?)),
+            Entry::Outside(value) => Ok(value.clone()),
+        }
+    }
+}

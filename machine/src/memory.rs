@@ -1,0 +1,477 @@
+//! M: one linear, byte-addressable memory in which the tensors of a run lie.
+//!
+//! Addresses below [`WEIGHTS`] are the arena `[0, N)`: segments of zeroed memory, each aligned to 64
+//! bytes, one behind the other. Addresses from [`WEIGHTS`] on are weights: ranges that are borrowed from
+//! the container's buffers, read-only and never copied. A segment never moves, so growing copies nothing.
+//!
+//! [`Memory::borrow_step`] is the one place that grants a kernel its slices. It is safe code: segments are
+//! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
+//! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
+
+use std::collections::BTreeMap;
+
+use onnx_container::{Alignment, Buffer, BufferMut, ByteSize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The first address of the weights; the arena lies below it.
+pub const WEIGHTS: u64 = 1 << 46;
+
+/// Every tensor starts at a multiple of this many bytes.
+pub const ALIGNMENT: u64 = 64;
+
+/// The least length of a segment that is added while a model runs.
+const SEGMENT: u64 = 1 << 20;
+
+/// A range of M: the bytes of one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// The address of its first byte.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl Span {
+    fn end(self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.len > 0 && other.len > 0 && self.offset < other.end() && other.offset < self.end()
+    }
+
+    /// Whether it lies among the weights.
+    pub fn is_weight(self) -> bool {
+        self.offset >= WEIGHTS
+    }
+}
+
+/// What a step is granted: the bytes to read and those to write, in the order in which it asked.
+pub type Granted<'m> = (Vec<&'m [u8]>, Vec<&'m mut [u8]>);
+
+/// The read-only part of M: the bytes of every constant, each at an address of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Weights {
+    ranges: Vec<(u64, Buffer)>,
+    len: u64,
+}
+
+impl Weights {
+    /// Gives `bytes` an address. They are shared, not copied, unless they are not aligned to `align`
+    /// bytes: then elements cannot be read in place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when the addresses do not suffice.
+    pub fn add(&mut self, bytes: Buffer, align: usize) -> Result<u64> {
+        let bytes = if bytes.as_ptr().align_offset(align) == 0 { bytes } else { aligned(&bytes)? };
+        let (offset, len) = (WEIGHTS + self.len, bytes.len() as u64);
+        self.len = round_up(self.len.saturating_add(len.max(1)));
+        if self.len >= WEIGHTS {
+            return Err(Error::new(ErrorKind::OutOfMemory, "the weights have too many bytes"));
+        }
+        self.ranges.push((offset, bytes));
+        Ok(offset)
+    }
+
+    /// The length in bytes of all weights, with the gaps that align them.
+    pub fn byte_len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, span: Span) -> Result<&[u8]> {
+        let after = self.ranges.partition_point(|(offset, _)| *offset <= span.offset);
+        let found = after.checked_sub(1).and_then(|i| self.ranges.get(i));
+        let (offset, bytes) = found.ok_or_else(|| outside(span))?;
+        slice(bytes, span, *offset)
+    }
+}
+
+/// A copy of `bytes` that starts at an aligned address.
+fn aligned(bytes: &[u8]) -> Result<Buffer> {
+    let mut copy = BufferMut::zeroed(bytes.len(), Alignment::CACHE_LINE)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy.freeze())
+}
+
+/// One piece of the arena.
+#[derive(Debug)]
+struct Segment {
+    offset: u64,
+    bytes: BufferMut,
+}
+
+/// M: the arena and the weights, with what is in use.
+#[derive(Debug, Default)]
+pub struct Memory {
+    segments: Vec<Segment>,
+    weights: Weights,
+    /// Ranges of the arena that nobody uses: offset to length.
+    free: BTreeMap<u64, u64>,
+    /// Ranges in use: offset to length, and by how many entries of tables.
+    held: BTreeMap<u64, (u64, u32)>,
+    /// The length of the arena in bytes.
+    len: u64,
+    live: u64,
+    high_water: u64,
+    budget: Option<u64>,
+}
+
+impl Memory {
+    /// A memory over `weights` whose arena is empty and may grow to `budget` bytes.
+    pub fn new(weights: Weights, budget: Option<u64>) -> Self {
+        Self { weights, budget, ..Self::default() }
+    }
+
+    /// N: the length of the arena in bytes.
+    pub fn arena_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// The largest address of the arena that was in use so far, plus one: what a run needed of N.
+    pub fn high_water(&self) -> u64 {
+        self.high_water
+    }
+
+    /// The bytes of the arena that are in use, with the gaps that align them.
+    pub fn live_bytes(&self) -> u64 {
+        self.live
+    }
+
+    /// The read-only part.
+    pub fn weights_mut(&mut self) -> &mut Weights {
+        &mut self.weights
+    }
+
+    /// A range of `len` bytes that is not in use, held once. Its content is not defined.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when the arena would be larger than its budget.
+    pub fn allocate(&mut self, len: u64) -> Result<Span> {
+        if len == 0 {
+            return Ok(Span { offset: 0, len });
+        }
+        let needed = round_up(len);
+        let offset = match self.best_fit(needed) {
+            Some(offset) => offset,
+            None => self.grow(needed)?,
+        };
+        self.take(Span { offset, len: needed })?;
+        Ok(Span { offset, len })
+    }
+
+    /// Holds `span`, which a plan has chosen, once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when the arena would be larger than its budget, [`ErrorKind::Internal`]
+    /// when a byte of it is in use.
+    pub fn reserve(&mut self, span: Span) -> Result<()> {
+        if span.len == 0 {
+            return Ok(());
+        }
+        let whole = Span { offset: span.offset, len: round_up(span.len) };
+        while self.len < whole.end() {
+            self.grow(whole.end() - self.len)?;
+        }
+        self.take(whole)
+    }
+
+    /// Makes the arena at least `len` bytes long, in one segment if it is empty.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when that is more than its budget.
+    pub fn ensure(&mut self, len: u64) -> Result<()> {
+        if self.len < len {
+            self.grow(len - self.len)?;
+        }
+        Ok(())
+    }
+
+    /// Holds `span`, which is in use, once more.
+    pub fn retain(&mut self, span: Span) {
+        if let Some((_, count)) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) {
+            *count += 1;
+        }
+    }
+
+    /// Gives `span` back once; when nobody holds it any more, others may use it. Weights are never freed.
+    pub fn release(&mut self, span: Span) {
+        let Some((len, count)) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            let len = *len;
+            self.held.remove(&span.offset);
+            self.live -= len;
+            self.give_back(span.offset, len);
+        }
+    }
+
+    /// How many hold `span`.
+    pub fn holders(&self, span: Span) -> u32 {
+        self.held.get(&span.offset).map_or(0, |(_, count)| *count)
+    }
+
+    /// The bytes of `span`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when it does not lie in M.
+    pub fn read(&self, span: Span) -> Result<&[u8]> {
+        if span.len == 0 {
+            return Ok(&[]);
+        }
+        if span.is_weight() {
+            return self.weights.read(span);
+        }
+        let segment = self.segment_of(span).and_then(|i| self.segments.get(i));
+        let segment = segment.ok_or_else(|| outside(span))?;
+        slice(&segment.bytes, span, segment.offset)
+    }
+
+    /// Copies `bytes` to `span`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when it does not lie in the arena or has another length.
+    pub fn write(&mut self, span: Span, bytes: &[u8]) -> Result<()> {
+        let (_, writes) = self.borrow_step(&[], &[span])?;
+        match writes.into_iter().next() {
+            Some(target) if target.len() == bytes.len() => target.copy_from_slice(bytes),
+            _ => return Err(Error::internal("a write of another length than its range")),
+        }
+        Ok(())
+    }
+
+    /// The bytes of the ranges in `reads`, and those of `writes` to write to, in their order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when a range does not lie in one piece of M, when one of `writes` is not
+    /// aligned, is a weight, or overlaps another of `writes` or one of `reads`.
+    pub fn borrow_step(&mut self, reads: &[Span], writes: &[Span]) -> Result<Granted<'_>> {
+        let order = check_writes(reads, writes)?;
+        let mut written: Vec<&mut [u8]> = writes.iter().map(|_| <&mut [u8]>::default()).collect();
+        let mut readable: Vec<(u64, &[u8])> = Vec::new();
+        let mut order = order.into_iter().peekable();
+        for segment in &mut self.segments {
+            let (mut start, mut rest) = (segment.offset, &mut segment.bytes[..]);
+            let end = start + rest.len() as u64;
+            while let Some((i, span)) = order.next_if(|(_, span)| span.end() <= end) {
+                let gap = to_usize(span.offset.checked_sub(start).ok_or_else(|| outside(span))?)?;
+                let split = gap.checked_add(to_usize(span.len)?).filter(|len| *len <= rest.len());
+                let (head, tail) = rest.split_at_mut(split.ok_or_else(|| outside(span))?);
+                let (before, target) = head.split_at_mut(gap);
+                readable.push((start, before));
+                *written.get_mut(i).ok_or_else(|| outside(span))? = target;
+                (start, rest) = (span.end(), tail);
+            }
+            readable.push((start, rest));
+        }
+        if let Some((_, span)) = order.next() {
+            return Err(outside(span));
+        }
+        let weights = &self.weights;
+        let read = |span: &Span| match *span {
+            Span { len: 0, .. } => Ok(&[][..]),
+            span if span.is_weight() => weights.read(span),
+            span => {
+                let after = readable.partition_point(|(offset, _)| *offset <= span.offset);
+                let found = after.checked_sub(1).and_then(|i| readable.get(i));
+                let (offset, bytes) = found.ok_or_else(|| outside(span))?;
+                slice(bytes, span, *offset)
+            }
+        };
+        Ok((reads.iter().map(read).collect::<Result<_>>()?, written))
+    }
+
+    fn segment_of(&self, span: Span) -> Option<usize> {
+        self.segments.partition_point(|segment| segment.offset <= span.offset).checked_sub(1)
+    }
+
+    /// The offset of the smallest free range of at least `len` bytes, the lowest of several.
+    fn best_fit(&self, len: u64) -> Option<u64> {
+        let fits = self.free.iter().filter(|(_, free)| **free >= len);
+        fits.min_by_key(|(offset, free)| (**free, **offset)).map(|(offset, _)| *offset)
+    }
+
+    /// Adds a segment of at least `len` bytes; the offset of its first one.
+    fn grow(&mut self, len: u64) -> Result<u64> {
+        let needed = self.len.saturating_add(len);
+        let limit = self.budget.unwrap_or(WEIGHTS).min(WEIGHTS);
+        if needed > limit {
+            let (needed, limit) = (ByteSize(needed), ByteSize(limit));
+            let reason = format!("the memory would need {needed}, its budget is {limit}");
+            return Err(Error::new(ErrorKind::OutOfMemory, reason));
+        }
+        let wanted = round_up(len.max(SEGMENT).min(limit - self.len).max(len));
+        let bytes = BufferMut::zeroed(to_usize(wanted)?, Alignment::CACHE_LINE)?;
+        let offset = self.len;
+        self.segments.push(Segment { offset, bytes });
+        self.len += wanted;
+        self.free.insert(offset, wanted);
+        Ok(offset)
+    }
+
+    /// Marks `span`, which is free, as held once.
+    fn take(&mut self, span: Span) -> Result<()> {
+        let around =
+            self.free.range(..=span.offset).next_back().map(|(offset, len)| (*offset, *len));
+        let fits = around.filter(|(offset, len)| span.end() <= offset + len);
+        let (offset, len) = fits.ok_or_else(|| {
+            Error::internal(format!("bytes {} to {} are in use", span.offset, span.end()))
+        })?;
+        self.free.remove(&offset);
+        if offset < span.offset {
+            self.free.insert(offset, span.offset - offset);
+        }
+        if span.end() < offset + len {
+            self.free.insert(span.end(), offset + len - span.end());
+        }
+        self.held.insert(span.offset, (span.len, 1));
+        self.live += span.len;
+        self.high_water = self.high_water.max(span.end());
+        Ok(())
+    }
+
+    /// Makes `len` bytes at `offset` free, in one range with the free ones beside them in their segment.
+    fn give_back(&mut self, mut offset: u64, mut len: u64) {
+        let is_border = |at: u64| self.segments.binary_search_by_key(&at, |s| s.offset).is_ok();
+        let before = self.free.range(..offset).next_back().map(|(start, len)| (*start, *len));
+        if let Some((start, before)) = before.filter(|(start, len)| start + len == offset)
+            && !is_border(offset)
+        {
+            self.free.remove(&start);
+            (offset, len) = (start, before + len);
+        }
+        if !is_border(offset + len)
+            && let Some(after) = self.free.remove(&(offset + len))
+        {
+            len += after;
+        }
+        self.free.insert(offset, len);
+    }
+}
+
+/// The ranges of `writes` that are not empty, by address, each with its index, after checking them.
+fn check_writes(reads: &[Span], writes: &[Span]) -> Result<Vec<(usize, Span)>> {
+    let mut order: Vec<_> = writes.iter().copied().enumerate().filter(|(_, s)| s.len > 0).collect();
+    order.sort_by_key(|(_, span)| *span);
+    for (i, (_, span)) in order.iter().enumerate() {
+        let next = order.get(i + 1).is_some_and(|(_, next)| span.overlaps(*next));
+        if next || reads.iter().any(|read| span.overlaps(*read)) {
+            return Err(Error::internal("a range that is written overlaps another of its step"));
+        }
+        if span.is_weight() || span.offset % ALIGNMENT != 0 {
+            return Err(Error::internal("a range that is written is a weight or not aligned"));
+        }
+    }
+    Ok(order)
+}
+
+fn slice(bytes: &[u8], span: Span, start: u64) -> Result<&[u8]> {
+    let from = to_usize(span.offset - start)?;
+    let to = to_usize(span.end() - start)?;
+    bytes.get(from..to).ok_or_else(|| outside(span))
+}
+
+fn outside(span: Span) -> Error {
+    Error::internal(format!("bytes {} to {} are not in memory", span.offset, span.end()))
+}
+
+fn round_up(len: u64) -> u64 {
+    len.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
+}
+
+fn to_usize(value: u64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| Error::internal("a length of more than 64 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(offset: u64, len: u64) -> Span {
+        Span { offset, len }
+    }
+
+    #[test]
+    fn what_is_given_back_is_used_again() {
+        let mut memory = Memory::new(Weights::default(), None);
+        let [a, b, c] = [100, 64, 1].map(|len| memory.allocate(len).unwrap());
+        assert_eq!((a.offset, b.offset, c.offset), (0, 128, 192));
+        assert_eq!((memory.live_bytes(), memory.high_water()), (256, 256));
+        memory.release(b);
+        assert_eq!(memory.allocate(60).unwrap().offset, 128);
+        memory.retain(a);
+        memory.release(a);
+        assert_eq!(memory.holders(a), 1);
+        memory.release(a);
+        assert_eq!(memory.allocate(128).unwrap().offset, 0);
+        assert_eq!(memory.high_water(), 256);
+    }
+
+    #[test]
+    fn the_arena_grows_to_its_budget_and_no_further() {
+        let mut memory = Memory::new(Weights::default(), Some(3 * SEGMENT));
+        let first = memory.allocate(SEGMENT).unwrap();
+        assert_eq!(memory.allocate(2 * SEGMENT).unwrap().offset, SEGMENT);
+        let error = memory.allocate(1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        memory.release(first);
+        memory.allocate(1).unwrap();
+        // Free ranges on both sides of a border between segments are not one.
+        assert_eq!(memory.allocate(SEGMENT).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn a_planned_range_is_held_once() {
+        let mut memory = Memory::new(Weights::default(), None);
+        memory.reserve(span(640, 64)).unwrap();
+        assert_eq!(memory.reserve(span(640, 64)).unwrap_err().kind(), ErrorKind::Internal);
+        assert_eq!(memory.allocate(64).unwrap().offset, 0);
+        memory.release(span(640, 64));
+        memory.reserve(span(640, 64)).unwrap();
+    }
+
+    #[test]
+    fn a_step_gets_its_slices() {
+        let mut memory = Memory::new(Weights::default(), None);
+        let weight = memory.weights_mut().add(Buffer::from(vec![7_u8; 4]), 1).unwrap();
+        let spans: Vec<_> =
+            [64, 64, 3 * SEGMENT, 10].map(|len| memory.allocate(len).unwrap()).into();
+        for (value, span) in (1_u8..).zip(&spans) {
+            let len = usize::try_from(span.len).unwrap();
+            memory.write(*span, &vec![value; len]).unwrap();
+        }
+        let reads = [spans[0], span(weight, 4), spans[3], spans[0], span(5, 0)];
+        let (reads, mut writes) = memory.borrow_step(&reads, &[spans[2], spans[1]]).unwrap();
+        assert_eq!(reads, [&[1_u8; 64][..], &[7; 4], &[4; 10], &[1; 64], &[]]);
+        assert_eq!((writes[0][0], writes[1][0]), (3, 2));
+        writes[1][63] = 9;
+        assert_eq!(memory.read(span(127, 1)).unwrap(), [9]);
+    }
+
+    #[test]
+    fn ranges_that_are_not_in_memory_or_overlap_are_refused() {
+        let mut memory = Memory::new(Weights::default(), None);
+        memory.allocate(256).unwrap();
+        let weight = memory.weights_mut().add(Buffer::from(vec![7_u8; 4]), 1).unwrap();
+        let cases: &[(&[Span], &[Span])] = &[
+            (&[span(0, 64)], &[span(0, 64)]),
+            (&[span(32, 64)], &[span(64, 64)]),
+            (&[], &[span(0, 65), span(64, 1)]),
+            (&[], &[span(0, 64), span(0, 64)]),
+            (&[], &[span(1, 4)]),
+            (&[], &[span(weight, 4)]),
+            (&[], &[span(SEGMENT, 1)]),
+            (&[], &[span(0, SEGMENT + 1)]),
+            (&[span(SEGMENT - 1, 2)], &[]),
+            (&[span(weight, 5)], &[]),
+            (&[span(weight + 64, 1)], &[]),
+            (&[span(u64::MAX, 2)], &[]),
+        ];
+        for (reads, writes) in cases {
+            let error = memory.borrow_step(reads, writes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Internal, "{reads:?} {writes:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Arithmetic over the element types, and the macro that chooses a type by its number.
+//!
+//! This is the numeric profile `strict-1`: the same bits on every processor, thread count and build.
+//! Integers wrap. FLOAT and DOUBLE are computed as they are, with one rounding for each operation and
+//! without fused multiply-add; FLOAT16 and BFLOAT16 are widened to `f32`, computed there and rounded once.
+//! Functions such as exp are those of the crate `libm`, in one version, never the platform's.
+
+use half::{bf16, f16};
+use onnx_container::Element;
+
+/// A number type with arithmetic: integers and floats of at least 8 bits.
+pub(crate) trait Number: Element + Copy + PartialOrd {
+    const ZERO: Self;
+    const ONE: Self;
+    /// The lowest value: minus infinity for floats.
+    const LOWEST: Self;
+    /// The highest value: infinity for floats.
+    const HIGHEST: Self;
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// The quotient; of integers towards zero, and 0 for a divisor of 0, as in NumPy.
+    fn div(self, other: Self) -> Self;
+    /// The remainder with the sign of the dividend; of integers 0 for a divisor of 0.
+    fn rem(self, other: Self) -> Self;
+    fn neg(self) -> Self;
+    fn abs(self) -> Self;
+    /// Nearest for floats; integers round towards zero and saturate.
+    fn from_f64(value: f64) -> Self;
+    fn to_f64(self) -> f64;
+    /// Whether it is a NaN.
+    fn is_nan(self) -> bool;
+}
+
+/// A float type, with the type that it is computed in.
+pub(crate) trait Float: Number {
+    type Real: Real;
+    fn widen(self) -> Self::Real;
+    fn round_from(real: Self::Real) -> Self;
+
+    /// `f` of the value, computed in the wider type and rounded once.
+    fn map(self, f: impl Fn(Self::Real) -> Self::Real) -> Self {
+        Self::round_from(f(self.widen()))
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {$(
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss,
+                reason = "a conversion of numbers, which saturates and rounds as stated")]
+        #[allow(clippy::cast_lossless, reason = "one macro for all widths")]
+        impl Number for $type {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = Self::MIN;
+            const HIGHEST: Self = Self::MAX;
+            fn add(self, other: Self) -> Self { self.wrapping_add(other) }
+            fn sub(self, other: Self) -> Self { self.wrapping_sub(other) }
+            fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
+            fn div(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_div(other) } }
+            fn rem(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_rem(other) } }
+            fn neg(self) -> Self { self.wrapping_neg() }
+            #[allow(unused_comparisons, reason = "one macro for signed and unsigned types")]
+            fn abs(self) -> Self { if self < 0 { self.wrapping_neg() } else { self } }
+            fn from_f64(value: f64) -> Self { value as Self }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn is_nan(self) -> bool { false }
+        }
+    )*};
+}
+
+integers!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+macro_rules! reals {
+    ($($type:ty, $f64_to:expr;)*) => {$(
+        impl Number for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const LOWEST: Self = Self::NEG_INFINITY;
+            const HIGHEST: Self = Self::INFINITY;
+            fn add(self, other: Self) -> Self { self + other }
+            fn sub(self, other: Self) -> Self { self - other }
+            fn mul(self, other: Self) -> Self { self * other }
+            fn div(self, other: Self) -> Self { self / other }
+            fn rem(self, other: Self) -> Self { self % other }
+            fn neg(self) -> Self { -self }
+            fn abs(self) -> Self { self.abs() }
+            fn from_f64(value: f64) -> Self { $f64_to(value) }
+            fn to_f64(self) -> f64 { f64::from(self) }
+            fn is_nan(self) -> bool { self.is_nan() }
+        }
+
+        impl Float for $type {
+            type Real = Self;
+            fn widen(self) -> Self { self }
+            fn round_from(real: Self) -> Self { real }
+        }
+    )*};
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "rounds to the nearest")]
+fn nearest_f32(value: f64) -> f32 {
+    value as f32
+}
+
+reals! {
+    f32, nearest_f32;
+    f64, std::convert::identity;
+}
+
+macro_rules! halves {
+    ($($type:ty),*) => {$(
+        impl Number for $type {
+            const ZERO: Self = <$type>::ZERO;
+            const ONE: Self = <$type>::ONE;
+            const LOWEST: Self = <$type>::NEG_INFINITY;
+            const HIGHEST: Self = <$type>::INFINITY;
+            fn add(self, other: Self) -> Self { Self::from_f32(self.to_f32() + other.to_f32()) }
+            fn sub(self, other: Self) -> Self { Self::from_f32(self.to_f32() - other.to_f32()) }
+            fn mul(self, other: Self) -> Self { Self::from_f32(self.to_f32() * other.to_f32()) }
+            fn div(self, other: Self) -> Self { Self::from_f32(self.to_f32() / other.to_f32()) }
+            fn rem(self, other: Self) -> Self { Self::from_f32(self.to_f32() % other.to_f32()) }
+            fn neg(self) -> Self { -self }
+            fn abs(self) -> Self { Self::from_f32(self.to_f32().abs()) }
+            fn from_f64(value: f64) -> Self { Self::from_f64(value) }
+            fn to_f64(self) -> f64 { self.into() }
+            fn is_nan(self) -> bool { self.is_nan() }
+        }
+
+        impl Float for $type {
+            type Real = f32;
+            fn widen(self) -> f32 { self.to_f32() }
+            fn round_from(real: f32) -> Self { Self::from_f32(real) }
+        }
+    )*};
+}
+
+halves!(f16, bf16);
+
+/// Makes [`Real`] from the names of its functions of one argument, here and in `libm` for `f32` and `f64`.
+macro_rules! functions {
+    ($($name:ident = $of_f32:ident, $of_f64:ident;)*) => {
+        /// `f32` and `f64`, in which floats are computed, with the functions of `libm`.
+        pub(crate) trait Real:
+            Float<Real = Self>
+            + std::ops::Add<Output = Self>
+            + std::ops::Sub<Output = Self>
+            + std::ops::Mul<Output = Self>
+            + std::ops::Div<Output = Self>
+            + std::ops::Neg<Output = Self>
+            + std::ops::AddAssign
+        {
+            /// The nearest value to a constant of an operator's text.
+            fn of(value: f64) -> Self {
+                Self::from_f64(value)
+            }
+            fn pow(self, exponent: Self) -> Self;
+            /// The nearest integer, and of two the even one.
+            fn round_even(self) -> Self;
+            $(
+                #[allow(dead_code, reason = "the list is that of libm, whoever uses it")]
+                fn $name(self) -> Self;
+            )*
+        }
+
+        impl Real for f32 {
+            fn pow(self, exponent: Self) -> Self { libm::powf(self, exponent) }
+            fn round_even(self) -> Self { self.round_ties_even() }
+            $(fn $name(self) -> Self { libm::$of_f32(self) })*
+        }
+
+        impl Real for f64 {
+            fn pow(self, exponent: Self) -> Self { libm::pow(self, exponent) }
+            fn round_even(self) -> Self { self.round_ties_even() }
+            $(fn $name(self) -> Self { libm::$of_f64(self) })*
+        }
+    };
+}
+
+functions! {
+    exp = expf, exp;
+    exp2 = exp2f, exp2;
+    expm1 = expm1f, expm1;
+    ln = logf, log;
+    ln_1p = log1pf, log1p;
+    log2 = log2f, log2;
+    log10 = log10f, log10;
+    sqrt = sqrtf, sqrt;
+    cbrt = cbrtf, cbrt;
+    sin = sinf, sin;
+    cos = cosf, cos;
+    tan = tanf, tan;
+    asin = asinf, asin;
+    acos = acosf, acos;
+    atan = atanf, atan;
+    sinh = sinhf, sinh;
+    cosh = coshf, cosh;
+    tanh = tanhf, tanh;
+    asinh = asinhf, asinh;
+    acosh = acoshf, acosh;
+    atanh = atanhf, atanh;
+    erf = erff, erf;
+    ceil = ceilf, ceil;
+    floor = floorf, floor;
+    trunc = truncf, trunc;
+}
+
+/// Runs `$body` with `$T` as the Rust type of element type `$dtype`, which has to be one of a set:
+/// `floats` (FLOAT16, BFLOAT16, FLOAT, DOUBLE), `integers` (8 to 64 bits), `numbers` (both), or `elements`
+/// (all of at least 8 bits, without 8-bit floats). Another type is an error of the kernel.
+///
+/// ```ignore
+/// for_type!(cx.dtype(0)?, floats, T => softmax::<T>(cx))
+/// ```
+macro_rules! for_type {
+    ($dtype:expr, floats, $T:ident => $body:expr) => {
+        $crate::numeric::for_type!(@ $dtype, $T, $body,
+            Float f32, Double f64, Float16 f16, Bfloat16 bf16)
+    };
+    ($dtype:expr, integers, $T:ident => $body:expr) => {
+        $crate::numeric::for_type!(@ $dtype, $T, $body,
+            Int64 i64, Int32 i32, Int16 i16, Int8 i8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64)
+    };
+    ($dtype:expr, numbers, $T:ident => $body:expr) => {
+        $crate::numeric::for_type!(@ $dtype, $T, $body,
+            Float f32, Double f64, Float16 f16, Bfloat16 bf16,
+            Int64 i64, Int32 i32, Int16 i16, Int8 i8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64)
+    };
+    ($dtype:expr, elements, $T:ident => $body:expr) => {
+        $crate::numeric::for_type!(@ $dtype, $T, $body,
+            Float f32, Double f64, Float16 f16, Bfloat16 bf16, Bool bool,
+            Int64 i64, Int32 i32, Int16 i16, Int8 i8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64)
+    };
+    (@ $dtype:expr, $T:ident, $body:expr, $($Name:ident $type:ident),*) => {{
+        #[allow(unused_imports, reason = "not every set has them")]
+        use half::{bf16, f16};
+        match $dtype {
+            $(onnx_container::DataType::$Name => {
+                type $T = $type;
+                $body
+            })*
+            other => Err($crate::numeric::not_taken(other)),
+        }
+    }};
+}
+pub(crate) use for_type;
+
+/// The error of an element type that an operator does not take.
+pub(crate) fn not_taken(dtype: onnx_container::DataType) -> crate::error::Error {
+    let reason = format!("the operator does not take elements of type {dtype}");
+    crate::error::Error::new(crate::error::ErrorKind::Type, reason)
+}

@@ -1,0 +1,161 @@
+//! G as a machine runs it: a flat list of nodes in topological order over numbered values.
+//!
+//! Names are resolved here, once: a value of a graph is a [`ValueId`], and a graph inside a node (a
+//! branch, the body of a loop) is a [`Block`] of its own, with the outer values that it uses as its
+//! captures. Local functions are inlined by the library. Initializers and Constant nodes become
+//! constants; their bytes are shared with the container. What a node does is left to its kernel.
+
+mod build;
+mod order;
+
+use std::sync::Arc;
+
+use onnx_container::Container;
+
+pub use self::build::ProgramOptions;
+use crate::attribute::Attributes;
+use crate::error::Result;
+use crate::memory::Weights;
+use crate::table::Entry;
+use crate::value::Type;
+
+/// A value of one block: a graph input, a constant, or an output of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(u32);
+
+impl ValueId {
+    /// The value with this number.
+    ///
+    /// Numbers above `u32::MAX` stand for no value.
+    pub fn new(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// Its number, from 0: its place in [`Block::names`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A node `[op_type, inputs, outputs, attributes, subgraph]` of the definition.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// The domain of the operator; that of ONNX is empty.
+    pub domain: String,
+    /// The operator.
+    pub op_type: String,
+    /// The version of the domain that the model imports. The operator is the one of the latest version
+    /// that is not above.
+    pub version: i64,
+    /// The inputs; `None` where an optional one is left out.
+    pub inputs: Vec<Option<ValueId>>,
+    /// The outputs; `None` where an optional one is left out.
+    pub outputs: Vec<Option<ValueId>>,
+    /// The attributes, graphs included.
+    pub attributes: Attributes,
+}
+
+impl Node {
+    /// The operator as messages show it: with its domain, unless that is ONNX's.
+    pub fn op(&self) -> String {
+        if self.domain.is_empty() {
+            self.op_type.clone()
+        } else {
+            format!("{}::{}", self.domain, self.op_type)
+        }
+    }
+}
+
+/// One dimension of a declared shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dim {
+    /// A fixed size.
+    Fixed(usize),
+    /// A name that stands for the same size everywhere.
+    Symbol(String),
+    /// Not known.
+    Unknown,
+}
+
+/// An input or output of a block, as the graph declares it.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    /// The value.
+    pub value: ValueId,
+    /// The type; `None` where the graph does not say it.
+    pub ty: Option<Type>,
+    /// The shape of a tensor; `None` where its rank is not known.
+    pub dims: Option<Vec<Dim>>,
+}
+
+/// A graph as a list of steps.
+#[derive(Debug)]
+pub struct Block {
+    /// The name of every value.
+    pub names: Arc<[String]>,
+    /// The nodes, each after those whose outputs it uses.
+    pub nodes: Vec<Node>,
+    /// The inputs in the order of the graph.
+    pub inputs: Vec<Declared>,
+    /// The outputs in the order of the graph.
+    pub outputs: Vec<Declared>,
+    /// Constants: initializers, and the outputs of Constant nodes.
+    pub constants: Vec<(ValueId, Entry)>,
+    /// Values of the block around this one: the outer value, and the inner one that stands for it.
+    pub captures: Vec<(ValueId, ValueId)>,
+    /// For each node, the values that no later node uses and that are no outputs.
+    pub dead_after: Vec<Vec<ValueId>>,
+}
+
+impl Block {
+    /// The name of a value.
+    pub fn name(&self, value: ValueId) -> &str {
+        self.names.get(value.index()).map_or("", String::as_str)
+    }
+
+    /// The value with this name.
+    pub fn value(&self, name: &str) -> Option<ValueId> {
+        self.names.iter().position(|other| other == name).map(ValueId::new)
+    }
+}
+
+/// A model as a machine runs it.
+#[derive(Debug)]
+pub struct Program {
+    /// The main graph.
+    pub main: Block,
+    /// The bytes of all constants, of inner blocks too.
+    pub weights: Weights,
+}
+
+impl Program {
+    /// The program of the container's model.
+    ///
+    /// ```
+    /// use onnx_container::Container;
+    /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
+    /// use onnx_container_machine::{Program, ProgramOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// graph.input.push(ValueInfoProto::tensor("x", onnx_container::DataType::Float, [2]));
+    /// graph.node.push(NodeProto::new("Relu", ["x"], ["y"]));
+    /// graph.output.push(ValueInfoProto::tensor("y", onnx_container::DataType::Float, [2]));
+    /// let mut model = ModelProto::new(graph);
+    /// model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    ///
+    /// let program = Program::new(&Container::new(model), ProgramOptions::new())?;
+    /// assert_eq!(program.main.nodes[0].op(), "Relu");
+    /// # Ok::<(), onnx_container_machine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidModel`](crate::ErrorKind::InvalidModel) when a node uses a value that nothing computes,
+    /// two nodes compute one value, nodes depend on each other in a circle, or no version of an operator
+    /// is imported; [`Container`](crate::ErrorKind::Container) when weights cannot be read or functions
+    /// cannot be inlined.
+    pub fn new(container: &Container, options: ProgramOptions) -> Result<Self> {
+        build::program(container, options)
+    }
+}

@@ -1,0 +1,378 @@
+//! From a model's messages to the blocks of a program.
+//!
+//! One builder for each graph, with the one around it for the names that it captures. Bytes of constants
+//! get their addresses here.
+
+use std::collections::HashMap;
+
+use onnx_container::proto::tensor_shape_proto::DimensionValue;
+use onnx_container::proto::type_proto::Value as TypeValue;
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, Str, TensorProto, ValueInfoProto,
+};
+use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
+
+use super::order::topological;
+use super::{Block, Declared, Dim, Node, Program, ValueId};
+use crate::attribute::{Attribute, Attributes};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Weights;
+use crate::table::{Entry, Slot};
+use crate::value::{Type, Value};
+
+/// How a program is made.
+#[derive(Debug, Clone, Default)]
+pub struct ProgramOptions {
+    keep: Vec<(String, String)>,
+}
+
+impl ProgramOptions {
+    /// Every local function is inlined.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls of the local function `name` of `domain` stay nodes, for a kernel that is registered for them.
+    #[must_use]
+    pub fn keep(mut self, domain: impl Into<String>, name: impl Into<String>) -> Self {
+        self.keep.push((domain.into(), name.into()));
+        self
+    }
+}
+
+pub(super) fn program(container: &Container, options: ProgramOptions) -> Result<Program> {
+    let model = container.model();
+    if model.functions.is_empty() {
+        return of_model(container, model);
+    }
+    let mut inlined = model.clone();
+    let kept = options.keep.iter().map(|(domain, name)| {
+        onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
+    });
+    onnx_container::inline_functions(&mut inlined, InlineOptions::new().except(kept))?;
+    of_model(container, &inlined)
+}
+
+fn of_model(container: &Container, model: &ModelProto) -> Result<Program> {
+    let graph = model.graph.as_deref();
+    let graph =
+        graph.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "the model has no graph"))?;
+    let mut builder = Builder::new(container, imports(model));
+    let main = builder.block(graph)?;
+    if let Some((value, _)) = main.captures.first() {
+        return Err(not_computed(main.name(*value)));
+    }
+    Ok(Program { main, weights: builder.weights })
+}
+
+/// The version of each domain that a model imports.
+fn imports(model: &ModelProto) -> HashMap<String, i64> {
+    let mut imports: HashMap<_, _> = model
+        .opset_import
+        .iter()
+        .map(|import| (domain(import.domain.as_ref()), import.version.unwrap_or_default()))
+        .collect();
+    if imports.is_empty() && model.ir_version.unwrap_or_default() < 3 {
+        imports.insert(String::new(), 1); // before operator sets there was one
+    }
+    imports
+}
+
+/// The canonical name of a domain: `ai.onnx` is the empty one.
+fn domain(name: Option<&Str>) -> String {
+    let name = text(name);
+    if name == "ai.onnx" { String::new() } else { name }
+}
+
+fn text(string: Option<&Str>) -> String {
+    string.map(|string| string.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn not_computed(name: &str) -> Error {
+    Error::new(ErrorKind::InvalidModel, "nothing computes the value").with_value(name)
+}
+
+/// Makes blocks, one inside the other.
+struct Builder<'c> {
+    container: &'c Container,
+    imports: HashMap<String, i64>,
+    weights: Weights,
+    /// The values of each block that is being built, the outermost first.
+    scopes: Vec<Scope>,
+}
+
+#[derive(Default)]
+struct Scope {
+    names: Vec<String>,
+    ids: HashMap<String, ValueId>,
+    captures: Vec<(ValueId, ValueId)>,
+    constants: Vec<(ValueId, Entry)>,
+}
+
+impl Scope {
+    fn define(&mut self, name: &str) -> ValueId {
+        let id = ValueId::new(self.names.len());
+        self.names.push(name.to_owned());
+        self.ids.insert(name.to_owned(), id);
+        id
+    }
+}
+
+impl<'c> Builder<'c> {
+    fn new(container: &'c Container, imports: HashMap<String, i64>) -> Self {
+        Self { container, imports, weights: Weights::default(), scopes: Vec::new() }
+    }
+
+    fn block(&mut self, graph: &GraphProto) -> Result<Block> {
+        self.scopes.push(Scope::default());
+        let inputs: Vec<_> =
+            graph.input.iter().map(|input| self.declared(input)).collect::<Result<_>>()?;
+        for tensor in &graph.initializer {
+            let name = text(tensor.name.as_ref());
+            self.initializer(&name, tensor).map_err(|error| error.with_value(name.as_str()))?;
+        }
+        let mut nodes = Vec::with_capacity(graph.node.len());
+        for i in topological(&graph.node)? {
+            let Some(proto) = graph.node.get(i) else { continue };
+            let at = |error: Error| error.at_node(text(proto.name.as_ref()), op(proto));
+            nodes.extend(self.node(proto).map_err(at)?);
+        }
+        let outputs: Vec<_> =
+            graph.output.iter().map(|output| self.output(output)).collect::<Result<_>>()?;
+        let scope = self.scopes.pop().ok_or_else(|| Error::internal("a block without a scope"))?;
+        let dead_after = dead_after(&nodes, &outputs);
+        let Scope { names, captures, constants, .. } = scope;
+        Ok(Block { names: names.into(), nodes, inputs, outputs, constants, captures, dead_after })
+    }
+
+    fn scope(&mut self) -> Result<&mut Scope> {
+        self.scopes.last_mut().ok_or_else(|| Error::internal("a value outside of all blocks"))
+    }
+
+    fn initializer(&mut self, name: &str, proto: &TensorProto) -> Result<()> {
+        let entry = constant(&mut self.weights, self.container.resolve(proto)?)?;
+        let scope = self.scope()?;
+        let known = scope.ids.get(name).copied();
+        let value = known.unwrap_or_else(|| scope.define(name));
+        scope.constants.push((value, entry));
+        Ok(())
+    }
+
+    /// The node of `proto`; `None` for a Constant, which becomes a constant.
+    fn node(&mut self, proto: &NodeProto) -> Result<Option<Node>> {
+        let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
+        let attributes = self.attributes(&proto.attribute)?;
+        if domain.is_empty() && op_type == "Constant" {
+            let tensor = constant_of(&attributes)?;
+            let entry = constant(&mut self.weights, tensor)?;
+            let name = proto.output.first().map(ToString::to_string).unwrap_or_default();
+            let scope = self.scope()?;
+            let value = scope.define(&name);
+            scope.constants.push((value, entry));
+            return Ok(None);
+        }
+        let version = self.imports.get(&domain).copied().ok_or_else(|| {
+            let reason = format!("the model imports no version of domain `{domain}`");
+            Error::new(ErrorKind::InvalidModel, reason)
+        })?;
+        let inputs = proto.input.iter().map(|input| self.used(input)).collect::<Result<_>>()?;
+        let scope = self.scope()?;
+        let mut output = |name: &Str| (!name.is_empty()).then(|| scope.define(&name.to_string()));
+        let outputs = proto.output.iter().map(&mut output).collect();
+        let name = text(proto.name.as_ref());
+        Ok(Some(Node { name, domain, op_type, version, inputs, outputs, attributes }))
+    }
+
+    /// The value that a node uses by this name; `None` for an input that is left out.
+    fn used(&mut self, name: &Str) -> Result<Option<ValueId>> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let name = name.to_string();
+        let innermost = self.scopes.len().saturating_sub(1);
+        self.resolve(innermost, &name).map(Some).ok_or_else(|| not_computed(&name))
+    }
+
+    /// The value called `name` in the block at `depth`, which captures it if it is one of an outer block.
+    fn resolve(&mut self, depth: usize, name: &str) -> Option<ValueId> {
+        if let Some(id) = self.scopes.get(depth)?.ids.get(name) {
+            return Some(*id);
+        }
+        let outer = self.resolve(depth.checked_sub(1)?, name)?;
+        let scope = self.scopes.get_mut(depth)?;
+        let inner = scope.define(name);
+        scope.captures.push((outer, inner));
+        Some(inner)
+    }
+
+    fn declared(&mut self, proto: &ValueInfoProto) -> Result<Declared> {
+        let value = self.scope()?.define(&text(proto.name.as_ref()));
+        declaration(proto, value)
+    }
+
+    fn output(&mut self, proto: &ValueInfoProto) -> Result<Declared> {
+        let name = proto.name.clone().unwrap_or_default();
+        let value = self.used(&name)?;
+        declaration(proto, value.ok_or_else(|| not_computed(""))?)
+    }
+
+    fn attributes(&mut self, protos: &[AttributeProto]) -> Result<Attributes> {
+        let named =
+            |proto: &AttributeProto| Ok((text(proto.name.as_ref()), self.attribute(proto)?));
+        protos.iter().map(named).collect()
+    }
+
+    fn attribute(&mut self, proto: &AttributeProto) -> Result<Attribute> {
+        let bytes = |buffer: &Buffer| buffer.to_vec();
+        let missing = || {
+            let name = text(proto.name.as_ref());
+            Error::new(ErrorKind::InvalidModel, format!("attribute `{name}` has no value"))
+        };
+        Ok(match kind_of(proto) {
+            AttributeProto::FLOAT => Attribute::Float(proto.f.unwrap_or_default()),
+            AttributeProto::INT => Attribute::Int(proto.i.unwrap_or_default()),
+            AttributeProto::STRING => {
+                Attribute::String(proto.s.as_ref().map(bytes).unwrap_or_default())
+            }
+            AttributeProto::TENSOR => {
+                let tensor = proto.t.as_deref().ok_or_else(missing)?;
+                Attribute::Tensor(self.container.resolve(tensor)?)
+            }
+            AttributeProto::GRAPH => {
+                let graph = proto.g.as_deref().ok_or_else(missing)?;
+                Attribute::Graph(self.block(graph)?.into())
+            }
+            AttributeProto::FLOATS => Attribute::Floats(proto.floats.to_vec()),
+            AttributeProto::INTS => Attribute::Ints(proto.ints.to_vec()),
+            AttributeProto::STRINGS => {
+                Attribute::Strings(proto.strings.iter().map(bytes).collect())
+            }
+            AttributeProto::TENSORS => {
+                let tensors = proto.tensors.iter().map(|tensor| self.container.resolve(tensor));
+                Attribute::Tensors(tensors.collect::<Result<_, _>>()?)
+            }
+            AttributeProto::GRAPHS => {
+                let blocks = proto.graphs.iter().map(|graph| Ok(self.block(graph)?.into()));
+                Attribute::Graphs(blocks.collect::<Result<_>>()?)
+            }
+            AttributeProto::TYPE_PROTO => {
+                Attribute::Type(Type::from_proto(proto.tp.as_deref().ok_or_else(missing)?)?)
+            }
+            _ => {
+                let name = text(proto.name.as_ref());
+                let reason = format!("the kind of attribute `{name}` is not supported");
+                return Err(Error::new(ErrorKind::Unsupported, reason));
+            }
+        })
+    }
+}
+
+/// The kind of an attribute. Files from before the field `type` tell it by the field that is set.
+fn kind_of(proto: &AttributeProto) -> i32 {
+    let fields = [
+        (proto.f.is_some(), AttributeProto::FLOAT),
+        (proto.i.is_some(), AttributeProto::INT),
+        (proto.s.is_some(), AttributeProto::STRING),
+        (proto.t.is_some(), AttributeProto::TENSOR),
+        (proto.g.is_some(), AttributeProto::GRAPH),
+        (!proto.floats.is_empty(), AttributeProto::FLOATS),
+        (!proto.ints.is_empty(), AttributeProto::INTS),
+        (!proto.strings.is_empty(), AttributeProto::STRINGS),
+    ];
+    let set = fields.iter().find(|(set, _)| *set).map_or(0, |(_, kind)| *kind);
+    proto.r#type.filter(|kind| *kind != AttributeProto::UNDEFINED).unwrap_or(set)
+}
+
+/// The entry of a constant; its bytes get an address.
+fn constant(weights: &mut Weights, tensor: Tensor) -> Result<Entry> {
+    let (dtype, shape) = (tensor.dtype(), tensor.shape());
+    let Some(bytes) = tensor.buffer() else {
+        return Ok(Entry::Outside(Value::Tensor(tensor)));
+    };
+    let bytes_each = usize::from(dtype.bit_width().unwrap_or(8)).div_ceil(8);
+    let offset = weights.add(bytes.clone(), bytes_each.next_power_of_two().min(8))?;
+    Ok(Entry::Tensor(Slot { offset, dtype, shape }))
+}
+
+/// The tensor of a [Constant](https://onnx.ai/onnx/operators/onnx__Constant.html) with these attributes.
+fn constant_of(attributes: &Attributes) -> Result<Tensor> {
+    let one_dim = |len: usize| i64::try_from(len).map(|len| vec![len]).unwrap_or_default();
+    let bytes = |bytes: &[u8]| Buffer::from(bytes.to_vec());
+    let tensor = match attributes.iter().next() {
+        Some(("value", Attribute::Tensor(tensor))) => return Ok(tensor.clone()),
+        Some(("value_float", Attribute::Float(value))) => {
+            Tensor::new(DataType::Float, [], bytes(&value.to_le_bytes()))
+        }
+        Some(("value_int", Attribute::Int(value))) => {
+            Tensor::new(DataType::Int64, [], bytes(&value.to_le_bytes()))
+        }
+        Some(("value_floats", Attribute::Floats(values))) => {
+            Tensor::new(DataType::Float, one_dim(values.len()), bytes(bytemuck::cast_slice(values)))
+        }
+        Some(("value_ints", Attribute::Ints(values))) => {
+            Tensor::new(DataType::Int64, one_dim(values.len()), bytes(bytemuck::cast_slice(values)))
+        }
+        Some(("value_string", Attribute::String(value))) => {
+            Tensor::from_strings([], vec![bytes(value)])
+        }
+        Some(("value_strings", Attribute::Strings(values))) => {
+            let strings = values.iter().map(|value| bytes(value)).collect();
+            Tensor::from_strings(one_dim(values.len()), strings)
+        }
+        Some((name, _)) => {
+            let reason = format!("a Constant with attribute `{name}` is not supported");
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        None => return Err(Error::new(ErrorKind::InvalidModel, "a Constant without a value")),
+    };
+    Ok(tensor?)
+}
+
+fn op(proto: &NodeProto) -> String {
+    let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
+    if domain.is_empty() { op_type } else { format!("{domain}::{op_type}") }
+}
+
+fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
+    let Some(ty) = proto.r#type.as_deref().filter(|ty| ty.value.is_some()) else {
+        return Ok(Declared { value, ty: None, dims: None });
+    };
+    let named = |error: Error| error.with_value(text(proto.name.as_ref()));
+    let shape = match &ty.value {
+        Some(TypeValue::TensorType(tensor)) => tensor.shape.as_deref(),
+        _ => None,
+    };
+    let dims = shape.map(|shape| {
+        shape.dim.iter().map(|dim| match &dim.value {
+            Some(DimensionValue::DimValue(size)) => {
+                usize::try_from(*size).map_or(Dim::Unknown, Dim::Fixed)
+            }
+            Some(DimensionValue::DimParam(name)) if !name.is_empty() => {
+                Dim::Symbol(name.to_string())
+            }
+            _ => Dim::Unknown,
+        })
+    });
+    let undefined = matches!(&ty.value, Some(TypeValue::TensorType(tensor)) if tensor.elem_type.unwrap_or_default() == 0);
+    let known = if undefined { None } else { Some(Type::from_proto(ty).map_err(named)?) };
+    Ok(Declared { value, ty: known, dims: dims.map(Iterator::collect) })
+}
+
+/// For each node, the values that no later one uses and that are no outputs.
+fn dead_after(nodes: &[Node], outputs: &[Declared]) -> Vec<Vec<ValueId>> {
+    let mut seen: std::collections::HashSet<ValueId> =
+        outputs.iter().map(|output| output.value).collect();
+    let mut dead: Vec<_> = nodes
+        .iter()
+        .rev()
+        .map(|node| {
+            let captured = node.attributes.graphs().flat_map(|(_, block)| &block.captures);
+            let used = node.inputs.iter().flatten().copied();
+            let used = used.chain(captured.map(|(outer, _)| *outer));
+            let unread = node.outputs.iter().flatten().copied();
+            used.chain(unread).filter(|value| seen.insert(*value)).collect()
+        })
+        .collect();
+    dead.reverse();
+    dead
+}

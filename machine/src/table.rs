@@ -1,0 +1,120 @@
+//! T: where each value of a program is while it runs, from its name to (offset, dtype, shape).
+//!
+//! Tensors are contiguous, without strides, as in the definition. What has no place in M (tensors of
+//! strings, sequences, optionals) is held by the table itself. The bytes are left to the memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onnx_container::{DataType, element_count};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Span;
+use crate::program::ValueId;
+use crate::value::{Type, Value};
+
+/// A tensor in M.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// The address of its first byte.
+    pub offset: u64,
+    /// The element type. Elements narrower than a byte are packed as in `raw_data`.
+    pub dtype: DataType,
+    /// The dimensions; empty for a scalar.
+    pub shape: Vec<usize>,
+}
+
+impl Slot {
+    /// Its range of M.
+    ///
+    /// # Errors
+    /// When the shape has more bytes than fit 63 bits.
+    pub fn span(&self) -> Result<Span> {
+        Ok(Span { offset: self.offset, len: byte_len(self.dtype, &self.shape)? })
+    }
+}
+
+/// The length in bytes of a tensor with `shape`.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when it does not fit 63 bits.
+pub fn byte_len(dtype: DataType, shape: &[usize]) -> Result<u64> {
+    Ok(dtype.byte_len(&dims(shape)?)?)
+}
+
+/// `shape` as the integers of a message.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when the shape has more elements than fit 63 bits.
+pub fn dims(shape: &[usize]) -> Result<Vec<i64>> {
+    let dims: Option<Vec<i64>> = shape.iter().map(|dim| i64::try_from(*dim).ok()).collect();
+    let valid = dims.filter(|dims| element_count(dims).is_ok());
+    valid.ok_or_else(|| Error::new(ErrorKind::Shape, format!("shape {shape:?} is too large")))
+}
+
+/// What the table knows of a value.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A tensor of numbers in M.
+    Tensor(Slot),
+    /// A tensor of strings, a sequence or an optional, which lies outside of M.
+    Outside(Value),
+}
+
+impl Entry {
+    /// The type of the value.
+    pub fn ty(&self) -> Type {
+        match self {
+            Self::Tensor(slot) => Type::Tensor(slot.dtype),
+            Self::Outside(value) => value.ty(),
+        }
+    }
+}
+
+/// T: the entries of one program or block, by value.
+#[derive(Debug, Clone)]
+pub struct TensorTable {
+    names: Arc<[String]>,
+    entries: Vec<Option<Entry>>,
+}
+
+impl TensorTable {
+    /// A table without entries for the values with these names.
+    pub fn new(names: Arc<[String]>) -> Self {
+        let entries = vec![None; names.len()];
+        Self { names, entries }
+    }
+
+    /// The entry of a value; `None` before it is computed and after its last use.
+    pub fn get(&self, value: ValueId) -> Option<&Entry> {
+        self.entries.get(value.index())?.as_ref()
+    }
+
+    /// Sets the entry of a value; the one that it had.
+    pub fn set(&mut self, value: ValueId, entry: Entry) -> Option<Entry> {
+        self.entries.get_mut(value.index())?.replace(entry)
+    }
+
+    /// Removes the entry of a value.
+    pub fn remove(&mut self, value: ValueId) -> Option<Entry> {
+        self.entries.get_mut(value.index())?.take()
+    }
+
+    /// The name of a value.
+    pub fn name(&self, value: ValueId) -> &str {
+        self.names.get(value.index()).map_or("", String::as_str)
+    }
+
+    /// Every entry with its value and name, in the order of the values.
+    pub fn iter(&self) -> impl Iterator<Item = (ValueId, &str, &Entry)> {
+        let named = self.names.iter().zip(&self.entries).enumerate();
+        named.filter_map(|(i, (name, entry))| {
+            Some((ValueId::new(i), name.as_str(), entry.as_ref()?))
+        })
+    }
+
+    /// Every entry by name.
+    pub fn by_name(&self) -> HashMap<&str, &Entry> {
+        self.iter().map(|(_, name, entry)| (name, entry)).collect()
+    }
+}

@@ -59,6 +59,8 @@ pub enum ErrorKind {
     OutOfSteps,
     /// There is no value of the name that was asked for, or it is not in memory at this step.
     NoValue,
+    /// Blocks of memory cannot be planned, or a file of them has a wrong line.
+    Plan,
     /// The container failed: reading weights, decoding or inlining a model. The source is its error.
     Container,
     /// A shape depends on the elements of this input, which are not known before the step runs.

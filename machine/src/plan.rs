@@ -1,3 +1,197 @@
 //! Where each tensor of a program lies in M: from the steps between which it is needed to its offset.
 //!
-//! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets come out.
+//! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets come
+//! out. The orders of [`greedy`] answer in milliseconds; [`search`] goes on for as long as it is given.
+//! Whatever they find is held against [`verify`], which shares no code with them, before anyone sees it.
+//! Which tensors there are, and which of them share their bytes, is left to the program.
+
+mod csv;
+mod greedy;
+mod search;
+mod timeline;
+mod verify;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use onnx_container::Alignment;
+
+pub use csv::{Named, read_csv, write_csv};
+use search::Found;
+use timeline::Timeline;
+pub use verify::verify;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A range of bytes in M that is needed from one step of a program to another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// The steps at which the bytes are needed. Like every Rust range it ends before its end: what
+    /// step 3 writes and step 7 reads last has `3..8`. MiniMalloc calls the two `lower` and `upper`.
+    pub steps: Range<u64>,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// What the offset is a multiple of.
+    pub alignment: Alignment,
+    /// Where the block lies already, in bytes; `None` for one that is to be placed.
+    pub offset: Option<u64>,
+}
+
+impl Block {
+    /// A block of `bytes` that may lie anywhere.
+    pub fn new(steps: Range<u64>, bytes: u64) -> Self {
+        Self { steps, bytes, alignment: Alignment::DENSE, offset: None }
+    }
+
+    /// The same block at a multiple of `alignment`.
+    #[must_use]
+    pub fn aligned(self, alignment: Alignment) -> Self {
+        Self { alignment, ..self }
+    }
+
+    /// The same block at `offset`, in bytes.
+    #[must_use]
+    pub fn fixed_at(self, offset: u64) -> Self {
+        Self { offset: Some(offset), ..self }
+    }
+
+    /// Whether the block takes no place: it has no bytes, or no step needs them.
+    fn is_empty(&self) -> bool {
+        self.bytes == 0 || self.steps.is_empty()
+    }
+
+    /// The smallest multiple of the block's alignment that is at least `offset`. [`Blocks`] are so few and
+    /// small that it fits 63 bits.
+    fn align_up(&self, offset: u64) -> u64 {
+        self.alignment.align_up(offset).unwrap_or(u64::MAX)
+    }
+}
+
+/// How much work a plan is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Effort {
+    /// The best of five greedy orders: milliseconds for thousands of blocks.
+    #[default]
+    Greedy,
+    /// The best of the greedy orders, then a branch and bound that starts from it, for at most this long.
+    ///
+    /// The search is one fixed sequence of attempts; the clock only says how far it gets. It ends early
+    /// when the plan has the length of the lower bound or fits the [capacity](PlanOptions::capacity), or
+    /// when it is shown that no shorter plan exists. Where more than 2,048 blocks hang together, one needed
+    /// while the next begins, they keep the greedy plan.
+    Search(Duration),
+}
+
+/// What is asked of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use]
+pub struct PlanOptions {
+    effort: Effort,
+    capacity: u64,
+}
+
+impl PlanOptions {
+    /// The greedy orders, and no capacity.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much work the plan is worth; [`Effort::Greedy`] by default.
+    pub fn effort(self, effort: Effort) -> Self {
+        Self { effort, ..self }
+    }
+
+    /// A search ends as soon as its plan fits `bytes`. Default: 0, it goes on to the shortest plan.
+    pub fn capacity(self, bytes: u64) -> Self {
+        Self { capacity: bytes, ..self }
+    }
+}
+
+/// Where every block lies, and how good that is. All lengths are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The offset of each block, in the order of the blocks.
+    pub offsets: Vec<u64>,
+    /// N: the length of the memory that holds all blocks.
+    pub arena_bytes: u64,
+    /// The least that any plan can need: what is needed at the peak step, every block but one rounded
+    /// up to the alignment that all have.
+    pub lower_bound: u64,
+    /// What the blocks would need if none shared its bytes with another.
+    pub naive_sum: u64,
+    /// The first step of those that need the most.
+    pub peak_step: u64,
+    /// Whether it is shown that no shorter plan exists.
+    pub optimal: bool,
+}
+
+/// Gives every block its offset.
+///
+/// Blocks that are needed at the same step never share a byte. Blocks with no bytes, or that no step
+/// needs, lie at 0 unless they are fixed elsewhere.
+///
+/// ```
+/// use onnx_container_machine::plan::{Block, PlanOptions, plan};
+///
+/// // Step 0 writes a, step 1 reads a and writes b, step 2 reads b and writes c.
+/// let blocks = [Block::new(0..2, 400), Block::new(1..3, 100), Block::new(2..3, 300)];
+/// let plan = plan(&blocks, PlanOptions::new())?;
+/// assert_eq!(plan.offsets, [0, 400, 0]); // a is not needed any more when c is written
+/// assert_eq!((plan.arena_bytes, plan.lower_bound, plan.naive_sum), (500, 500, 800));
+/// assert_eq!(plan.peak_step, 1);
+/// # Ok::<(), onnx_container_machine::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Plan`] when the steps of a block end before they begin, when fixed blocks overlap or are not
+/// aligned, or when all blocks together are longer than 2^63 bytes.
+pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
+    let naive_sum = check(blocks)?;
+    let timeline = Timeline::new(blocks);
+    let (lower_bound, peak_step) = timeline.lower_bound(blocks);
+    let goal = lower_bound.max(options.capacity);
+    let offsets = greedy::best_of_all(blocks, &timeline, goal);
+    let greedy = Found { offsets, least: lower_bound };
+    let found = match options.effort {
+        Effort::Greedy => greedy,
+        Effort::Search(time) => search::search(blocks, greedy, goal, time)?,
+    };
+    let arena_bytes = verify(blocks, &found.offsets)
+        .map_err(|error| Error::internal(format_args!("the planner made a wrong plan: {error}")))?;
+    let (offsets, optimal) = (found.offsets, arena_bytes <= found.least);
+    Ok(Plan { offsets, arena_bytes, lower_bound, naive_sum, peak_step, optimal })
+}
+
+/// The bytes of all blocks, when they can be planned: no sum of their lengths and offsets overflows.
+fn check(blocks: &[Block]) -> Result<u64> {
+    let mut furthest = 0_u64;
+    for (i, block) in blocks.iter().enumerate() {
+        if block.steps.end < block.steps.start {
+            let Range { start, end } = block.steps;
+            return Err(refused(format!("block {i} is needed from step {start} to step {end}")));
+        }
+        let padded = block.bytes.checked_add(block.alignment.bytes());
+        let reach = padded.and_then(|bytes| bytes.checked_add(block.offset.unwrap_or(0)));
+        let end = reach.and_then(|reach| furthest.checked_add(reach));
+        furthest = end
+            .filter(|end| i64::try_from(*end).is_ok())
+            .ok_or_else(|| refused("the blocks are longer than 2^63 bytes".to_owned()))?;
+    }
+    let fixed: Vec<_> = blocks.iter().filter(|block| block.offset.is_some()).cloned().collect();
+    let offsets: Vec<_> = fixed.iter().filter_map(|block| block.offset).collect();
+    verify(&fixed, &offsets)?;
+    Ok(blocks.iter().map(|block| block.bytes).sum())
+}
+
+/// The length of the memory that holds `blocks` at `offsets`.
+fn end_of(blocks: &[Block], offsets: &[u64]) -> u64 {
+    let places = blocks.iter().zip(offsets).filter(|(block, _)| !block.is_empty());
+    places.map(|(block, offset)| offset + block.bytes).max().unwrap_or(0)
+}
+
+/// An error about blocks that cannot be planned.
+fn refused(reason: String) -> Error {
+    Error::new(ErrorKind::Plan, reason)
+}

@@ -1,0 +1,234 @@
+//! Lists of blocks as MiniMalloc reads and writes them: `id,lower,upper,size[,alignment][,offset]`.
+//!
+//! The first line names the columns, in any order. As in MiniMalloc, `upper` is the step after the last one
+//! that needs the block, and the names of older files are known: `start` or `begin`, and `end`, which is
+//! the last step itself. The files come from strangers: every error names the line, and there are limits.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::Read;
+
+use onnx_container::Alignment;
+
+use super::{Block, refused};
+use crate::{Error, Result};
+
+/// The longest file that is read, in bytes.
+const MAX_BYTES: u64 = 1 << 28;
+/// The most blocks that a file can have.
+const MAX_BLOCKS: usize = 1 << 20;
+
+/// A block with the name that a file gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Its name, which no other block of the file has.
+    pub id: String,
+    /// The block; one with an offset in the file is fixed there.
+    pub block: Block,
+}
+
+/// Reads blocks from a file that MiniMalloc reads too.
+///
+/// ```
+/// use onnx_container_machine::plan::read_csv;
+///
+/// let blocks = read_csv("id,lower,upper,size\nb1,0,3,4\nb2,3,9,8\n".as_bytes())?;
+/// assert_eq!((blocks[1].id.as_str(), blocks[1].block.bytes), ("b2", 8));
+/// assert_eq!(blocks[1].block.steps, 3..9);
+/// let error = read_csv("id,lower,upper,size\nb1,0,3,many\n".as_bytes()).unwrap_err();
+/// assert_eq!(error.to_string(), "line 2: size `many` is no whole number below 2^64");
+/// # Ok::<(), onnx_container_machine::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Plan`](crate::ErrorKind::Plan) names the line that is wrong: an unknown or missing column, a field too many or too
+/// few, a number that is none, steps that end before they begin, an id that an earlier line has. Files
+/// over 256 MiB or over 1,048,576 blocks are refused. [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
+pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(onnx_container::Error::from)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(refused("the file is longer than 256 MiB".to_owned()));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        at_line(before.iter().filter(|byte| **byte == b'\n').count() + 1, "this is not UTF-8")
+    })?;
+    let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
+    let mut lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let (first, header) = lines.next().ok_or_else(|| refused("the file is empty".to_owned()))?;
+    let columns = columns(header).map_err(|reason| at_line(first, &reason))?;
+    read_blocks(lines, &columns)
+}
+
+fn read_blocks<'t>(
+    lines: impl Iterator<Item = (usize, &'t str)>,
+    columns: &[Column],
+) -> Result<Vec<Named>> {
+    let mut blocks = Vec::new();
+    let mut ids = HashSet::new();
+    for (number, line) in lines {
+        let named = read_block(line, columns).map_err(|reason| at_line(number, &reason))?;
+        if !ids.insert(named.id.clone()) {
+            return Err(at_line(number, &format!("an earlier line has the id `{}` too", named.id)));
+        }
+        if blocks.len() == MAX_BLOCKS {
+            return Err(at_line(number, &format!("a file holds at most {MAX_BLOCKS} blocks")));
+        }
+        blocks.push(named);
+    }
+    Ok(blocks)
+}
+
+fn at_line(line: usize, reason: &str) -> Error {
+    refused(format!("line {line}: {reason}"))
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Id,
+    Lower,
+    Upper,
+    /// The last step, in place of the one after it.
+    End,
+    Size,
+    Alignment,
+    Offset,
+    Gaps,
+}
+
+impl Column {
+    fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "id" | "buffer" | "buffer_id" => Ok(Self::Id),
+            "lower" | "start" | "begin" => Ok(Self::Lower),
+            "upper" => Ok(Self::Upper),
+            "end" => Ok(Self::End),
+            "size" => Ok(Self::Size),
+            "alignment" => Ok(Self::Alignment),
+            "offset" => Ok(Self::Offset),
+            "gaps" => Ok(Self::Gaps),
+            _ => Err(format!(
+                "unknown column `{name}`; known are id, lower, upper, size, alignment and offset"
+            )),
+        }
+    }
+
+    /// What the column says, whichever of its names it has.
+    fn subject(self) -> Self {
+        if self == Self::End { Self::Upper } else { self }
+    }
+}
+
+/// The columns that the first line names.
+fn columns(header: &str) -> Result<Vec<Column>, String> {
+    let mut columns: Vec<Column> = Vec::new();
+    for name in header.split(',') {
+        let column = Column::named(name.trim())?;
+        if columns.iter().any(|other| other.subject() == column.subject()) {
+            return Err(format!("a second column for what `{}` says", name.trim()));
+        }
+        columns.push(column);
+    }
+    let needed = [
+        (Column::Id, "id"),
+        (Column::Lower, "lower"),
+        (Column::Upper, "upper"),
+        (Column::Size, "size"),
+    ];
+    for (column, name) in needed {
+        if columns.iter().all(|other| other.subject() != column) {
+            return Err(format!(
+                "the first line names the columns, and `{name}` is not among them"
+            ));
+        }
+    }
+    Ok(columns)
+}
+
+fn read_block(line: &str, columns: &[Column]) -> Result<Named, String> {
+    let count = line.split(',').count();
+    if count != columns.len() {
+        return Err(format!("{count} fields for {} columns", columns.len()));
+    }
+    let mut named = Named { id: String::new(), block: Block::new(0..0, 0) };
+    for (column, field) in columns.iter().zip(line.split(',').map(str::trim)) {
+        named.set(*column, field)?;
+    }
+    let steps = &named.block.steps;
+    if steps.end < steps.start {
+        return Err(format!("the block is needed from step {} to step {}", steps.start, steps.end));
+    }
+    Ok(named)
+}
+
+impl Named {
+    fn set(&mut self, column: Column, field: &str) -> Result<(), String> {
+        let block = &mut self.block;
+        match column {
+            Column::Id => field.clone_into(&mut self.id),
+            Column::Lower => block.steps.start = number("lower", field)?,
+            Column::Upper => block.steps.end = number("upper", field)?,
+            Column::End => {
+                let end = number("end", field)?.checked_add(1);
+                block.steps.end = end.ok_or("end is greater than any step")?;
+            }
+            Column::Size => block.bytes = number("size", field)?,
+            Column::Alignment => {
+                let alignment = Alignment::new(number("alignment", field)?);
+                block.alignment = alignment.map_err(|error| error.to_string())?;
+            }
+            Column::Offset if field.is_empty() => {}
+            Column::Offset => block.offset = Some(number("offset", field)?),
+            Column::Gaps if field.is_empty() => {}
+            Column::Gaps => return Err("blocks with gaps cannot be planned".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// A number in decimal digits.
+fn number(name: &str, field: &str) -> Result<u64, String> {
+    let digits = Some(field).filter(|field| field.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| format!("{name} `{}` is no whole number below 2^64", Shown(field)))
+}
+
+/// The beginning of a field, as an error shows it.
+struct Shown<'t>(&'t str);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.chars().take(40).try_for_each(|c| f.write_char(c))
+    }
+}
+
+/// Writes blocks and their offsets as MiniMalloc does: `id,lower,upper,size,offset`, with a column
+/// `alignment` when a block has one.
+///
+/// The format has no way to quote: commas, line breaks and other control characters of a name, and backslashes, are
+/// written as `\u{2c}`.
+pub fn write_csv<'b>(blocks: impl Iterator<Item = (&'b str, &'b Block, u64)> + Clone) -> String {
+    let aligned = blocks.clone().any(|(_, block, _)| block.alignment != Alignment::DENSE);
+    let header =
+        if aligned { "id,lower,upper,size,alignment,offset" } else { "id,lower,upper,size,offset" };
+    let mut text = format!("{header}\n");
+    for (id, block, offset) in blocks {
+        let Block { steps, bytes, alignment, .. } = block;
+        let alignment = if aligned { format!(",{}", alignment.bytes()) } else { String::new() };
+        let line = format!("{},{},{bytes}{alignment},{offset}\n", steps.start, steps.end);
+        id.chars().for_each(|c| push_escaped(&mut text, c));
+        text.push(',');
+        text.push_str(&line);
+    }
+    text
+}
+
+fn push_escaped(text: &mut String, c: char) {
+    if c.is_control() || matches!(c, ',' | '\\') {
+        text.extend(c.escape_unicode());
+    } else {
+        text.push(c);
+    }
+}

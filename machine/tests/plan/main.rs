@@ -1,0 +1,15 @@
+//! The planner from outside: what is in its plans, how short they are, what it refuses.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::panic
+)]
+
+mod csv;
+mod instances;
+mod lengths;
+mod networks;
+mod plans;

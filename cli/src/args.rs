@@ -176,7 +176,8 @@ pub struct ExportArgs {
     /// The file to write, whose name ends in .safetensors; an existing one is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// Write shards of at most N bytes of tensors, and an index; KB, MB and GB are powers of 1000
+    /// Write shards of at most N bytes of tensors, and an index; KB, MB and GB are powers of 1000. A
+    /// larger tensor has a shard of its own
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
     /// Export also inline tensors of N bytes or more; K, M and G are powers of 1024

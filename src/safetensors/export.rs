@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
+use crate::find::list;
 use crate::save::{
     ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
     Target, Weights, files_read_by, refuse_attached, stage,
@@ -107,7 +108,8 @@ pub struct Exported {
     pub unused: Vec<Handle>,
     /// Files of an earlier export to this name that this one did not replace. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// Problems that did not prevent the export, such as a staging folder that cannot be removed.
+    /// Problems that did not prevent the export: a staging folder that cannot be removed, tensors that are
+    /// larger than the maximum size of a shard.
     pub warnings: Vec<Error>,
 }
 
@@ -180,6 +182,7 @@ impl Container {
         };
         folder.check(&request, &options.save)?;
         let mut warnings = folder.remove_leftovers(false, &reads);
+        warnings.extend(too_large_for_shards(&plan.oversized, options.max_shard_bytes));
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
@@ -202,6 +205,17 @@ impl Container {
             warnings,
         })
     }
+}
+
+/// The warning that `oversized` tensors, with their lengths, make shards longer than `max` bytes.
+fn too_large_for_shards(oversized: &[(String, u64)], max: Option<u64>) -> Option<Error> {
+    let max = max.filter(|_| !oversized.is_empty())?;
+    let is_or_are = if let [_] = oversized { "1 tensor is" } else { "several tensors are" };
+    let names = list(oversized.iter().map(|(name, len)| format!("`{name}` ({len} bytes)")));
+    let reason = format!(
+        "{is_or_are} larger than the maximum shard size of {max} bytes and alone in a shard: {names}"
+    );
+    Some(Error::new(ErrorKind::TooLarge, reason))
 }
 
 const SUFFIX: &str = ".safetensors";

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::{ByteSize, Container, Externalized, Result, Saved, traversal};
+use onnx_container::{ByteSize, Container, Externalized, Initializer, Result, Saved, traversal};
 use serde::Serialize;
 
 use super::Job;
@@ -23,25 +23,41 @@ pub struct Read {
     pub tied: usize,
     /// Bytes of the weights that were external, those of tied tensors once.
     pub external_bytes: u64,
+    /// Bytes of the tied tensors, which are counted in `external_bytes` for the first of them.
+    pub tied_bytes: u64,
     pub mapped: bool,
 }
 
 impl Read {
     /// What `container` was loaded with.
     pub fn of(container: &Container, mapped: bool) -> Result<Self> {
-        let (mut tensors, mut external, mut handles) = (0, 0, HashSet::new());
+        let (tensors, external, tied) = (0, 0, 0);
+        let (external_bytes, tied_bytes) = (0, 0);
+        let mut read = Self { tensors, external, tied, external_bytes, tied_bytes, mapped };
+        let mut stored = HashSet::new();
         traversal::tensors(container.model(), |_, tensor| {
-            tensors += 1;
+            read.tensors += 1;
             if is_external(tensor) {
-                external += 1;
-                handles.insert(ExternalData::parse(tensor)?.location);
+                let location = ExternalData::parse(tensor)?.location;
+                let initializer = container.get(&location);
+                let len = initializer.map_or(0, Initializer::byte_len);
+                let is_first = stored.insert(Stored::of(location, initializer));
+                read.add_external(len, is_first);
             }
             Ok(())
         })?;
-        let tied = external - handles.len();
-        let lens = container.iter().map(|(_, initializer)| initializer.byte_len());
-        let external_bytes = lens.fold(0, u64::saturating_add);
-        Ok(Self { tensors, external, tied, external_bytes, mapped })
+        Ok(read)
+    }
+
+    /// Counts an external tensor of `len` bytes, of which another one may have been counted before.
+    fn add_external(&mut self, len: u64, is_first: bool) {
+        self.external += 1;
+        if is_first {
+            self.external_bytes = self.external_bytes.saturating_add(len);
+        } else {
+            self.tied += 1;
+            self.tied_bytes = self.tied_bytes.saturating_add(len);
+        }
     }
 
     /// Prints that it was read from `input`.
@@ -59,6 +75,23 @@ impl Read {
     }
 }
 
+/// Where the bytes of an external tensor are: tensors of equal places are tied.
+#[derive(PartialEq, Eq, Hash)]
+enum Stored {
+    Memory { address: usize, len: usize },
+    Handle(String),
+}
+
+impl Stored {
+    fn of(handle: String, initializer: Option<&Initializer>) -> Self {
+        let bytes = initializer.and_then(Initializer::as_buffer).filter(|bytes| !bytes.is_empty());
+        match bytes {
+            Some(bytes) => Self::Memory { address: bytes.as_ptr().addr(), len: bytes.len() },
+            None => Self::Handle(handle),
+        }
+    }
+}
+
 /// Everything that a write says.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
@@ -72,6 +105,8 @@ pub struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     imported: Option<Imported>,
     moved: Moved,
+    /// Tensors that shared their bytes with another one and have a copy of them now.
+    untied: Untied,
     kept: Vec<Kept>,
     #[serde(flatten)]
     written: Written,
@@ -83,6 +118,12 @@ pub struct Report<'a> {
 struct Moved {
     /// Out of the model file, or into it.
     direction: &'static str,
+    tensors: usize,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Untied {
     tensors: usize,
     bytes: u64,
 }
@@ -110,6 +151,7 @@ impl<'a> Report<'a> {
             input: job.input,
             output: job.output,
             moved: Moved::of(job, &read, &moved),
+            untied: Untied::of(job, &read),
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
@@ -144,7 +186,14 @@ impl<'a> Report<'a> {
         let Moved { direction, tensors, bytes } = &self.moved;
         let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
         let tense = if self.written.dry_run() { "moves" } else { "moved" };
-        out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))
+        out.line(format_args!("{tense:<9} {tensors} ({bytes}) {direction}"))?;
+        let Untied { tensors, bytes } = &self.untied;
+        if *tensors == 0 {
+            return Ok(());
+        }
+        let (tensors, bytes) = (count(*tensors, "tied tensor"), ByteSize(*bytes));
+        let tense = if self.written.dry_run() { "copies" } else { "copied" };
+        out.line(format_args!("{tense:<9} {tensors} ({bytes}): inline tensors cannot share bytes"))
     }
 
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {
@@ -170,7 +219,17 @@ impl Moved {
                 bytes: moved.moved_bytes,
             };
         }
-        Self { direction: "into the model", tensors: read.external, bytes: read.external_bytes }
+        let bytes = read.external_bytes.saturating_add(read.tied_bytes);
+        Self { direction: "into the model", tensors: read.external, bytes }
+    }
+}
+
+impl Untied {
+    fn of(job: &Job<'_>, read: &Read) -> Self {
+        match job.moving {
+            Some(_) => Self { tensors: 0, bytes: 0 },
+            None => Self { tensors: read.tied, bytes: read.tied_bytes },
+        }
     }
 }
 

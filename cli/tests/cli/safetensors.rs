@@ -262,6 +262,31 @@ fn targets_of_exports_are_safe() {
     assert_eq!(folder.contents(), before);
     export("w.safetensors", &[]).done();
     export("w.safetensors", &["--no-clobber"]).failed(&["exists already"]);
-    let run = export("w.safetensors", &["--max-shard-size", "1"]).done();
+    let run = export("w.safetensors", &["--max-shard-size", "4KB"]).done();
     run.says(&["left      1 file of an earlier export", "w.safetensors"]);
+}
+
+#[test]
+fn a_tensor_larger_than_a_shard_is_told() {
+    let folder = Folder::packed();
+    let cases = [
+        ("4KB", ""),
+        (
+            "3999",
+            "1 tensor is larger than the maximum shard size of 3999 bytes and alone in a shard: `w` (4000 bytes)",
+        ),
+        (
+            "2K",
+            "several tensors are larger than the maximum shard size of 2048 bytes and alone in a shard: `w` (4000 bytes), `z.then_branch/inner` (2400 bytes)",
+        ),
+    ];
+    for (size, said) in cases {
+        let args = ["export-safetensors", "p.onnx", "w.safetensors", "--max-shard-size", size];
+        let expected = if said.is_empty() { String::new() } else { format!("warning: {said}\n") };
+        let run = folder.run(&args);
+        assert_eq!((run.code(), run.stderr()), (0, expected), "{size}");
+        let report = folder.run(&[&args[..], &["--json"]].concat()).json();
+        let warnings: &[&str] = if said.is_empty() { &[] } else { &[said] };
+        assert_eq!(report["warnings"], serde_json::json!(warnings));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use onnx_container::proto::{StringStringEntryProto, TensorProto};
+
 use crate::support::{Folder, external, model, tensors};
 
 #[test]
@@ -61,6 +63,45 @@ fn embed_of_a_canonical_model_writes_the_same_bytes() {
     folder.run(&["embed", "p.onnx", "e1.onnx"]).done().says(&["4 tensors (9.6 kB) into the model"]);
     folder.run(&["embed", "e1.onnx", "e2.onnx"]).done();
     assert_eq!(read("e1.onnx"), read("e2.onnx"));
+}
+
+#[test]
+fn embed_says_how_many_tied_tensors_it_copies() {
+    let folder = Folder::new();
+    // `a` and `b` are one range; `c` is the same range in another shape; `d` is not tied.
+    let tensor = |name: &str, shape: &[i64], offset: &str| {
+        let mut tensor = TensorProto::external(name, TensorProto::FLOAT, shape, "w.bin");
+        tensor.external_data.push(StringStringEntryProto::new("offset", offset));
+        tensor.external_data.push(StringStringEntryProto::new("length", "16384"));
+        tensor
+    };
+    let mut tied = external(&[]);
+    tied.graph.as_mut().unwrap().initializer = vec![
+        tensor("a", &[4096], "0"),
+        tensor("b", &[4096], "0"),
+        tensor("c", &[64, 64], "0"),
+        tensor("d", &[4096], "16384"),
+    ];
+    folder.save("m.onnx", &tied);
+    fs::write(folder.path("w.bin"), [0; 32768]).unwrap();
+    for flags in [&[][..], &["--no-mmap"]] {
+        let run = folder.run(&[&["embed", "m.onnx", "e.onnx"], flags].concat()).done();
+        run.says(&[
+            "4 external (33 kB, 2 of them tied, ",
+            "moved     4 tensors (66 kB) into the model\n",
+            "copied    2 tied tensors (33 kB): inline tensors cannot share bytes\n",
+        ]);
+    }
+    let said = folder.run(&["embed", "m.onnx", "e.onnx", "--json"]).done().json();
+    assert_eq!(said["moved"]["bytes"], 65536);
+    assert_eq!(said["untied"], serde_json::json!({"tensors": 2, "bytes": 32768}));
+    // The file holds what the report counts, and little else.
+    let len = fs::metadata(folder.path("e.onnx")).unwrap().len();
+    assert!((65536..66536).contains(&len), "{len}");
+
+    let said = folder.run(&["pack", "m.onnx", "p.onnx", "--json"]).done().json();
+    assert_eq!(said["untied"]["tensors"], 0);
+    assert_eq!(fs::metadata(folder.path("p.onnx.data")).unwrap().len(), 32768);
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub(crate) struct Exports<'c> {
     pub(crate) left_out: Vec<String>,
     /// Large initializers that no tensor refers to.
     pub(crate) unused: Vec<Handle>,
+    /// Entries that are longer than a shard is to be, with their length in bytes.
+    pub(crate) oversized: Vec<(String, u64)>,
 }
 
 impl<'c> Exports<'c> {
@@ -103,15 +105,18 @@ impl<'c> Exports<'c> {
         let as_bytes = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
         let as_bytes = as_bytes.map(|entry| entry.name.clone()).collect();
         let style = Style::new(&padding, metadata, export.save, export.padding);
+        let max = export.max_shard.unwrap_or(u64::MAX);
+        let oversized = entries.iter().filter(|entry| entry.len() > max);
+        let oversized = oversized.map(|entry| (entry.name.clone(), entry.len())).collect();
         // Planned first, because this refuses metadata that are too long to be listed.
-        let shards = shards(entries, export.max_shard.unwrap_or(u64::MAX));
+        let shards = shards(entries, max);
         let files = files(&shards, stem, &style)?;
         let tied = shards
             .iter()
             .flatten()
             .flat_map(|entry| entry.tied.iter().map(|tied| (tied.clone(), entry.name.clone())));
         let (tied, unused) = (tied.collect(), weights.unused());
-        Ok(Self { files, tensors, as_bytes, tied, renamed, left_out, unused })
+        Ok(Self { files, tensors, as_bytes, tied, renamed, left_out, unused, oversized })
     }
 }
 

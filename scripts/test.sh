@@ -181,6 +181,16 @@ run_interop() {
         cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
 }
 
+# onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.
+run_node_tests() {
+    local data=.models/onnx/onnx/backend/test/data set
+    [[ -d $data/node ]] || skip 'the node tests of onnx are not here (scripts/models.py)'
+    cargo build --release -p onnx-container-drivers
+    for set in node simple pytorch-converted pytorch-operator; do
+        "$BUILD/release/node_tests" --data "$data" --set "$set"
+    done
+}
+
 # What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
 run_torch_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
@@ -262,6 +272,7 @@ section 'docs.rs' build_docs_rs
 section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
 section 'interop' run_interop
+section 'node tests' run_node_tests
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized

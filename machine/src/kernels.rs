@@ -36,12 +36,20 @@
 #[macro_use] // for its macros `unary!` and `float!`
 mod elementwise;
 mod activation;
+mod cast;
+mod matmul;
 mod movement;
 
 use crate::kernel::Builtin;
 
 /// Every built-in kernel.
 pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
-    let families = [activation::KERNELS, elementwise::KERNELS, movement::KERNELS];
+    let families = [
+        activation::KERNELS,
+        cast::KERNELS,
+        elementwise::KERNELS,
+        matmul::KERNELS,
+        movement::KERNELS,
+    ];
     families.into_iter().flatten()
 }

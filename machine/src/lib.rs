@@ -14,6 +14,7 @@ mod call;
 pub mod compare;
 pub mod data;
 mod error;
+mod gemm;
 mod kernel;
 mod kernels;
 mod machine;

@@ -28,8 +28,18 @@ pub(crate) trait Number: Element + Copy + PartialOrd {
     /// Nearest for floats; integers round towards zero and saturate.
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    /// The integer modulo the width of an integer type, or the nearest float.
+    fn from_i128(value: i128) -> Self;
+    /// The integer; a float is rounded towards zero.
+    fn to_i128(self) -> i128;
     /// Whether it is a NaN.
     fn is_nan(self) -> bool;
+    /// The type in which many are added up: `f32` for floats of 16 bits, else the same type.
+    type Sum: Number<Sum = Self::Sum>;
+    /// The value as a term of a sum.
+    fn to_sum(self) -> Self::Sum;
+    /// A sum, rounded once.
+    fn from_sum(sum: Self::Sum) -> Self;
 }
 
 /// A float type, with the type that it is computed in.
@@ -65,6 +75,11 @@ macro_rules! integers {
             fn from_f64(value: f64) -> Self { value as Self }
             fn to_f64(self) -> f64 { self as f64 }
             fn is_nan(self) -> bool { false }
+            fn from_i128(value: i128) -> Self { value as Self }
+            fn to_i128(self) -> i128 { self as i128 }
+            type Sum = Self;
+            fn to_sum(self) -> Self { self }
+            fn from_sum(sum: Self) -> Self { sum }
         }
     )*};
 }
@@ -73,6 +88,8 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 macro_rules! reals {
     ($($type:ty, $f64_to:expr;)*) => {$(
+        #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss,
+                reason = "a conversion of numbers, which saturates and rounds as stated")]
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -88,6 +105,11 @@ macro_rules! reals {
             fn from_f64(value: f64) -> Self { $f64_to(value) }
             fn to_f64(self) -> f64 { f64::from(self) }
             fn is_nan(self) -> bool { self.is_nan() }
+            fn from_i128(value: i128) -> Self { value as Self }
+            fn to_i128(self) -> i128 { self as i128 }
+            type Sum = Self;
+            fn to_sum(self) -> Self { self }
+            fn from_sum(sum: Self) -> Self { sum }
         }
 
         impl Float for $type {
@@ -125,6 +147,11 @@ macro_rules! halves {
             fn from_f64(value: f64) -> Self { Self::from_f64(value) }
             fn to_f64(self) -> f64 { self.into() }
             fn is_nan(self) -> bool { self.is_nan() }
+            fn from_i128(value: i128) -> Self { Self::from_f64(<f64 as Number>::from_i128(value)) }
+            fn to_i128(self) -> i128 { self.to_f32().to_i128() }
+            type Sum = f32;
+            fn to_sum(self) -> f32 { self.to_f32() }
+            fn from_sum(sum: f32) -> Self { Self::from_f32(sum) }
         }
 
         impl Float for $type {

@@ -8,6 +8,7 @@
 mod csv;
 mod greedy;
 mod search;
+mod svg;
 mod timeline;
 mod verify;
 
@@ -18,6 +19,7 @@ use onnx_container::Alignment;
 
 pub use csv::{Named, read_csv, write_csv};
 use search::Found;
+pub use svg::draw_svg;
 use timeline::Timeline;
 pub use verify::verify;
 
@@ -65,6 +67,17 @@ impl Block {
     fn align_up(&self, offset: u64) -> u64 {
         self.alignment.align_up(offset).unwrap_or(u64::MAX)
     }
+}
+
+/// A block of a plan as files show it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// What it is called: the name of a tensor, or its id in the file that it comes from.
+    pub id: &'a str,
+    /// What was planned.
+    pub block: &'a Block,
+    /// Where it lies, in bytes.
+    pub offset: u64,
 }
 
 /// How much work a plan is worth.

@@ -10,7 +10,7 @@ use std::io::Read;
 
 use onnx_container::Alignment;
 
-use super::{Block, refused};
+use super::{Block, Row, refused};
 use crate::{Error, Result};
 
 /// The longest file that is read, in bytes.
@@ -209,18 +209,15 @@ impl std::fmt::Display for Shown<'_> {
 ///
 /// The format has no way to quote: commas, line breaks and other control characters of a name, and backslashes, are
 /// written as `\u{2c}`.
-pub fn write_csv<'b>(blocks: impl Iterator<Item = (&'b str, &'b Block, u64)> + Clone) -> String {
-    let aligned = blocks.clone().any(|(_, block, _)| block.alignment != Alignment::DENSE);
-    let header =
-        if aligned { "id,lower,upper,size,alignment,offset" } else { "id,lower,upper,size,offset" };
-    let mut text = format!("{header}\n");
-    for (id, block, offset) in blocks {
+pub fn write_csv(rows: &[Row<'_>]) -> String {
+    let aligned = rows.iter().any(|row| row.block.alignment != Alignment::DENSE);
+    let columns = if aligned { "size,alignment,offset" } else { "size,offset" };
+    let mut text = format!("id,lower,upper,{columns}\n");
+    for Row { id, block, offset } in rows {
         let Block { steps, bytes, alignment, .. } = block;
         let alignment = if aligned { format!(",{}", alignment.bytes()) } else { String::new() };
-        let line = format!("{},{},{bytes}{alignment},{offset}\n", steps.start, steps.end);
         id.chars().for_each(|c| push_escaped(&mut text, c));
-        text.push(',');
-        text.push_str(&line);
+        text.push_str(&format!(",{},{},{bytes}{alignment},{offset}\n", steps.start, steps.end));
     }
     text
 }

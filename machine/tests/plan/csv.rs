@@ -2,10 +2,16 @@
 
 use onnx_container::Alignment;
 use onnx_container_machine::ErrorKind;
-use onnx_container_machine::plan::{Block, Named, PlanOptions, plan, read_csv, write_csv};
+use onnx_container_machine::plan::{
+    Block, Named, PlanOptions, Row, draw_svg, plan, read_csv, write_csv,
+};
 
 /// The example of MiniMalloc's documentation.
 const EXAMPLE: &str = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
+
+fn row(named: &Named, offset: u64) -> Row<'_> {
+    Row { id: &named.id, block: &named.block, offset }
+}
 
 fn read(text: &str) -> Vec<Named> {
     read_csv(text.as_bytes()).unwrap()
@@ -17,8 +23,9 @@ fn the_example_fits_its_capacity_and_is_written_with_offsets() {
     let blocks: Vec<_> = named.iter().map(|named| named.block.clone()).collect();
     let plan = plan(&blocks, PlanOptions::new()).unwrap();
     assert_eq!((plan.arena_bytes, plan.lower_bound), (12, 12));
-    let rows = named.iter().zip(&plan.offsets).map(|(n, at)| (n.id.as_str(), &n.block, *at));
-    let text = write_csv(rows);
+    let row = |(named, offset): (_, &u64)| row(named, *offset);
+    let rows: Vec<_> = named.iter().zip(&plan.offsets).map(row).collect();
+    let text = write_csv(&rows);
     assert_eq!(text.lines().next(), Some("id,lower,upper,size,offset"));
     for (again, (named, offset)) in read(&text).iter().zip(named.iter().zip(&plan.offsets)) {
         let block = named.block.clone().fixed_at(*offset);
@@ -39,18 +46,25 @@ fn the_columns_of_older_files_are_known_in_any_order() {
         assert_eq!(read(text), [Named { id: "a".to_owned(), block: block.clone() }], "{text}");
     }
     let aligned = block.aligned(Alignment::CACHE_LINE).fixed_at(128);
-    let text = write_csv([("a", &aligned, 128)].into_iter());
+    let text = write_csv(&[Row { id: "a", block: &aligned, offset: 128 }]);
     assert_eq!(text, "id,lower,upper,size,alignment,offset\na,2,6,7,64,128\n");
     assert_eq!(read(&text), [Named { id: "a".to_owned(), block: aligned }]);
 }
 
 #[test]
 fn names_cannot_forge_lines() {
-    let block = Block::new(0..1, 1);
-    let names = ["a,1", "a\n0", "a\\u{2c}1"];
-    let text = write_csv(names.iter().map(|name| (*name, &block, 0)));
-    let ids: Vec<_> = read(&text).into_iter().map(|named| named.id).collect();
+    let block = Block::new(0..9, 1);
+    let rows = ["a,1", "a\n0", "a\\u{2c}1"].map(|id| Row { id, block: &block, offset: 0 });
+    let ids: Vec<_> = read(&write_csv(&rows)).into_iter().map(|named| named.id).collect();
     assert_eq!(ids, ["a\\u{2c}1", "a\\u{a}0", "a\\u{5c}u{2c}1"]);
+    let plan = plan(std::slice::from_ref(&block), PlanOptions::new()).unwrap();
+    let id = "</title><script>&\u{1b}\u{202e}";
+    let drawing = draw_svg(&[Row { id, block: &block, offset: 0 }], &plan);
+    assert!(
+        drawing.contains("<title>&lt;/title&gt;&lt;script&gt;&amp;\\u{1b}\\u{202e}: 1 B"),
+        "{drawing}"
+    );
+    assert!(!drawing.contains("<script>") && !drawing.contains('\u{1b}'));
 }
 
 #[test]

@@ -13,3 +13,4 @@ mod instances;
 mod lengths;
 mod networks;
 mod plans;
+mod svg;

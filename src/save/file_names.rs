@@ -3,6 +3,8 @@
 //! Every file system and every reader must accept the names: no directory, no `..` anywhere, no two
 //! names that differ in case alone. Which bytes a file holds is decided in `plan`.
 
+use std::collections::HashSet;
+
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, fold_case, is_handle};
@@ -18,16 +20,10 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
         WeightFiles::Safetensors => default_safetensors_name(model_name),
         _ => default_data_name(model_name),
     });
-    let reason = if name.contains(['/', '\\']) {
-        "the data file lies beside the model: its name has no directory"
-    } else if fold_case(&name) == fold_case(model_name) {
+    let reason = if fold_case(&name) == fold_case(model_name) {
         "the data file cannot have the model's name"
-    } else if is_handle(&name) {
-        "a data file's name does not start with `#`, which marks handles"
-    } else if name.len() > MAX_NAME {
-        "the data file's name is longer than 255 bytes"
-    } else if name.contains("..") {
-        "a data file's name has no `..`, which onnx takes for the folder above"
+    } else if let Some(reason) = refused(&name) {
+        reason
     } else if fold_case(&name).ends_with(".onnx") {
         "the data file is not called like another model"
     } else {
@@ -35,6 +31,45 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
         return Ok(name);
     };
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
+}
+
+/// Why the model must not refer to a file of this name beside it, besides the rules of
+/// [`check_location`].
+fn refused(name: &str) -> Option<&'static str> {
+    if name.contains(['/', '\\']) {
+        Some("the data file lies beside the model: its name has no directory")
+    } else if is_handle(name) {
+        Some("a data file's name does not start with `#`, which marks handles")
+    } else if name.len() > MAX_NAME {
+        Some("the data file's name is longer than 255 bytes")
+    } else if name.contains("..") {
+        Some("a data file's name has no `..`, which onnx takes for the folder above")
+    } else {
+        None
+    }
+}
+
+/// Checks the `names` of all weights files of a plan, after every step that makes or changes a name: a
+/// reader or a file system that refuses one would refuse the whole model.
+///
+/// # Errors
+/// [`ErrorKind::Internal`](crate::ErrorKind::Internal): names that the caller gave are refused before.
+pub(crate) fn check_names<'n>(
+    model_name: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Result<()> {
+    let mut taken = HashSet::from([fold_case(model_name)]);
+    for name in names {
+        let fail = |reason: &str| Error::internal(reason).with_path(name);
+        if let Some(reason) = refused(name) {
+            return Err(fail(reason));
+        }
+        check_location(name).map_err(|error| fail(error.reason()))?;
+        if !taken.insert(fold_case(name)) {
+            return Err(fail("two files of one name"));
+        }
+    }
+    Ok(())
 }
 
 /// `<model file>.data`, cleaned where the model's name is not valid in a location: `#m`, `C:m`.
@@ -115,7 +150,7 @@ fn with_suffix(base: &str, suffix: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -145,6 +180,43 @@ mod tests {
             let name = names.name(&long.parse().unwrap());
             assert!(name.len() <= MAX_NAME && name.ends_with(".weight"), "{name}");
             assert!(given.insert(name));
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_reader_refuses_is_found_before_anything_is_written() {
+        let long = "w".repeat(256);
+        let names =
+            ["a..b", "..", "w/x", "w\\x", "#w", "", "/w", "C:w", "a\0", "M.ONNX", "same", &long];
+        for name in names {
+            let error = check_names("m.onnx", ["fine", "SAME", name]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Internal, "{name:?}");
+        }
+        check_names("m.onnx", ["a", "b.", "äöü", &long[..255]]).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Names of models and tensors are any strings; those of the files made from them are not.
+        #[test]
+        fn every_name_that_is_made_is_one_that_readers_take(
+            model in prop_oneof!["[.a/:#*\\\\_ _2é\0-]{1,6}(\\.onnx)?", "\\PC{1,300}", "[.]{250,255}"],
+            handles in prop::collection::vec(
+                prop_oneof!["[.a/:#*\\\\A _2]{1,5}", "\\PC{1,300}", "[.w]{240,300}"], 1..8),
+        ) {
+            // A model's own name is a file name.
+            let model = model.replace(['/', '\0'], "_");
+            let mut names = FileNames::new(&model);
+            let handles = handles.iter().filter_map(|name| format!("#{name}").parse().ok());
+            let mut files: Vec<_> = handles.map(|handle: Handle| names.name(&handle)).collect();
+            let taken = default_data_name(&model);
+            files.push(free_data_name(&model, |name| name == taken));
+            files.push(taken);
+            #[cfg(feature = "safetensors")]
+            files.push(default_safetensors_name(&model));
+            let checked = check_names(&model, files.iter().map(String::as_str));
+            prop_assert!(checked.is_ok(), "{model:?} {files:?}: {checked:?}");
         }
     }
 }

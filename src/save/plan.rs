@@ -14,7 +14,7 @@ pub(crate) use self::safetensors::{ExportStyle, Exports};
 use crate::error::Result;
 #[cfg(feature = "safetensors")]
 use crate::proto::ModelProto;
-use crate::save::file_names::data_name;
+use crate::save::file_names::{check_names, data_name};
 use crate::save::kept::Kept;
 use crate::save::options::{SaveOptions, WeightFiles};
 use crate::save::weights::Weights;
@@ -52,7 +52,9 @@ impl<'c> Plan<'c> {
                 layout.one_file(name?, options)?;
             }
         }
-        layout.finish()
+        let plan = layout.finish()?;
+        check_names(model_name, plan.files.iter().map(|file| file.name.as_str()))?;
+        Ok(plan)
     }
 }
 

@@ -26,13 +26,10 @@ use crate::mmap::MmapChoice;
 use crate::one_save::read_one_save;
 use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
-use crate::refused::Refusals;
+use crate::refused::{MAX_PROTOBUF, Refusals};
 use crate::save::{Folder, default_data_name, staging_prefix, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
-
-/// The largest message that protobuf readers take, in bytes.
-pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
 
 /// The newest IR version and operator set that onnxruntime 1.31 takes.
 const ONNXRUNTIME: (i64, i64) = (13, 26);

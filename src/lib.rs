@@ -180,7 +180,7 @@ mod wire;
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
 pub use cast::{CastOptions, Casted, Uncast, UncastReason};
-pub use check::{CheckOptions, Checked, Finding, MAX_PROTOBUF, Severity, check_model};
+pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
 pub use dtype::{DataType, Element, element_count};
@@ -199,6 +199,7 @@ pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use placement::Alignment;
+pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{
     Parts, Progress, SaveOptions, Saved, SavedFile, Waiting, WeightFiles, interrupted_saves,

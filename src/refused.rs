@@ -1,16 +1,27 @@
-//! Which external tensors single readers refuse where every entry is right.
+//! What single readers refuse where every entry is right.
 //!
 //! Shape operands that onnxruntime reads without opening files, sparse indices that onnx.checker
 //! wants inline, tensors without elements at an offset: `externalize` keeps such tensors inline, but
-//! a model may come with them outside, or be told to put them there. `check` reports them, and a save
-//! can warn before it writes such a model.
+//! a model may come with them outside, or be told to put them there. Files that onnx does not open: links,
+//! and names with `..` in them. `check` reports all of them, and a save warns of those that it writes or
+//! goes on to refer to.
+
+use std::fs::Metadata;
+use std::path::Path;
 
 use crate::dtype::DataType;
-use crate::external_data::ExternalData;
+use crate::external_data::{ExternalData, check_location};
 use crate::externalize::{ExternalizeOptions, KeepReason};
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal::Place;
+
+/// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by onnx and
+/// onnxruntime.
+pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
+
+/// Floats that are shape operands, such as the scales of a Resize, have at most this length in bytes.
+const SMALL: u64 = 1024;
 
 /// Why a reader refuses a tensor that is external, or may refuse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +41,17 @@ impl Refusals {
     /// Looks through the graphs of `model`; the answers are about its own tensors.
     pub(crate) fn of(model: &ModelProto) -> Self {
         Self { operands: ShapeOperands::of(model) }
+    }
+
+    /// Whether a reader may refuse `tensor` at this place, without a look at the graph that uses it:
+    /// weights are not shapes. Of what [`of_external`](Self::of_external) is certain nothing is left out.
+    pub(crate) fn are_possible(place: &Place<'_>, tensor: &TensorProto) -> bool {
+        let Ok(dtype) = DataType::try_from(tensor.data_type.unwrap_or_default()) else {
+            return false;
+        };
+        let bytes = dtype.byte_len(&tensor.dims).unwrap_or(u64::MAX);
+        let is_list = tensor.dims.len() < 2 && (dtype.is_integer() || dtype == DataType::Bool);
+        place.site.is_sparse_indices() || place.scope.in_function() || is_list || bytes <= SMALL
     }
 
     /// Why a reader refuses `tensor` at this place, if it is or would be external.
@@ -68,4 +90,33 @@ impl Refusals {
 
 fn has_offset(tensor: &TensorProto) -> bool {
     ExternalData::parse(tensor).is_ok_and(|entry| entry.offset > 0)
+}
+
+/// Why onnx (since 1.21) refuses the file at `location` in `directory`, which every rule of ours accepts.
+pub(crate) fn of_file(
+    location: &str,
+    directory: &Path,
+    metadata: &Metadata,
+) -> impl Iterator<Item = &'static str> {
+    let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
+    let link = parts().any(|part| directory.join(part).is_symlink());
+    let dots = check_location(location).is_ok() && location.contains("..");
+    [
+        link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),
+        has_other_names(metadata)
+            .then_some("a file with other names (hard links), which onnx refuses"),
+        dots.then_some("a name with `..` in it, which onnx refuses"),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[cfg(unix)]
+fn has_other_names(metadata: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &Metadata) -> bool {
+    false
 }

@@ -14,6 +14,7 @@ mod options;
 mod plan;
 mod produce;
 mod publish;
+mod readers;
 mod skim;
 mod target;
 mod weights;
@@ -50,10 +51,11 @@ use crate::save::encode::WrittenModel;
 use crate::save::kept::{Kept, KeptFile};
 #[cfg(not(feature = "safetensors"))]
 use crate::save::plan::PlannedFile;
-use crate::save::plan::{Inputs, Plan};
+use crate::save::plan::{Inputs, Place, Plan};
 use crate::save::produce::ahead_of;
 use crate::save::publish::Staging;
 use crate::save::write::{Metered, write_file};
+use crate::traversal::Position;
 
 /// What a save wrote, or would write. It shares the container's graph, which is copied only when
 /// the container's model is changed while this value exists.
@@ -97,8 +99,10 @@ pub struct Saved {
     pub unused: Vec<Handle>,
     /// Files that only the replaced model needed. They are not deleted.
     pub left_behind: Vec<PathBuf>,
-    /// Problems that did not prevent the save, such as a staging folder that cannot be removed. Each
-    /// names the path it concerns.
+    /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as written
+    /// (such as external shape operands or a model file over 2 GiB), files that the model refers to and that
+    /// are not there, a staging folder that cannot be removed. Each names the tensor or path it
+    /// concerns.
     pub warnings: Vec<Error>,
     model: Arc<WrittenModel>,
 }
@@ -388,6 +392,7 @@ impl<'c, 'o> Job<'c, 'o> {
             options,
         })?;
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
+        let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
         let model = Arc::new(WrittenModel::new(model, weights, &plan, &kept)?);
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), model.encoded_len()?));
@@ -405,12 +410,23 @@ impl<'c, 'o> Job<'c, 'o> {
         };
         let folder = Folder::of(&target);
         let mut job = Self { container, options, target, folder, kept, plan, not_loaded, saved };
-        job.saved.warnings.extend(job.missing_files());
+        job.saved.warnings = job.warnings(&refusable);
         match job.left_behind() {
             Ok(left_behind) => job.saved.left_behind = left_behind,
             Err(error) => job.saved.warnings.push(error),
         }
         Ok(job)
+    }
+
+    /// What does not prevent the save and its caller should know. The tensors at the positions `refusable`
+    /// are external.
+    fn warnings(&self, refusable: &HashSet<Position>) -> Vec<Error> {
+        let len = self.saved.files.last().map_or(0, |model| model.bytes);
+        let mut warnings = self.missing_files();
+        warnings.extend(readers::tensors(self.saved.structure(), refusable));
+        warnings.extend(readers::files(&self.target, self.stays()));
+        warnings.extend(readers::model_file(&self.target, len));
+        warnings
     }
 
     /// Files that the model goes on to refer to, were not loaded, and are not in the target's folder.

@@ -78,17 +78,25 @@ pub fn try_save(
     args: &TargetArgs,
 ) -> Result<Saved, Error> {
     let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
-    if args.dry_run {
-        return container.dry_run(path, progress::saying_waits(options));
-    }
-    let saved = progress::shown(options, path, |options| container.save(path, options))?;
+    let saved = if args.dry_run {
+        container.dry_run(path, progress::saying_waits(options))?
+    } else {
+        progress::shown(options, path, |options| container.save(path, options))?
+    };
     complain_all(&saved.warnings);
     Ok(saved)
 }
 
-/// Prints the warnings of a save or an export on stderr.
+/// The most warnings that are printed on stderr; `--json` has all.
+const WARNINGS: usize = 20;
+
+/// Prints the warnings of a load, a save or an export on stderr, or the first of very many.
 pub fn complain_all(warnings: &[Error]) {
-    warnings.iter().for_each(|warning| complain(format_args!("warning: {warning}")));
+    let first = warnings.iter().take(WARNINGS);
+    first.for_each(|warning| complain(format_args!("warning: {warning}")));
+    if let Some(more) = warnings.len().checked_sub(WARNINGS).filter(|more| *more > 0) {
+        complain(format_args!("warning: and {more} more, see --json"));
+    }
 }
 
 /// Saves with `save_as` so that weights stay in the files that they were loaded from, and where that is

@@ -8,13 +8,11 @@ mod verify;
 
 use std::path::Path;
 
-use onnx_container::{
-    Container, ExternalizeOptions, Externalized, KeepReason, SaveOptions, WeightFiles,
-};
+use onnx_container::{Container, ExternalizeOptions, Externalized, SaveOptions, WeightFiles};
 
 use crate::args::{EmbedArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, complain};
+use crate::output::Output;
 use crate::write::import::Imported;
 pub use crate::write::import::import;
 pub use crate::write::report::Read;
@@ -50,8 +48,6 @@ struct Job<'a> {
     args: &'a WriteArgs,
     /// Which tensors go out; `None` when all come in.
     moving: Option<ExternalizeOptions>,
-    /// Whether what readers need inline goes out, too.
-    all_tensors: bool,
     options: SaveOptions,
 }
 
@@ -69,9 +65,8 @@ impl<'a> Job<'a> {
         };
         // These commands are about where bytes lie: graph order, alignment, nothing between.
         let options = options.keep_placement(false);
-        let all_tensors = moving.is_some_and(|args| args.all_tensors);
         let moving = moving.map(externalizing);
-        Self { command, input, output, args, moving, all_tensors, options }
+        Self { command, input, output, args, moving, options }
     }
 
     /// A job that writes one weights file.
@@ -105,7 +100,6 @@ impl<'a> Job<'a> {
         let read = Read::of(&container, !self.args.map.no_mmap)?;
         // Held against the result later, so that moving tensors out is verified too.
         let original = self.args.verify.then(|| container.clone());
-        let refused = self.refused_by_readers(&container)?;
         let moved = match &self.moving {
             Some(options) => container.externalize(*options)?,
             None => Externalized::default(),
@@ -113,8 +107,6 @@ impl<'a> Job<'a> {
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| verify(&original, &saved, self.output, map));
         let mut report = Report::new(&self, &container, read, moved, &saved, verified, filled);
-        refused.iter().for_each(|warning| complain(format_args!("warning: {warning}")));
-        report.warn(refused);
         report.warn(leftovers::notes(self.input));
         if self.args.json {
             out.json(&report)?;
@@ -122,21 +114,5 @@ impl<'a> Job<'a> {
             report.print(out)?;
         }
         Ok(Outcome::of(report.is_well()))
-    }
-
-    /// What moves out against the needs of readers, because all tensors were asked for.
-    fn refused_by_readers(&self, container: &Container) -> Result<Vec<String>, Failure> {
-        let Some(moving) = self.moving.filter(|_| self.all_tensors) else { return Ok(Vec::new()) };
-        let usual = container.clone().externalize(moving.all_tensors(false))?;
-        let refused = usual.kept.into_iter().filter_map(|kept| {
-            let reader = match kept.reason {
-                KeepReason::ShapeOperand | KeepReason::SmallInteger => "onnxruntime may refuse it",
-                KeepReason::SparseIndices => "onnx.checker refuses it",
-                KeepReason::FunctionBody => "onnx_ir looks for it in the current directory",
-                _ => return None,
-            };
-            Some(format!("`{}` is external now, {}: {reader}", kept.tensor, kept.reason))
-        });
-        Ok(refused.collect())
     }
 }

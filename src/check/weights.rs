@@ -4,7 +4,6 @@
 //! hard links, and `..` inside a name. Which bytes of a file are used is left to `ranges`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::Metadata;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -14,12 +13,11 @@ use super::finding::{Checked, Finding, Severity};
 use super::ranges::UsedFile;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{
-    self, Directory, ExternalData, check_location, is_handle, without_dots,
-};
+use crate::external_data::{self, Directory, ExternalData, is_handle, without_dots};
 use crate::file_format::{failed_download, known_format};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
+use crate::refused;
 
 /// The weights files of a model, as far as its tensors were looked at.
 pub(super) struct Weights<'a> {
@@ -174,7 +172,7 @@ impl<'a> Weights<'a> {
         if let Some(what) = failed_download(&head) {
             return Err(Error::new(ErrorKind::MissingFile, what).with_path(path));
         }
-        let refused = refused_by_onnx(location, self.directory.path(), &metadata);
+        let refused = refused::of_file(location, self.directory.path(), &metadata);
         self.findings.extend(refused.map(|reason| {
             let error = Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
             Finding { severity: Severity::Advice, error }
@@ -215,35 +213,6 @@ fn locations(tensor: &TensorProto) -> impl Iterator<Item = String> {
     let named = tensor.external_data.iter();
     let named = named.filter(|entry| entry.key.as_ref().is_some_and(|key| *key == "location"));
     named.filter_map(|entry| Some(without_dots(entry.value.as_ref()?.to_str().ok()?)))
-}
-
-/// Why onnx (since 1.21) refuses a file that every rule of ours accepts.
-fn refused_by_onnx(
-    location: &str,
-    directory: &Path,
-    metadata: &Metadata,
-) -> impl Iterator<Item = &'static str> {
-    let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
-    let link = parts().any(|part| directory.join(part).is_symlink());
-    let dots = check_location(location).is_ok() && location.contains("..");
-    [
-        link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),
-        has_other_names(metadata)
-            .then_some("a file with other names (hard links), which onnx refuses"),
-        dots.then_some("a name with `..` in it, which onnx refuses"),
-    ]
-    .into_iter()
-    .flatten()
-}
-
-#[cfg(unix)]
-fn has_other_names(metadata: &Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
-}
-
-#[cfg(not(unix))]
-fn has_other_names(_: &Metadata) -> bool {
-    false
 }
 
 /// The bytes before the data, where a file of `len` bytes begins as a safetensors file does.

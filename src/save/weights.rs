@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::external_data::{self, ExternalData, check_location, is_external, is_handle};
 use crate::initializer::{Address, Initializer};
 use crate::proto::{ModelProto, TensorProto};
+use crate::refused::Refusals;
 use crate::traversal::{self, Place, Position, Site};
 
 /// The external tensors of a model and their initializers.
@@ -25,6 +26,8 @@ pub(crate) struct Weights<'c> {
     pub(crate) tensors: Vec<WeightTensor>,
     /// The data files of tensors that were not loaded, without `.` components.
     pub(crate) not_loaded: BTreeSet<String>,
+    /// The tensors that were not loaded, if a reader may refuse them.
+    refusable: Vec<Position>,
     container: &'c Container,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct WeightTensor {
     pub(crate) weight: usize,
     /// Whether it is inline in the model as written.
     pub(crate) inline: bool,
+    /// Whether a reader may refuse it when it is external.
+    refusable: bool,
     /// Whether onnxruntime accepts its data from memory: it does for initializers and Constants of the
     /// main graph. In subgraphs, functions and sparse tensors it opens files.
     pub(crate) from_memory: bool,
@@ -72,7 +77,8 @@ impl<'c> Weights<'c> {
         not_loaded: NotLoaded,
     ) -> Result<Self> {
         let (used, tensors, files) = (Vec::new(), Vec::new(), BTreeSet::new());
-        let mut weights = Self { used, tensors, not_loaded: files, container };
+        let mut weights =
+            Self { used, tensors, not_loaded: files, refusable: Vec::new(), container };
         let (mut numbers, mut errors) = (HashMap::new(), Vec::new());
         traversal::tensors(model, |place, tensor| {
             if is_external(tensor)
@@ -94,7 +100,7 @@ impl<'c> Weights<'c> {
     ) -> Result<()> {
         let entry = ExternalData::parse(tensor)?;
         if not_loaded == NotLoaded::Stay && !is_handle(&entry.location) {
-            return self.add_not_loaded(&entry, tensor);
+            return self.add_not_loaded(&entry, place, tensor);
         }
         let (handle, initializer) = self.container.initializer_at(&entry, tensor)?;
         let weight = *numbers.entry(handle).or_insert_with(|| {
@@ -109,6 +115,7 @@ impl<'c> Weights<'c> {
             header,
             weight,
             inline: false,
+            refusable: Refusals::are_possible(place, tensor),
             from_memory: place.scope.is_main()
                 && (place.site == Site::Initializer || place.is_constant()),
         });
@@ -116,11 +123,19 @@ impl<'c> Weights<'c> {
     }
 
     /// Checks the tensor's external entries by the rules of a load.
-    fn add_not_loaded(&mut self, entry: &ExternalData, tensor: &TensorProto) -> Result<()> {
+    fn add_not_loaded(
+        &mut self,
+        entry: &ExternalData,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<()> {
         check_location(&entry.location)?;
         let (_, len) = external_data::layout(tensor)?;
         entry.range(len)?;
         self.not_loaded.insert(external_data::without_dots(&entry.location));
+        if Refusals::are_possible(place, tensor) {
+            self.refusable.push(place.position);
+        }
         Ok(())
     }
 
@@ -138,6 +153,14 @@ impl<'c> Weights<'c> {
             *external.get_mut(tensor.weight).ok_or_else(no_weight)? = true;
         }
         Ok(external)
+    }
+
+    /// The tensors that a reader may refuse: those that are external when the weights are not in the model
+    /// for which `in_model` holds.
+    pub(crate) fn refusable(&self, in_model: impl Fn(usize) -> bool) -> HashSet<Position> {
+        let external = |tensor: &&WeightTensor| !tensor.inline && !in_model(tensor.weight);
+        let refusable = self.tensors.iter().filter(|tensor| tensor.refusable).filter(external);
+        refusable.map(|tensor| tensor.position).chain(self.refusable.iter().copied()).collect()
     }
 
     /// The large initializers that no tensor refers to.

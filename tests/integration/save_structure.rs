@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ndarray::{Array1, array};
-use onnx_container::proto::{StringStringEntryProto, TensorProto};
+use onnx_container::proto::{NodeProto, StringStringEntryProto, TensorProto};
 use onnx_container::{Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles};
 
 use crate::support::{all_bytes, contents, graph, model};
@@ -128,5 +128,77 @@ fn files_that_the_new_model_lacks_are_told() {
         let kinds: Vec<_> = saved.warnings.iter().map(onnx_container::Error::kind).collect();
         assert_eq!(kinds, [ErrorKind::MissingFile; 2], "{layout:?}");
         assert!(saved.warnings[0].path().unwrap().ends_with("m-a.weight"), "{layout:?}");
+    }
+}
+
+/// A model whose shape operand and weights are external, for `Reshape(w, shape)`.
+fn with_shape() -> Container {
+    let external = |name: &str, dtype, dims: &[i64]| {
+        TensorProto::external(name, dtype, dims, format!("#{name}"))
+    };
+    let tensors = vec![
+        external("w", TensorProto::FLOAT, &[300]),
+        external("shape", TensorProto::INT64, &[2]),
+    ];
+    let reshape = NodeProto::new("Reshape", ["w", "shape"], ["y"]);
+    let mut container = Container::new(model(graph(tensors, vec![reshape])));
+    container.insert("#w", Array1::from_elem(300, 1.0_f32)).unwrap();
+    container.insert("#shape", array![3_i64, 100]).unwrap();
+    container
+}
+
+#[test]
+fn a_shape_that_readers_need_inline_is_told_whoever_writes_it_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let inline = with_shape().save(folder.path().join("e.onnx"), WeightFiles::Embedded).unwrap();
+    assert_eq!(inline.warnings.len(), 0, "{:?}", inline.warnings);
+    for layout in LAYOUTS {
+        // Small weights that are in no file go into the model.
+        let expected = usize::from(*layout != WeightFiles::AsLoaded);
+        let planned = with_shape().dry_run(&path, *layout).unwrap();
+        let saved = with_shape().save(&path, *layout).unwrap();
+        for warnings in [planned.warnings, saved.warnings] {
+            let told: Vec<_> = warnings.iter().map(|e| (e.kind(), e.tensor().unwrap())).collect();
+            let all = [(ErrorKind::Unsupported, "shape")];
+            assert_eq!(told, all[..expected], "{layout:?}");
+        }
+        if expected == 0 {
+            continue;
+        }
+        let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+        for container in [&loaded, &edited(&path)] {
+            let kept = container.save(&path, WeightFiles::AsLoaded).unwrap();
+            let told: Vec<_> = kept.warnings.iter().filter_map(|error| error.tensor()).collect();
+            assert_eq!(told, ["shape"], "{layout:?}");
+        }
+        fs::remove_dir_all(folder.path()).unwrap();
+        fs::create_dir(folder.path()).unwrap();
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn files_that_onnx_does_not_open_are_told_when_the_model_goes_on_to_refer_to_them() {
+    let rename = |folder: &Path, name: &str| fs::rename(folder.join("w"), folder.join(name));
+    type Case = (&'static str, fn(&Path), &'static str);
+    let cases: [Case; 3] = [
+        ("w..bin", |_| {}, "`..`"),
+        ("w.bin", |path| std::os::unix::fs::symlink("w", path).unwrap(), "link"),
+        ("w.bin", |path| fs::hard_link(path.with_file_name("w"), path).unwrap(), "hard links"),
+    ];
+    for (location, make, reason) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        fs::write(folder.path().join("w"), [0; 16]).unwrap();
+        make(&folder.path().join(location));
+        if !folder.path().join(location).exists() {
+            rename(folder.path(), location).unwrap();
+        }
+        let tensor = TensorProto::external("w", TensorProto::FLOAT, [4], location);
+        let container = Container::new(model(graph(vec![tensor], vec![])));
+        let saved = container.save(&path, true).unwrap();
+        let told: Vec<_> = saved.warnings.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 1 && told[0].contains(reason), "{location}: {told:?}");
     }
 }

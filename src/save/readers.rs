@@ -1,0 +1,70 @@
+//! What single readers refuse in a save that is valid: warnings for whoever asked for it.
+//!
+//! The caller may externalize anything, keep files that onnx does not open, or write a model file of any
+//! length. None of that is an error, and all of it is said before somebody else finds out. Which tensors
+//! and files these are is known to `refused`; a graph is analysed only when a tensor may be one of them.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use crate::byte_size::ByteSize;
+use crate::error::{Error, ErrorKind};
+use crate::proto::ModelProto;
+use crate::refused::{self, MAX_PROTOBUF, Refusals};
+use crate::save::target::Target;
+use crate::traversal::{self, Position};
+
+/// The tensors of `model` at the positions `external` that a reader refuses, or may refuse.
+pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<Error> {
+    if external.is_empty() {
+        return Vec::new();
+    }
+    let refusals = Refusals::of(model);
+    let there = traversal::iter(model).filter(|(place, _)| external.contains(&place.position));
+    let refused = there.filter_map(|(place, tensor)| {
+        let refusal = refusals.of_external(&place, tensor)?;
+        let error = Error::new(ErrorKind::Unsupported, refusal.reason);
+        Some(error.with_tensor(place.qualified_name(tensor)))
+    });
+    refused.collect()
+}
+
+/// The files at `locations` that onnx does not open, among those that the save does not write.
+pub(crate) fn files<'l>(
+    target: &Target,
+    locations: impl Iterator<Item = &'l String>,
+) -> Vec<Error> {
+    let folder = Path::new(&target.directory);
+    let refused = locations.filter_map(|location| {
+        let path = folder.join(location);
+        let reasons =
+            refused::of_file(location, folder, &path.metadata().ok()?).collect::<Vec<_>>();
+        let reason = reasons.join("; ");
+        let error = Error::new(ErrorKind::UnsafePath, reason).with_path(path);
+        (!reasons.is_empty()).then_some(error)
+    });
+    refused.collect()
+}
+
+/// A model file of `len` bytes that is too long for a message.
+pub(crate) fn model_file(target: &Target, len: u64) -> Option<Error> {
+    let reason = || {
+        let size = ByteSize(len);
+        format!("{len} bytes ({size}): onnx and onnxruntime refuse more than {MAX_PROTOBUF}")
+    };
+    let error = || Error::new(ErrorKind::ModelTooLarge, reason()).with_path(target.path());
+    (len > MAX_PROTOBUF).then(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_file_is_too_long_from_two_gibibytes_on() {
+        let target = Target::new(Path::new("m.onnx")).unwrap();
+        for (len, refused) in [(0, false), ((1 << 31) - 1, false), (1 << 31, true)] {
+            assert_eq!(model_file(&target, len).is_some(), refused, "{len}");
+        }
+    }
+}

@@ -29,15 +29,15 @@ use crate::external_data::{Directory, directory_of};
 use crate::file_format::{failed_download, is_safetensors, known_format};
 use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
-use crate::mmap::MmapChoice;
+use crate::load::LoadOptions;
 use crate::one_save::read_one_save;
 use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
 
 /// The tensors of a safetensors file, or of all shards of an index, by name.
 ///
-/// The bytes are slices of the files: nothing is copied, and a tensor that is taken out keeps its
-/// file alive.
+/// The bytes are slices of the files, unless the options of the load ask for copies. A tensor that is
+/// taken out keeps its file, or its copy, alive.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
@@ -51,6 +51,10 @@ pub struct Weights {
 /// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
 ///
 /// Shards are opened only beneath the directory of their index.
+///
+/// Of the options, those of files and memory apply: [`mmap`](LoadOptions::mmap),
+/// [`no_copy`](LoadOptions::no_copy), [`alignment`](LoadOptions::alignment) and
+/// [`raw_data_threshold`](LoadOptions::raw_data_threshold). A [`MmapChoice`](crate::MmapChoice) converts.
 ///
 /// ```
 /// use ndarray::array;
@@ -74,17 +78,18 @@ pub struct Weights {
 /// [`ErrorKind::Decode`] for an invalid header, [`ErrorKind::OutOfBounds`], [`ErrorKind::Shape`] or
 /// [`ErrorKind::DataType`] when it disagrees with itself or its file; for an index one error for all
 /// shards that are missing, damaged, or do not hold what the index says ([`ErrorKind::InvalidModel`]).
-pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
-    let path = path.as_ref();
+/// [`ErrorKind::Unsupported`] for a tensor that is not aligned and may not be copied.
+pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Weights> {
+    let (path, options) = (path.as_ref(), options.into());
     let is_index = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
-    let weights = read_one_save(path, mmap, |bytes| {
+    let weights = read_one_save(path, options.mmap, |bytes| {
         if let Some(what) = failed_download(&bytes) {
             return Err(Error::new(ErrorKind::Decode, what));
         }
         if is_index {
-            Weights::of_shards(&bytes, &Directory::open(directory_of(path))?, mmap)
+            Weights::of_shards(&bytes, &Directory::open(directory_of(path))?, &options)
         } else {
-            load_bytes(bytes)
+            Weights::of_file(&bytes, &options)
         }
     });
     let mut weights = weights.map_err(|error| error.with_path(path))?;
@@ -97,37 +102,7 @@ pub fn load(path: impl AsRef<Path>, mmap: MmapChoice) -> Result<Weights> {
 /// # Errors
 /// As [`load`] for one file.
 pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
-    let bytes = bytes.into();
-    if let Some(what) = failed_download(&bytes) {
-        return Err(Error::new(ErrorKind::Decode, what));
-    }
-    let (header, start) = Header::read(&bytes).map_err(|error| match known_format(&bytes) {
-        Some(what) if !is_safetensors(&bytes) => {
-            error.because(&format!("{what}, not a safetensors file"))
-        }
-        _ => error,
-    })?;
-    let Header { metadata, entries } = header;
-    let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
-    let mut weights = Weights::default();
-    for entry in entries {
-        if padding.is_some_and(|prefix| is_padding(&entry, prefix)) {
-            weights.padding.insert(entry.name);
-        } else {
-            let range =
-                usize::try_from(entry.range.start).ok().zip(usize::try_from(entry.range.end).ok());
-            let data = range.and_then(|(from, to)| {
-                bytes.slice(start.checked_add(from)?..start.checked_add(to)?)
-            });
-            // The header was checked against the length of the file.
-            let data = data.ok_or_else(|| Error::internal("an entry goes beyond its file"));
-            let tensor = data.and_then(|data| Tensor::new(entry.dtype, entry.dims, data));
-            let tensor = tensor.map_err(|e| e.with_tensor(&entry.name))?;
-            weights.tensors.insert(entry.name, tensor);
-        }
-    }
-    weights.note(metadata);
-    Ok(weights)
+    Weights::of_file(&bytes.into(), &LoadOptions::new())
 }
 
 /// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry whose
@@ -223,8 +198,44 @@ impl Weights {
         add_new(&mut self.metadata, shard.metadata);
     }
 
+    /// The tensors of a file, in memory as `options` ask for.
+    fn of_file(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
+        if let Some(what) = failed_download(bytes) {
+            return Err(Error::new(ErrorKind::Decode, what));
+        }
+        let (header, start) = Header::read(bytes).map_err(|error| match known_format(bytes) {
+            Some(what) if !is_safetensors(bytes) => {
+                error.because(&format!("{what}, not a safetensors file"))
+            }
+            _ => error,
+        })?;
+        let Header { metadata, entries } = header;
+        let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());
+        let mut weights = Self::default();
+        for entry in entries {
+            if padding.is_some_and(|prefix| is_padding(&entry, prefix)) {
+                weights.padding.insert(entry.name);
+            } else {
+                let range = usize::try_from(entry.range.start)
+                    .ok()
+                    .zip(usize::try_from(entry.range.end).ok());
+                let data = range.and_then(|(from, to)| {
+                    bytes.slice(start.checked_add(from)?..start.checked_add(to)?)
+                });
+                // The header was checked against the length of the file.
+                let data = data.ok_or_else(|| Error::internal("an entry goes beyond its file"));
+                let placed = data.and_then(|data| options.decode.place(data));
+                let tensor = placed.and_then(|data| Tensor::new(entry.dtype, entry.dims, data));
+                let tensor = tensor.map_err(|e| e.with_tensor(&entry.name))?;
+                weights.tensors.insert(entry.name, tensor);
+            }
+        }
+        weights.note(metadata);
+        Ok(weights)
+    }
+
     /// The tensors of all shards of an index.
-    fn of_shards(index: &[u8], directory: &Directory, mmap: MmapChoice) -> Result<Self> {
+    fn of_shards(index: &[u8], directory: &Directory, options: &LoadOptions) -> Result<Self> {
         if index.len() > MAX_HEADER {
             let reason = format!("an index of {} bytes is too long", index.len());
             return Err(Error::new(ErrorKind::Decode, reason));
@@ -238,8 +249,9 @@ impl Weights {
         let (mut all, mut errors) = (Self::default(), Vec::new());
         for (shard, names) in shards {
             let path = directory.join(shard);
-            let opened = directory.open_file(shard).and_then(|file| mmap.open(&file, &path));
-            match opened.and_then(load_bytes) {
+            let opened =
+                directory.open_file(shard).and_then(|file| options.mmap.open(&file, &path));
+            match opened.and_then(|bytes| Self::of_file(&bytes, options)) {
                 Ok(weights) => {
                     let wrong = misplaced(&places, shard, &names, &weights);
                     errors.extend(wrong.into_iter().map(|error| error.with_path(&path)));
@@ -309,8 +321,8 @@ impl Container {
     /// Fills this model by name with the tensors of a safetensors file, or of the shards of an index:
     /// [`load`] and [`fill`](Self::fill).
     ///
-    /// The tensors are slices of the files; with [`MmapChoice::auto`] nothing is read before it is
-    /// used. A tensor that the file ties to another is filled with the same bytes, and is not counted
+    /// The tensors are slices of the files, unless `options` ask for copies; with
+    /// [`MmapChoice::auto`](crate::MmapChoice::auto) nothing is read before it is used. A tensor that the file ties to another is filled with the same bytes, and is not counted
     /// as unused when the model has only one of the two. No save or export of this container replaces
     /// the files, or the index.
     ///
@@ -318,8 +330,8 @@ impl Container {
     /// use onnx_container::{Container, FillOptions, LoadOptions, MmapChoice};
     ///
     /// let mut container = Container::load("structure.onnx", LoadOptions::new().weights(false))?;
-    /// let options = FillOptions::new().strip_prefix("model.");
-    /// container.attach_safetensors("model.safetensors.index.json", MmapChoice::never(), options)?;
+    /// let fill = FillOptions::new().strip_prefix("model.");
+    /// container.attach_safetensors("model.safetensors.index.json", MmapChoice::never(), fill)?;
     /// container.save("model.onnx", true)?;
     /// # Ok::<(), onnx_container::Error>(())
     /// ```
@@ -330,16 +342,16 @@ impl Container {
     pub fn attach_safetensors(
         &mut self,
         path: impl AsRef<Path>,
-        mmap: MmapChoice,
-        options: impl Into<FillOptions>,
+        options: impl Into<LoadOptions>,
+        fill: impl Into<FillOptions>,
     ) -> Result<Filled> {
         let path = path.as_ref();
-        let Weights { tensors, tied, files, .. } = load(path, mmap)?;
+        let Weights { tensors, tied, files, .. } = load(path, options)?;
         let weights = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into()));
         let spares = tied
             .iter()
             .filter_map(|(name, entry)| Some((name.clone(), tensors.get(entry)?.clone().into())));
-        let filled = self.fill_with_spares(weights, spares, options);
+        let filled = self.fill_with_spares(weights, spares, fill);
         let filled = filled.map_err(|error| error.with_path(path))?;
         for file in files {
             self.attached.push(std::path::absolute(&file).map_err(|e| Error::io(&file, e))?);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onnx_container::{Error, ErrorKind, Severity, check_model, interrupted_saves};
+use onnx_container::{CheckOptions, Error, ErrorKind, Severity, check_model, interrupted_saves};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
@@ -15,7 +15,9 @@ use crate::output::{Output, lossy};
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut failed = None;
-    let findings = match check_model(&args.model, mapping::choice(&args.map)) {
+    // The bytes that are looked at are few: all of a BOOL, the last one of a narrow type.
+    let options = CheckOptions::from(mapping::choice(&args.map)).contents(true);
+    let findings = match check_model(&args.model, options) {
         Ok(checked) => Findings::from(checked.findings),
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {

@@ -265,7 +265,8 @@ fn r#type(proto: &TypeProto) -> usize {
 fn dims(dims: &[Dimension]) -> usize {
     const OWN_STRING: usize = 256;
     let name = |dim: &Dimension| match &dim.value {
-        Some(DimensionValue::DimParam(name)) => OWN_STRING + text(name),
+        // A long name is read whole for each of its fresh names, so it is counted whole.
+        Some(DimensionValue::DimParam(name)) => OWN_STRING + name.span(),
         _ => 0,
     };
     size_of_val(dims) + dims.iter().map(name).sum::<usize>()

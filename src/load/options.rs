@@ -121,7 +121,8 @@ impl LoadOptions {
     ///   [`ErrorKind::Unsupported`].
     /// - `false`: each external tensor, and each inline one at or above the
     ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No file
-    ///   stays mapped or in memory.
+    ///   stays mapped or in memory. During the load, a file that is read and not mapped is in memory
+    ///   beside the copies of its tensors: twice the weights. A map takes no memory of the process.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};

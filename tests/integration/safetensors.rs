@@ -9,7 +9,7 @@ use onnx_container::proto::{AttributeProto, ModelProto, TensorProto};
 use onnx_container::safetensors::{ExportOptions, Weights, load, load_bytes};
 use onnx_container::{
     Alignment, Buffer, Container, DataType, ErrorKind, ExternalizeOptions, FillOptions,
-    LoadOptions, MmapChoice, SaveOptions, Tensor, WeightFiles, check_model, traversal,
+    LoadOptions, MmapChoice, Ownership, SaveOptions, Tensor, WeightFiles, check_model, traversal,
 };
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -20,6 +20,70 @@ use crate::support::{all_bytes, both_choices, contents, floats, graph, int64s, m
 fn file(json: &str, data: &[u8]) -> Vec<u8> {
     let length = u64::try_from(json.len()).unwrap().to_le_bytes();
     [&length, json.as_bytes(), data].concat()
+}
+
+#[test]
+fn options_of_a_load_say_where_the_bytes_are() {
+    // The large tensor begins at an odd address of the file, the small one is below the threshold.
+    let json = r#"{"small":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},
+        "large":{"dtype":"U8","shape":[5000],"data_offsets":[1,5001]}}"#;
+    let json = format!("{json:<width$}", width = json.len().next_multiple_of(8));
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("w.safetensors"), file(&json, &[7; 5001])).unwrap();
+    let index = r#"{"weight_map":{"small":"w.safetensors","large":"w.safetensors"}}"#;
+    fs::write(folder.path().join("w.safetensors.index.json"), index).unwrap();
+    let aligned = Alignment::new(64).unwrap();
+    // Whether the small and the large tensor are copied.
+    let cases = [
+        (LoadOptions::new(), Some([false, false])),
+        (LoadOptions::new().no_copy(true), Some([false, false])),
+        (LoadOptions::new().no_copy(false), Some([true, true])),
+        (LoadOptions::new().alignment(aligned), Some([false, true])),
+        (LoadOptions::new().alignment(aligned).raw_data_threshold(1), Some([true, true])),
+        (LoadOptions::new().alignment(aligned).no_copy(true), None),
+    ];
+    for (name, mmap) in ["w.safetensors", "w.safetensors.index.json"]
+        .into_iter()
+        .flat_map(|name| both_choices().map(|mmap| (name, mmap)))
+    {
+        for (options, copied) in cases.clone() {
+            let options = options.mmap(mmap);
+            let what = format!("{name}, {options:?}");
+            let path = folder.path().join(name);
+            let tensors = [("small", 1), ("large", 5000)];
+            let external = tensors.map(|(name, len)| {
+                TensorProto::external(name, TensorProto::UINT8, [len], format!("#{name}"))
+            });
+            let structure = ModelProto::new(graph(external.to_vec(), vec![]));
+            let mut container = Container::new(structure);
+            let filled = container.attach_safetensors(&path, options.clone(), FillOptions::new());
+            let weights = load(&path, options);
+            let Some(copied) = copied else {
+                assert_eq!(weights.unwrap_err().kind(), ErrorKind::Unsupported, "{what}");
+                assert_eq!(filled.unwrap_err().kind(), ErrorKind::Unsupported, "{what}");
+                continue;
+            };
+            filled.unwrap();
+            let weights = weights.unwrap();
+            for ((name, _), copied) in tensors.into_iter().zip(copied) {
+                let buffer = weights.get(name).unwrap().buffer().unwrap();
+                let attached = container.get(name).unwrap().to_buffer().unwrap();
+                for buffer in [&buffer, &attached] {
+                    assert!(buffer.iter().all(|byte| *byte == 7), "{what}");
+                    let is_aligned = buffer.as_ptr().addr().is_multiple_of(64);
+                    assert!(is_aligned || !copied, "{what}: {name}");
+                }
+                let of_the_file = buffer.file_range().is_some();
+                assert_eq!(of_the_file, !copied && mmap != MmapChoice::never(), "{what}: {name}");
+            }
+            // A copy is freed with its tensor; a slice shares its file with the others.
+            let [_small, large] =
+                tensors.map(|(name, _)| weights.get(name).unwrap().buffer().unwrap().clone());
+            drop(weights);
+            let expected = if copied[1] { Ownership::Owned } else { Ownership::Shared };
+            assert_eq!(large.ownership(), expected, "{what}");
+        }
+    }
 }
 
 #[test]

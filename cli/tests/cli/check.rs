@@ -2,6 +2,8 @@
 
 use std::fs::{self, OpenOptions};
 
+use onnx_container::proto::TensorProto;
+
 use crate::support::{Folder, external};
 
 #[test]
@@ -43,6 +45,18 @@ fn advice_alone_does_not_fail() {
     std::io::Write::write_all(&mut data, &[0; 9]).unwrap();
     let run = folder.run(&["check", "p.onnx"]).done();
     run.says(&["advice: `p.onnx.data`: 9 of ", "ok: p.onnx: no errors, 1 advice"]);
+}
+
+#[test]
+fn bytes_that_readers_take_differently_are_advice() {
+    let folder = Folder::new();
+    let mut model = external(&[]);
+    let bools = TensorProto::new("b", TensorProto::BOOL, [3]).with_raw_data(vec![0, 2, 255]);
+    let codes = TensorProto::new("q", TensorProto::INT4, [1]).with_raw_data(vec![0x21]);
+    model.graph.as_mut().unwrap().initializer.extend([bools, codes]);
+    folder.save("m.onnx", &model);
+    let run = folder.run(&["check", "m.onnx"]).done();
+    run.says(&["`b`", "a BOOL of 2", "`q`", "bits after the last element", "no errors"]);
 }
 
 #[test]

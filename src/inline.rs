@@ -6,12 +6,14 @@
 //! place of the calls; remove the functions that nothing calls any more. Time is linear in the size of
 //! the result. Weights are not copied: a copied tensor shares the original's bytes, or its handle.
 
+mod bodies;
 mod body;
 mod calls;
 mod context;
 mod copy;
 mod functions;
 mod graph;
+mod identity;
 mod names;
 mod options;
 mod place;
@@ -25,7 +27,7 @@ use std::{iter, mem};
 
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
-use self::body::Bodies;
+use self::bodies::Bodies;
 use self::calls::Calls;
 use self::copy::{Copier, Reserved};
 use self::functions::{Functions, graphs};

@@ -6,8 +6,7 @@
 //! long one. All sizes are known before the model
 //! changes.
 
-use super::functions::{Functions, each_node_of, graphs};
-use super::names::LONGEST;
+use super::functions::{Functions, LONGEST, each_node_of, graphs};
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::type_proto::Value;

@@ -2,7 +2,7 @@
 //!
 //! A function is looked up by the triple of domain, name and overload: joined to one string, two
 //! different triples could be equal. The small helpers on nodes and types are here too: the walk over
-//! all nodes at any depth, references, shardings.
+//! all nodes at any depth, references, shardings, the beginning of a long name.
 
 use super::options::FunctionId;
 use crate::error::{Error, ErrorKind, Result};
@@ -137,4 +137,19 @@ pub(super) fn identity_since(r#type: Option<&TypeProto>) -> i64 {
         Some(Value::SequenceType(_)) => 14,
         _ => 16,
     }
+}
+
+/// The most bytes of a name that its fresh names repeat.
+pub(super) const LONGEST: usize = 1024;
+
+/// The part of `name` that its fresh names repeat: [`LONGEST`] bytes, without a part of a character.
+pub(super) fn shortened(name: &[u8]) -> &[u8] {
+    let Some(cut) = name.get(..LONGEST).filter(|_| name.len() > LONGEST) else { return name };
+    let starts = (LONGEST - 3..=LONGEST).rev().find(|at| name.get(*at).is_some_and(is_start));
+    starts.and_then(|at| cut.get(..at)).unwrap_or(cut)
+}
+
+/// Whether a character of UTF-8 begins with this byte.
+fn is_start(byte: &u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
 }

@@ -16,24 +16,11 @@ use std::{slice, vec};
 
 use foldhash::fast::RandomState;
 
-use super::body::{Bodies, Body};
+use super::bodies::Bodies;
+use super::body::Body;
+use super::functions::{LONGEST, shortened};
 use crate::buffer::Buffer;
 use crate::proto::{FunctionProto, Message, Str};
-
-/// The most bytes of a name that its fresh names repeat.
-pub(super) const LONGEST: usize = 1024;
-
-/// The part of `name` that its fresh names repeat: [`LONGEST`] bytes, without a part of a character.
-pub(super) fn shortened(name: &[u8]) -> &[u8] {
-    let Some(cut) = name.get(..LONGEST).filter(|_| name.len() > LONGEST) else { return name };
-    let starts = (LONGEST - 3..=LONGEST).rev().find(|at| name.get(*at).is_some_and(is_start));
-    starts.and_then(|at| cut.get(..at)).unwrap_or(cut)
-}
-
-/// Whether a character of UTF-8 begins with this byte.
-fn is_start(byte: &u8) -> bool {
-    byte & 0b1100_0000 != 0b1000_0000
-}
 
 /// The names of one name space that a fresh name could equal.
 #[derive(Debug, Default)]

@@ -12,7 +12,8 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::rc::Rc;
 
-use super::body::{ABSENT, Bodies, Body, Slot, index};
+use super::bodies::Bodies;
+use super::body::{ABSENT, Body, Slot, index};
 use super::functions::{graphs, identity_since, is_reference};
 use super::names::Name;
 use crate::error::{Error, ErrorKind, Result};

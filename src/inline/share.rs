@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::{iter, thread};
 
-use super::body::Bodies;
+use super::bodies::Bodies;
 use super::calls::Size;
 use super::context::Context;
-use super::copy::{Copier, Identity, Reserved};
+use super::copy::{Copier, Reserved};
 use super::functions::Functions;
+use super::identity::Identity;
 use super::names::{Fresh, Numbers};
 use super::place::Place;
 use super::scope::{Binding, Scope};

@@ -9,6 +9,7 @@ compile_error!("onnx-container-machine reads little-endian elements in place");
 
 mod arrange;
 mod attribute;
+mod bodies;
 mod broadcast;
 mod call;
 pub mod compare;

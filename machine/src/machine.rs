@@ -190,11 +190,7 @@ impl Machine {
 
     /// Forgets every input and value, to run once more.
     pub fn reset(&mut self) {
-        let entries: Vec<_> = self.table.iter().map(|(value, _, _)| value).collect();
-        for value in entries {
-            let entry = self.table.remove(value);
-            self.runner.release(entry);
-        }
+        self.table = TensorTable::new(self.program.main.names.clone());
         self.runner.restart();
         (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
         self.set_constants();

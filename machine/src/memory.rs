@@ -79,6 +79,12 @@ impl Weights {
         self.len
     }
 
+    /// Forgets what was added after the weights had `len` bytes. Nothing may use it any more.
+    pub(crate) fn truncate(&mut self, len: u64) {
+        self.ranges.retain(|(offset, _)| *offset < WEIGHTS + len);
+        self.len = len;
+    }
+
     fn read(&self, span: Span) -> Result<&[u8]> {
         let after = self.ranges.partition_point(|(offset, _)| *offset <= span.offset);
         let found = after.checked_sub(1).and_then(|i| self.ranges.get(i));
@@ -206,6 +212,13 @@ impl Memory {
             self.live -= len;
             self.give_back(span.offset, len);
         }
+    }
+
+    /// Gives every range of the arena back, whoever holds it. The high-water mark starts again.
+    pub fn clear(&mut self) {
+        self.held.clear();
+        (self.live, self.high_water) = (0, 0);
+        self.free = self.segments.iter().map(|s| (s.offset, s.bytes.len() as u64)).collect();
     }
 
     /// How many hold `span`.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use onnx_container::Container;
 
 pub use self::build::ProgramOptions;
+pub(crate) use self::build::block_of;
 use crate::attribute::Attributes;
 use crate::error::Result;
 use crate::memory::Weights;

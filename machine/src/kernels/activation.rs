@@ -31,7 +31,6 @@ pub(super) const KERNELS: &[Builtin] = &[
     float!("Sigmoid", x => sigmoid(x)),
     float!("Softplus", x => softplus(x)),
     float!("Softsign", x => softsign(x)),
-    float!("Mish", x => x * softplus(x).tanh()),
     float!("HardSwish", x => hard_swish(x)),
     with!("LeakyRelu", "alpha" = 0.01, "" = 0.0, R => |x, a, _| if x < R::ZERO { a * x } else { x }),
     with!("ThresholdedRelu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| if x > a { x } else { R::ZERO }),

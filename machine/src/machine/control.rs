@@ -2,13 +2,19 @@
 //!
 //! A [`Frame`] is what such an operator gets: its inputs as entries, and a way to run a block on entries.
 
+mod body;
 mod if_;
+mod loop_;
 
+use onnx_container::{Buffer, DataType, Tensor};
+
+use crate::bodies;
+use crate::call::{Call, Operand};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::runner::{Observer, Runner};
-use crate::program::{Block, Node};
-use crate::table::{Entry, TensorTable};
-use crate::value::Value;
+use crate::program::{Block, Declared, Dim, Node};
+use crate::table::{Entry, TensorTable, dims};
+use crate::value::{Type, Value};
 
 /// Runs an operator; the entries of its outputs, `None` where one is left out.
 pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
@@ -17,7 +23,8 @@ pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
 pub(crate) fn of(node: &Node) -> Option<Control> {
     match (node.domain.as_str(), node.op_type.as_str()) {
         ("", "If") => Some(if_::run),
-        _ => None,
+        ("", "Loop") => Some(loop_::run),
+        _ => bodies::of(node).map(|_| body::run as Control),
     }
 }
 
@@ -41,17 +48,31 @@ impl<'f> Frame<'f, '_> {
         self.input(i).map(|entry| self.runner.to_value(entry)).transpose()
     }
 
+    /// Inputs `i` and all behind it; each is held once more, for the block that gets it.
+    pub(crate) fn inputs_from(&mut self, i: usize) -> Result<Vec<Entry>> {
+        let inputs: Vec<_> = self
+            .node
+            .inputs
+            .iter()
+            .skip(i)
+            .flatten()
+            .filter_map(|id| self.table.get(*id))
+            .collect();
+        inputs.iter().try_for_each(|entry| self.runner.retain(entry))?;
+        Ok(inputs.into_iter().cloned().collect())
+    }
+
+    /// The value of `entry`, whose range of M is given back.
+    pub(crate) fn take(&mut self, entry: Entry) -> Result<Value> {
+        let value = self.runner.to_value(&entry);
+        self.runner.release(Some(entry));
+        value
+    }
+
     /// Input `i` as a condition: a BOOL with one element.
     pub(crate) fn condition(&self, i: usize) -> Result<bool> {
         let missing = || Error::new(ErrorKind::Input, format!("input {i} is missing"));
-        let value = self.value(i)?.ok_or_else(missing)?;
-        match value.tensor()?.to_slice::<bool>()?.as_ref() {
-            [condition] => Ok(*condition),
-            elements => {
-                let reason = format!("the condition has {} elements, not one", elements.len());
-                Err(Error::new(ErrorKind::Shape, reason))
-            }
-        }
+        condition(&self.value(i)?.ok_or_else(missing)?)
     }
 
     /// The graph of attribute `name`.
@@ -60,6 +81,20 @@ impl<'f> Frame<'f, '_> {
         block.map(|block| &**block).ok_or_else(|| {
             Error::new(ErrorKind::InvalidModel, format!("attribute `{name}` is missing"))
         })
+    }
+
+    /// The node as a call, with what is known of its inputs.
+    pub(crate) fn call(&self) -> Result<Call<'_>> {
+        let operand = |i| match self.input(i) {
+            None => Ok(Operand::Absent),
+            Some(Entry::Outside(value)) => Ok(Operand::Outside(value)),
+            Some(Entry::Tensor(slot)) => {
+                let bytes = Some(self.runner.memory.read(slot.span()?)?);
+                Ok(Operand::Tensor { dtype: slot.dtype, shape: &slot.shape, bytes })
+            }
+        };
+        let operands = (0..self.node.inputs.len()).map(operand).collect::<Result<_>>()?;
+        Ok(Call::new(self.node, operands))
     }
 
     /// Runs `block` on `inputs`, whose ranges of M it takes over; its outputs, whose ranges are the
@@ -73,4 +108,52 @@ impl<'f> Frame<'f, '_> {
         let path = format!("{}/{label}/", self.path);
         self.runner.run_block(block, self.table, inputs, &path, self.observer)
     }
+}
+
+/// A condition: a BOOL with one element.
+pub(crate) fn condition(value: &Value) -> Result<bool> {
+    match value.tensor()?.to_slice::<bool>()?.as_ref() {
+        [condition] => Ok(*condition),
+        elements => {
+            let reason = format!("the condition has {} elements, not one", elements.len());
+            Err(Error::new(ErrorKind::Shape, reason))
+        }
+    }
+}
+
+/// The tensors `values`, which have one shape, as one with a first dimension in front. When there are
+/// none, the type and the other dimensions are those that the graph declares, and 0 where it does not.
+pub(crate) fn stack(values: &[Value], declared: &Declared) -> Result<Value> {
+    let Some(first) = values.first() else { return nothing(declared) };
+    let (dtype, shape) = (first.tensor()?.dtype(), first.tensor()?.shape());
+    let (mut bytes, mut strings) = (Vec::new(), Vec::new());
+    for value in values {
+        let tensor = value.tensor()?;
+        if tensor.shape() != shape || tensor.dtype() != dtype {
+            let reason = format!("{:?} after {shape:?} cannot be stacked", tensor.shape());
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        bytes.extend_from_slice(tensor.as_bytes().unwrap_or_default());
+        strings.extend_from_slice(tensor.strings().unwrap_or_default());
+    }
+    let dims = dims(&[&[values.len()], shape.as_slice()].concat())?;
+    Ok(Value::Tensor(match dtype {
+        DataType::String => Tensor::from_strings(dims, strings)?,
+        dtype => Tensor::new(dtype, dims, Buffer::from(bytes))?,
+    }))
+}
+
+/// A stack of nothing.
+fn nothing(declared: &Declared) -> Result<Value> {
+    let Some(Type::Tensor(dtype)) = declared.ty else {
+        let reason = "an output of no iterations has no declared type";
+        return Err(Error::new(ErrorKind::Unsupported, reason));
+    };
+    let size = |dim: &Dim| if let Dim::Fixed(size) = dim { *size } else { 0 };
+    let inner = declared.dims.iter().flatten().map(size);
+    let dims = dims(&std::iter::once(0).chain(inner).collect::<Vec<_>>())?;
+    Ok(Value::Tensor(match dtype {
+        DataType::String => Tensor::from_strings(dims, Vec::new())?,
+        dtype => Tensor::new(dtype, dims, Buffer::default())?,
+    }))
 }

@@ -3,14 +3,16 @@
 //! An entry of a table holds its range of M once: a copy of an entry holds it once more, and an entry that
 //! is removed gives it back. A value is removed after its last use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::control;
+use crate::bodies::Body;
 use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Alias, Kernel, Registry};
 use crate::memory::Memory;
-use crate::program::{Block, Node, ValueId};
+use crate::program::{Block, Node, ValueId, block_of};
 use crate::table::{Entry, Slot, TensorTable, byte_len};
 use crate::value::Value;
 
@@ -96,8 +98,28 @@ impl Runner {
         Self { registry, memory, limits, steps: 0 }
     }
 
+    /// Forgets the steps and every range of the arena.
     pub(crate) fn restart(&mut self) {
         self.steps = 0;
+        self.memory.clear();
+    }
+
+    /// Counts one more step, or iteration of a loop.
+    pub(crate) fn count_step(&mut self) -> Result<()> {
+        self.steps += 1;
+        match self.limits.steps {
+            Some(limit) if self.steps > limit => {
+                let reason = format!("the run takes more than {limit} steps");
+                Err(Error::new(ErrorKind::OutOfSteps, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The block of `body`, whose constants get addresses.
+    pub(crate) fn block(&mut self, body: &Body) -> Result<Block> {
+        let imports = HashMap::from([(String::new(), body.version)]);
+        block_of(&body.graph, &imports, self.memory.weights_mut())
     }
 
     /// The error of a node that nothing here can run.
@@ -132,11 +154,7 @@ impl Runner {
         table: &mut TensorTable,
         observer: &mut Observer<'_>,
     ) -> Result<StepRecord> {
-        self.steps += 1;
-        if let Some(limit) = self.limits.steps.filter(|limit| self.steps > *limit) {
-            let reason = format!("the run takes more than {limit} steps");
-            return Err(Error::new(ErrorKind::OutOfSteps, reason));
-        }
+        self.count_step()?;
         let reads = touched(at.block, table, &node.inputs);
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {

@@ -92,6 +92,25 @@ fn not_computed(name: &str) -> Error {
     Error::new(ErrorKind::InvalidModel, "nothing computes the value").with_value(name)
 }
 
+/// The block of `graph`, which stands by itself and whose nodes mean the operators of `imports`. The bytes
+/// of its constants are added to `weights`.
+pub(crate) fn block_of(
+    graph: &GraphProto,
+    imports: &HashMap<String, i64>,
+    weights: &mut Weights,
+) -> Result<Block> {
+    let container = Container::new(ModelProto::default());
+    let mut builder = Builder::new(&container, imports.clone());
+    builder.weights = std::mem::take(weights);
+    let block = builder.block(graph);
+    *weights = builder.weights;
+    let block = block?;
+    match block.captures.first() {
+        Some((value, _)) => Err(not_computed(block.name(*value))),
+        None => Ok(block),
+    }
+}
+
 /// Makes blocks, one inside the other.
 struct Builder<'c> {
     container: &'c Container,

@@ -1,0 +1,216 @@
+//! What a user of the machine sees: steps, values, and errors that say where and why.
+
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
+use onnx_container::{Container, DataType};
+use onnx_container_machine::{
+    Call, ErrorKind, Kernel, Limits, Machine, OutSpec, Program, ProgramOptions, Registry, Result,
+    RunCx, Value,
+};
+
+/// A model of `nodes` from x, of n FLOAT elements, to y.
+fn model(nodes: Vec<NodeProto>) -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, ["n".into()]));
+    graph.output.push(ValueInfoProto::tensor_with("y", DataType::Float, ["n".into()]));
+    graph.node = nodes;
+    let mut model = ModelProto::new(graph);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21), OperatorSetIdProto::new("my", 1)];
+    model
+}
+
+fn machine(model: ModelProto, registry: Registry, limits: Limits) -> Machine {
+    let program = Program::new(&Container::new(model), ProgramOptions::new()).unwrap();
+    Machine::new(program, registry, limits)
+}
+
+fn floats(elements: &[f32]) -> Value {
+    Value::from_elements([i64::try_from(elements.len()).unwrap()], elements).unwrap()
+}
+
+fn in_domain(domain: &str, mut node: NodeProto) -> NodeProto {
+    node.domain = Some(domain.into());
+    node
+}
+
+/// A Loop from x to y whose condition is always true.
+fn endless() -> NodeProto {
+    let mut body = GraphProto::new("body");
+    for (name, dtype) in [("i", DataType::Int64), ("go", DataType::Bool), ("v", DataType::Float)] {
+        body.input.push(ValueInfoProto::tensor_with(name, dtype, []));
+    }
+    body.node.push(NodeProto::new("Abs", ["v"], ["w"]));
+    for (name, dtype) in [("go", DataType::Bool), ("w", DataType::Float)] {
+        body.output.push(ValueInfoProto::tensor_with(name, dtype, []));
+    }
+    let mut node = NodeProto::new("Loop", ["", "", "x"], ["y"]);
+    node.attribute.push(AttributeProto::graph("body", body));
+    node
+}
+
+#[test]
+fn nodes_run_in_topological_order_whatever_the_order_of_the_graph() {
+    let nodes = vec![NodeProto::new("Neg", ["a"], ["y"]), NodeProto::new("Abs", ["x"], ["a"])];
+    let mut machine = machine(model(nodes), Registry::new(), Limits::new());
+    for _ in 0..2 {
+        machine.bind("x", floats(&[-1.0, 2.0])).unwrap();
+        let ops: Vec<_> =
+            std::iter::from_fn(|| machine.step().unwrap()).map(|step| step.op).collect();
+        assert_eq!(ops, ["Abs", "Neg"]);
+        assert_eq!(machine.value("y").unwrap(), floats(&[-1.0, -2.0]));
+        // What nothing needs any more is not in memory.
+        assert_eq!(machine.value("a").unwrap_err().kind(), ErrorKind::NoValue);
+        assert_eq!(machine.memory().high_water(), 128);
+        machine.reset();
+    }
+}
+
+#[test]
+fn inputs_are_held_to_what_the_graph_declares() {
+    let mut graph = model(vec![NodeProto::new("Add", ["x", "z"], ["y"])]);
+    let input = ValueInfoProto::tensor_with("z", DataType::Float, ["n".into()]);
+    graph.graph.as_mut().unwrap().input.push(input);
+    let mut machine = machine(graph, Registry::new(), Limits::new());
+    machine.bind("x", floats(&[1.0, 2.0])).unwrap();
+    let double = Value::from_elements([1], &[1.0_f64]).unwrap();
+    let matrix = Value::from_elements([1, 2], &[1.0_f32, 2.0]).unwrap();
+    let cases = [
+        ("w", floats(&[]), ErrorKind::Input, "value `w`: the graph has no such input; it has x, z"),
+        ("x", floats(&[]), ErrorKind::Input, "value `x`: the input is given twice"),
+        (
+            "z",
+            double,
+            ErrorKind::Type,
+            "value `z`: the graph declares tensor(FLOAT), the value is tensor(DOUBLE)",
+        ),
+        (
+            "z",
+            matrix,
+            ErrorKind::Shape,
+            "value `z`: the graph declares 1 dimensions, the shape is [1, 2]",
+        ),
+        ("z", floats(&[1.0]), ErrorKind::Shape, "value `z`: dimension 0 (`n`) is 1 in [1], not 2"),
+    ];
+    for (name, value, kind, text) in cases {
+        let error = machine.bind(name, value).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (kind, text));
+    }
+    let error = machine.run().unwrap_err();
+    assert_eq!(error.to_string(), "value `z`: the input is missing");
+}
+
+#[test]
+fn an_error_says_which_step_and_node_of_which_operator() {
+    let mut reshape = NodeProto::new("Gather", ["x", "x"], ["y"]);
+    reshape.name = Some("pick".into());
+    let mut machine = machine(model(vec![reshape]), Registry::new(), Limits::new());
+    machine.bind("x", floats(&[1.0])).unwrap();
+    let error = machine.run().unwrap_err();
+    let text = "step 0: node `pick` (Gather): input 1 is FLOAT, not INT64";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Type, text));
+}
+
+#[test]
+fn a_loop_that_does_not_end_reaches_the_limit_of_steps() {
+    let mut machine = machine(model(vec![endless()]), Registry::new(), Limits::new().steps(10));
+    machine.bind("x", floats(&[1.0])).unwrap();
+    let error = machine.run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSteps);
+    assert_eq!((error.step(), error.op()), (Some("0/Loop[4]/0"), Some("Abs")));
+}
+
+#[test]
+fn a_run_does_not_exceed_its_memory() {
+    let nodes = vec![NodeProto::new("Exp", ["x"], ["y"])];
+    let mut machine = machine(model(nodes), Registry::new(), Limits::new().memory_bytes(1 << 20));
+    let mib = vec![0.0; 200_000];
+    machine.bind("x", floats(&mib)).unwrap();
+    let error = machine.run().unwrap_err();
+    assert_eq!((error.kind(), error.step()), (ErrorKind::OutOfMemory, Some("0")));
+}
+
+/// y = 3, of the shape of x.
+#[derive(Debug)]
+struct Three;
+
+impl Kernel for Three {
+    fn infer(&self, call: &Call<'_>) -> Result<Vec<OutSpec>> {
+        Ok(vec![OutSpec::tensor(DataType::Float, call.shape(0)?)])
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<()> {
+        cx.output::<f32>(0)?.fill(3.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kernel_of_the_user_comes_before_a_built_in_one() {
+    let nodes = vec![NodeProto::new("Abs", ["x"], ["a"]), NodeProto::new("Neg", ["a"], ["y"])];
+    for (since, expected) in [(13, -3.0), (22, -1.0)] {
+        let mut registry = Registry::new();
+        registry.register("ai.onnx", "Abs", since, Three);
+        let mut machine = machine(model(nodes.clone()), registry, Limits::new());
+        machine.bind("x", floats(&[1.0])).unwrap();
+        assert_eq!(machine.run().unwrap(), [("y".to_owned(), floats(&[expected]))]);
+    }
+}
+
+#[test]
+fn every_node_without_a_kernel_is_named_before_a_run() {
+    let nodes = vec![
+        in_domain("my", NodeProto::new("First", ["x"], ["a"])),
+        NodeProto::new("Abs", ["a"], ["b"]),
+        in_domain("my", NodeProto::new("Second", ["b"], ["y"])),
+    ];
+    let machine = machine(model(nodes), Registry::new(), Limits::new());
+    let error = machine.check_runnable().unwrap_err();
+    let found: Vec<_> = error.related().iter().map(|error| (error.step(), error.op())).collect();
+    let expected = [(Some("0"), Some("my::First")), (Some("2"), Some("my::Second"))];
+    assert_eq!((error.kind(), found.as_slice()), (ErrorKind::UnsupportedOp, expected.as_slice()));
+}
+
+#[test]
+fn a_graph_that_cannot_run_is_refused() {
+    let cases = [
+        (vec![NodeProto::new("Abs", ["q"], ["y"])], "value `q`: nothing computes the value"),
+        (
+            vec![NodeProto::new("Add", ["x", "b"], ["a"]), NodeProto::new("Abs", ["a"], ["b"])],
+            "the node depends on its own output",
+        ),
+        (
+            vec![NodeProto::new("Abs", ["x"], ["y"]), NodeProto::new("Neg", ["x"], ["y"])],
+            "value `y`: two nodes compute the value",
+        ),
+        (
+            vec![in_domain("other", NodeProto::new("Abs", ["x"], ["y"]))],
+            "the model imports no version of domain `other`",
+        ),
+    ];
+    for (nodes, text) in cases {
+        let error = Program::new(&Container::new(model(nodes)), ProgramOptions::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModel);
+        assert!(error.to_string().ends_with(text), "{error}");
+    }
+}
+
+#[test]
+fn weights_are_borrowed_from_the_container() {
+    use onnx_container::proto::TensorProto;
+
+    let mut model = model(vec![NodeProto::new("Identity", ["w"], ["y"])]);
+    let graph = model.graph.as_mut().unwrap();
+    graph.initializer.push(TensorProto::external("w", TensorProto::FLOAT, [2], "#w"));
+    let mut container = Container::new(model);
+    container.insert("#w", vec![1.0_f32, 2.0]).unwrap();
+    let bytes = container.get("#w").unwrap().as_buffer().unwrap();
+    let program = Program::new(&container, ProgramOptions::new()).unwrap();
+    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    machine.bind("x", floats(&[])).unwrap();
+    let step = machine.step().unwrap().unwrap();
+    let onnx_container_machine::Entry::Tensor(slot) = &step.writes[0].entry else { panic!() };
+    let read = machine.memory().read(slot.span().unwrap()).unwrap();
+    assert_eq!(read.as_ptr(), bytes.as_ptr());
+    assert_eq!(machine.memory().high_water(), 0);
+}

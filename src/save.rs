@@ -341,7 +341,7 @@ fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
     for piece in &file.pieces {
         let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
         let place = range.and_then(|(start, end)| bytes.get_mut(start..end));
-        let outside = || Error::internal(format!("a weight lies outside of `{}`", file.name));
+        let outside = || Error::internal(format!("a weight is outside `{}`", file.name));
         let read = piece.initializer.read_at(0, place.ok_or_else(outside)?);
         read.map_err(|error| piece.name_in(error))?;
     }

@@ -243,7 +243,9 @@ impl Finder {
             Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
             Err(error) => error,
         };
-        self.errors.push(error.with_tensor(handle.name()).because("the weights cannot stay"));
+        self.errors.push(
+            error.with_tensor(handle.name()).because("the weights cannot be kept in their file"),
+        );
     }
 
     /// The number of `file`, which has the weight behind `handle`; `None` when it cannot be kept.
@@ -255,7 +257,11 @@ impl Finder {
                 Some(files.len() - 1)
             }
             Err(error) => {
-                errors.push(error.with_tensor(handle.name()).because("the weights cannot stay"));
+                errors.push(
+                    error
+                        .with_tensor(handle.name())
+                        .because("the weights cannot be kept in their file"),
+                );
                 None
             }
         })

@@ -1,4 +1,4 @@
-//! Weights by name into a model that has only their places.
+//! `Container::fill`: weights are matched by name with the tensors of a model.
 
 use ndarray::{Array2, ArrayD, array};
 use onnx_container::proto::{
@@ -50,7 +50,7 @@ fn strings(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn names_find_their_tensors() {
+fn weights_are_matched_by_name() {
     let named = |name| place(name, &[1, 2], &format!("#{name}"));
     let cases: Vec<(&str, FillOptions, Vec<TensorProto>)> = vec![
         ("a.w", FillOptions::new(), vec![named("a.w")]),
@@ -345,7 +345,7 @@ fn values_of_constants_are_filled_by_their_outputs() {
 }
 
 #[test]
-fn bytes_stand_for_types_that_have_no_name() {
+fn uint8_weights_are_accepted_for_types_that_a_format_may_lack() {
     let bytes = |bytes: &[u8]| {
         Initializer::from(ArrayD::from_shape_vec(vec![bytes.len()], bytes.to_vec()).unwrap())
     };

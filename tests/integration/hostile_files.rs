@@ -1,4 +1,4 @@
-//! External data of strangers: the table of cases that readers treat differently, with what this
+//! Untrusted external data: the table of cases that readers treat differently, with what this
 //! crate does, over loading and checking. Nothing is written for a model that is refused.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Messages that are nearly right: what import accepts, what it refuses and how it says so.
+//! Tensor messages with small faults: which ones an import accepts, and the errors of the others.
 
 use onnx_container::proto::{Packed, TensorProto};
 use onnx_container::{Buffer, DataType, ErrorKind, Tensor};

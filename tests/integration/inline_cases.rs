@@ -1,4 +1,5 @@
-//! Inlining, rule by rule: small models, what is due of each, and the oracle on all of them.
+//! Inlining, rule by rule: small models with the expected operators of each; an oracle compares what all of them
+//! compute.
 
 use std::collections::HashSet;
 
@@ -411,7 +412,7 @@ fn chain(names: &[(&str, &str)]) -> Vec<FunctionProto> {
 }
 
 #[test]
-fn what_means_nothing_is_refused_and_left_alone() {
+fn invalid_models_are_refused_and_unchanged() {
     use ErrorKind::{InvalidModel, TooLarge, Unsupported};
     let call = |inputs: &[&str], outputs: &[&str], f: FunctionProto| {
         calling(calls("f", inputs, outputs), vec![f])
@@ -457,7 +458,7 @@ fn what_means_nothing_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_cannot_move_stays_with_what_it_calls() {
+fn a_function_that_cannot_be_inlined_is_kept_with_its_callees() {
     let body = vec![op("Softmax", &["a"], &["t"]), calls("g", &["t"], &["b"])];
     let softmax = function("f", &["a"], &["b"], body);
     let softmax = with(softmax, |f| f.opset_import = vec![OperatorSetIdProto::new("", 12)]);
@@ -473,7 +474,7 @@ fn what_cannot_move_stays_with_what_it_calls() {
 }
 
 #[test]
-fn selected_functions_go_and_names_are_right_in_the_others() {
+fn only_selected_functions_are_inlined_and_names_in_kept_ones_are_unique() {
     // The names that a copy of `g` would take are those of `f` already.
     let g =
         function("g", &["a"], &["b"], vec![op("Neg", &["a"], &["t"]), op("Abs", &["t"], &["b"])]);
@@ -594,13 +595,13 @@ fn a_default_that_would_be_lost_keeps_its_function() {
 }
 
 /// `f` hands its input on twice by way of `g`, which hands it on once.
-fn handing_on() -> Vec<FunctionProto> {
+fn passing_through() -> Vec<FunctionProto> {
     let f = function("f", &["a"], &["b", "b"], vec![calls("g", &["a"], &["b"])]);
     vec![f, function("g", &["a"], &["a"], vec![])]
 }
 
 #[test]
-fn old_operator_sets_hand_on_without_identity() {
+fn old_operator_sets_pass_values_through_without_identity() {
     let sequence = |name: &str| {
         let mut info = ValueInfoProto::tensor(name, TensorProto::FLOAT, [2]);
         let mut list = onnx_container::proto::type_proto::Sequence::default();
@@ -628,7 +629,7 @@ fn old_operator_sets_hand_on_without_identity() {
             op("SequenceLength", &["t"], &["n"]),
             op("SequenceLength", &["u"], &["m"]),
         ];
-        let mut before = model_of(graph_of(&["x", "z"], &["n", "m"], nodes), handing_on());
+        let mut before = model_of(graph_of(&["x", "z"], &["n", "m"], nodes), passing_through());
         before.opset_import[0] = OperatorSetIdProto::new("", version);
         for f in &mut before.functions {
             f.opset_import[0] = OperatorSetIdProto::new("", version);

@@ -1,4 +1,4 @@
-//! Large models: what several threads copy is what one would.
+//! Large models: several threads give the same result as one.
 
 use onnx_container::proto::{
     FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
@@ -83,7 +83,7 @@ fn types(graph: &GraphProto) -> Vec<String> {
 }
 
 #[test]
-fn every_core_copies_what_one_would() {
+fn several_threads_give_the_result_of_one() {
     // Few, which one thread copies; many; and many in the old way, without Identity for all types.
     for (calls, opset) in [(30, 18), (CALLS, 18), (CALLS, 14)] {
         let mut model = model(calls, opset);

@@ -1,4 +1,4 @@
-//! A save beside weights that are where they were: the model is written, and nothing else.
+//! A save whose weights are unchanged on disk writes the model file and nothing else.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -132,7 +132,7 @@ fn save_all(container: &Container, path: &Path, options: &SaveOptions) -> Saved 
 }
 
 #[test]
-fn a_packed_file_of_ours_stays_as_it_is() {
+fn a_packed_file_is_kept() {
     for mmap in both_choices() {
         let folder = tempfile::tempdir().unwrap();
         let path = foreign(folder.path(), "elsewhere.bin");
@@ -153,7 +153,7 @@ fn a_packed_file_of_ours_stays_as_it_is() {
 }
 
 #[test]
-fn a_foreign_data_file_stays_as_it_is() {
+fn a_data_file_of_another_layout_is_kept() {
     for location in ["m.onnx.data", "model.onnx_data", "sub/deep/w.bin"] {
         for mmap in both_choices() {
             for layout in [WeightFiles::Packed, WeightFiles::AsLoaded] {
@@ -177,7 +177,7 @@ fn a_foreign_data_file_stays_as_it_is() {
 }
 
 #[test]
-fn a_file_that_onnx_wrote_stays_as_it_is() {
+fn a_data_file_that_onnx_wrote_is_kept() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/external");
     let folder = tempfile::tempdir().unwrap();
     for name in ["model.onnx", "model.onnx.data"] {
@@ -190,7 +190,7 @@ fn a_file_that_onnx_wrote_stays_as_it_is() {
 }
 
 #[test]
-fn a_data_file_that_is_named_is_the_targets() {
+fn a_data_file_given_by_name_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = foreign(folder.path(), "model.onnx_data");
     let container = Container::load(&path, both_choices()[0]).unwrap();
@@ -290,7 +290,7 @@ fn a_file_that_changed_is_not_kept() {
 }
 
 #[test]
-fn bytes_that_were_read_as_they_were_written_are_not_known_by_the_time_alone() {
+fn a_file_read_right_after_its_last_write_is_kept_only_after_a_comparison() {
     let folder = tempfile::tempdir().unwrap();
     let path = foreign(folder.path(), "m.onnx.data");
     let data = folder.path().join("m.onnx.data");
@@ -335,7 +335,7 @@ fn a_file_that_is_lost_while_the_model_is_written_is_written_after_all() {
 }
 
 #[test]
-fn an_alignment_that_is_asked_for_is_given() {
+fn a_file_without_the_requested_alignment_is_not_kept() {
     let dense = Alignment::DENSE;
     let eight = Alignment::new(8).unwrap();
     let page = Alignment::PAGE;
@@ -383,7 +383,7 @@ fn an_alignment_that_is_asked_for_is_given() {
 }
 
 #[test]
-fn one_tensor_from_elsewhere_and_everything_is_written() {
+fn one_tensor_from_another_file_makes_a_save_write_all() {
     for mmap in both_choices() {
         let folder = tempfile::tempdir().unwrap();
         let path = foreign(folder.path(), "m.onnx.data");
@@ -396,7 +396,7 @@ fn one_tensor_from_elsewhere_and_everything_is_written() {
 }
 
 #[test]
-fn as_loaded_only_what_lies_in_no_file_is_written() {
+fn as_loaded_writes_only_tensors_that_are_in_no_file() {
     let values = |len: usize| Array1::from_iter((0..len).map(|i| i as u8));
     for mmap in both_choices() {
         for (folder, files) in layouts() {
@@ -491,7 +491,7 @@ fn as_loaded_every_layout_stays_as_it_is() {
 }
 
 #[test]
-fn as_loaded_refuses_what_lies_elsewhere_file_by_file() {
+fn as_loaded_refuses_files_outside_the_targets_directory() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = foreign(folder.path(), "m.onnx.data");
     let container = Container::load(&path, both_choices()[0]).unwrap();
@@ -522,7 +522,7 @@ fn as_loaded_refuses_what_lies_elsewhere_file_by_file() {
 }
 
 #[test]
-fn a_model_is_no_file_of_weights() {
+fn a_model_file_is_not_kept_as_a_weights_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let inline = model(graph(vec![crate::support::floats("w", 0, 5000)], vec![]));
@@ -540,7 +540,7 @@ fn a_model_is_no_file_of_weights() {
 }
 
 #[test]
-fn what_has_no_bytes_needs_no_file() {
+fn tensors_without_elements_need_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let empty = TensorProto::external("e", TensorProto::FLOAT, [0], "#e");
@@ -597,7 +597,7 @@ fn progress_counts_what_is_written() {
 }
 
 #[test]
-fn parts_are_always_whole() {
+fn to_parts_contains_all_weights() {
     let folder = tempfile::tempdir().unwrap();
     let path = foreign(folder.path(), "m.onnx.data");
     let container = Container::load(&path, both_choices()[0]).unwrap();
@@ -665,7 +665,7 @@ fn a_link_that_leads_out_is_not_kept() {
 }
 
 #[test]
-fn every_tensor_everywhere_stays_where_it_is() {
+fn tensors_in_every_place_are_kept() {
     use onnx_container::ExternalizeOptions;
     let mut everywhere = Container::new(crate::support::tensors_everywhere());
     everywhere.externalize(ExternalizeOptions::from(0).all_tensors(true)).unwrap();

@@ -1,4 +1,4 @@
-//! Any set of tensors comes back, from any layout, at any alignment.
+//! Any set of tensors loads back equal, from any layout, at any alignment.
 
 use onnx_container::proto::TensorProto;
 use onnx_container::{

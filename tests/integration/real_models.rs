@@ -1,4 +1,4 @@
-//! Models that nobody here made: the wheels' and the shared data's, where they are at hand.
+//! Models of other projects: those in Python wheels and in the shared data, where they are installed.
 
 use std::fs;
 

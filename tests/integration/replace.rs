@@ -1,4 +1,4 @@
-//! One tensor by its name: out, and another in its place.
+//! `Container::tensor` and `Container::replace`: one tensor is read, or replaced, by its name.
 
 use ndarray::array;
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};

@@ -23,7 +23,7 @@ fn file(json: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn options_of_a_load_say_where_the_bytes_are() {
+fn options_of_a_load_apply_to_safetensors_files() {
     // The large tensor begins at an odd address of the file, the small one is below the threshold.
     let json = r#"{"small":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},
         "large":{"dtype":"U8","shape":[5000],"data_offsets":[1,5001]}}"#;
@@ -244,7 +244,7 @@ fn keys_are_as_many_as_a_model_can_need() {
 }
 
 #[test]
-fn lengths_of_headers_are_not_believed() {
+fn lengths_in_headers_are_checked() {
     let cases: &[(Vec<u8>, &str)] = &[
         (vec![], "only 0 bytes"),
         (vec![0; 7], "only 7 bytes"),
@@ -422,7 +422,7 @@ fn tensors_are_aligned_with_little_padding() {
 }
 
 #[test]
-fn a_tensor_may_be_called_as_padding_is() {
+fn a_tensor_may_have_the_name_of_padding() {
     let names = ["__padding__.1", "x", "__metadata__", "___padding__.2", "format"];
     let tensors = names.iter().zip(1..).map(|(name, i)| (*name, bytes(i64::from(i) + 10, i)));
     let original = container(tensors.collect());
@@ -436,7 +436,7 @@ fn a_tensor_may_be_called_as_padding_is() {
 }
 
 #[test]
-fn padding_is_called_as_no_tensor_is() {
+fn padding_has_a_name_that_no_tensor_has() {
     let mut original =
         container(vec![("a", bytes(11, 1)), ("b", bytes(11, 2)), ("c", bytes(11, 3))]);
     let graph = original.model_mut().graph.as_mut().unwrap();
@@ -1046,7 +1046,7 @@ fn a_damaged_shard_is_named() {
 }
 
 #[test]
-fn files_that_are_no_files_are_refused() {
+fn paths_that_are_not_regular_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = load(folder.path(), MmapChoice::never()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -1083,7 +1083,7 @@ fn weights_that_were_attached_are_never_replaced() {
 }
 
 #[test]
-fn an_export_is_all_there_or_not_at_all() {
+fn an_export_is_complete_or_leaves_no_file() {
     let original = container(vec![("a", bytes(3, 1)), ("b", bytes(4, 2))]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.safetensors");

@@ -1,4 +1,4 @@
-//! What goes in comes out, in every layout, opened in both ways; and what a save promises.
+//! A saved container loads back equal, in every layout, mapped and read; and the guarantees of a save.
 
 use std::fs;
 use std::ops::ControlFlow;

@@ -61,7 +61,7 @@ fn places(path: &Path) -> (usize, Vec<(String, u64)>) {
 }
 
 #[test]
-fn what_is_written_has_no_functions_and_the_container_keeps_them() {
+fn the_saved_model_has_no_functions_and_the_container_keeps_them() {
     let container = container();
     let before = container.model().clone();
     let mut inlined = container.clone();

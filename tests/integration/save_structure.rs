@@ -1,4 +1,4 @@
-//! A model whose weights were not loaded, edited and saved: its entries stay, and so do their files.
+//! A model that is loaded without weights, edited and saved keeps its external entries and their files.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What shape inference reads stays inline, however it gets there.
+//! Constants that shape inference reads stay inline, also when they reach the operand indirectly.
 
 use onnx_container::proto::{AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto};
 use onnx_container::{Container, ExternalizeOptions, KeepReason};

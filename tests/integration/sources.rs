@@ -1,4 +1,4 @@
-//! Weights that come from code of the caller: as good as ours wherever weights go, and checked.
+//! Sources of weights that the caller implements work wherever the built-in ones do, and are checked.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Hand-made bytes, and what becomes of them when they are read and written again.
+//! Messages written by hand, byte by byte: what they are once they are decoded and encoded again.
 
 use Expected::{Becomes, Fails, Same};
 use onnx_container::proto::{

@@ -1,5 +1,7 @@
 //! What a user of the machine sees: steps, values, and errors that say where and why.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
 };

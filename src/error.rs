@@ -252,15 +252,28 @@ impl fmt::Debug for Error {
     }
 }
 
+/// Text of which at most so many characters are shown: names come from strangers and may have any length.
+struct Cut<'t>(&'t str, usize);
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text, most) = self;
+        match text.char_indices().nth(*most).and_then(|(end, _)| text.get(..end)) {
+            Some(shown) => write!(f, "{shown}... ({} bytes in all)", text.len()),
+            None => f.write_str(text),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tensor) = &self.0.tensor {
-            write!(f, "tensor `{tensor}`: ")?;
+            write!(f, "tensor `{}`: ", Cut(tensor, 200))?;
         }
         if let Some(path) = &self.0.path {
             write!(f, "`{}`: ", path.display())?;
         }
-        f.write_str(&self.0.reason)?;
+        Cut(&self.0.reason, 2000).fmt(f)?;
         if let Some(offset) = self.0.offset {
             write!(f, " (at byte {offset})")?;
         }
@@ -293,5 +306,22 @@ impl From<std::convert::Infallible> for Error {
     /// Never called: lets a conversion that cannot fail stand where one that can is asked for.
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_length_are_cut_where_they_are_shown() {
+        let long = "ä".repeat(1 << 20);
+        let error = Error::new(ErrorKind::Io, format!("no `{long}`")).with_tensor(long.as_str());
+        assert!(error.to_string().len() < 6000, "{}", error.to_string().len());
+        assert!(error.to_string().contains("ä... (2097152 bytes in all)`: no `ä"));
+        assert_eq!(error.tensor(), Some(long.as_str()));
+        let exact = "ä".repeat(200);
+        let error = Error::new(ErrorKind::Io, "no").with_tensor(exact.as_str());
+        assert_eq!(error.to_string(), format!("tensor `{exact}`: no"));
     }
 }

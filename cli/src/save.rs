@@ -255,7 +255,11 @@ impl Written {
         }
         if !self.left_behind.is_empty() {
             let files = count(self.left_behind.len(), "file");
-            out.line(format_args!("left      {files} that only the replaced model needed"))?;
+            let advice =
+                "nothing else here does: delete what you do not need, a later save replaces none";
+            out.line(format_args!(
+                "left      {files} that only the replaced model needed; {advice}"
+            ))?;
             let left = self.left_behind.iter();
             self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
         }

@@ -137,7 +137,7 @@ impl Folder {
     fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
         let (own, users) = (self.own_names()?, self.users(replaced)?);
         let (reads, protected) = (ids_of(&(request.reads)()), ids_of(request.protected));
-        let mut errors = Vec::new();
+        let (mut errors, mut nobodys) = (Vec::new(), Vec::new());
         for name in replaced {
             let path = self.directory.join(name);
             let is_target = *name == self.model_name;
@@ -159,11 +159,34 @@ impl Folder {
                 // Of a link only the link is replaced, and no bytes are lost.
                 continue;
             } else {
-                NOBODYS.to_owned()
+                nobodys.push(name);
+                continue;
             };
             errors.push(self.error(name, ErrorKind::AlreadyExists, reason));
         }
+        errors.extend(self.nobodys(&nobodys));
         Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    /// The one error for all files `names` that no model is known to need and that were not named.
+    fn nobodys(&self, names: &[&String]) -> Option<Error> {
+        let (first, others) = names.split_first()?;
+        if others.is_empty() {
+            return Some(self.error(first, ErrorKind::AlreadyExists, NOBODYS.to_owned()));
+        }
+        let shown: Vec<_> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
+        let more = match names.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let reason = format!(
+            "{} files exist already, and no model here refers to them, or only one that was replaced \
+             before: {}{more}: they are not replaced; delete them or move them away, or save under \
+             another name",
+            names.len(),
+            shown.join(", "),
+        );
+        Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.directory))
     }
 
     fn error(&self, name: &str, kind: ErrorKind, reason: String) -> Error {
@@ -333,8 +356,8 @@ impl Folder {
 const READ: &str = "is read here: it is not replaced, name another file";
 
 const NOBODYS: &str = "exists, and no model here refers to it, or only one that was replaced before: it is \
-                       not replaced unless it is named as the data file (`data_name`, `--data-name`); name \
-                       it or another one, or move it away";
+                       not replaced; delete it or move it away, or name it as the data file where the \
+                       layout has one (`data_name`, `--data-name`)";
 
 /// Whether `path` has the name of an index of safetensors shards.
 fn is_index(path: &Path) -> bool {

@@ -21,7 +21,7 @@ use crate::save::options::SaveOptions;
 /// that the user does not know, so only its kind is shown.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
     let plain = io::Error::from(error.kind());
-    Error::io(folder, plain).because(&format!("cannot write in `{}`", folder.display()))
+    Error::io(folder, plain).because("cannot write in this folder")
 }
 
 /// A staging folder, with `new` files in it and a place for the `old` ones.

@@ -644,3 +644,29 @@ fn a_staging_folder_that_is_in_use_or_holds_what_is_needed_stays() {
     container(5.0).save(&path, options).unwrap();
     assert!(!staging.exists());
 }
+
+#[test]
+fn many_files_of_nobody_are_one_error_that_names_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let names: Vec<_> = (0..9).map(|i| format!("w{i}")).collect();
+    let tensor =
+        |name: &String| TensorProto::external(name, TensorProto::FLOAT, [4], format!("#{name}"));
+    let mut many = Container::new(model(graph(names.iter().map(tensor).collect(), vec![])));
+    for name in &names {
+        many.insert(&format!("#{name}"), Array1::from_elem(4, 1.0_f32)).unwrap();
+    }
+    let split = || SaveOptions::from(WeightFiles::PerTensor).sync(false);
+    many.save(&path, split()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let before = contents(folder.path());
+    let error = many.save(&path, split()).unwrap_err();
+    assert_eq!((error.kind(), error.related().len()), (ErrorKind::AlreadyExists, 0), "{error}");
+    for part in ["9 files", "`m-w0.weight`, `m-w1.weight`, `m-w2.weight` and 6 more", "delete them"]
+    {
+        assert!(error.to_string().contains(part), "no {part} in {error}");
+    }
+    assert_eq!(contents(folder.path()), before);
+    before.keys().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+    many.save(&path, split()).unwrap();
+}

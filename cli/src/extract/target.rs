@@ -113,9 +113,8 @@ impl Staged {
 
 /// That nothing can be written in `folder`. The system's error names a file that nobody knows.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
-    let reason =
-        format!("cannot write in `{}`: {}", folder.display(), io::Error::from(error.kind()));
-    Error::new(Error::io(folder, error).kind(), reason)
+    let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
+    Error::new(Error::io(folder, error).kind(), reason).with_path(folder)
 }
 
 /// A file whose writes fail once the command was told to stop.

@@ -122,7 +122,7 @@ mod unix {
         ] {
             let Some((code, _, stderr)) = run_bound(&folder, args) else { return };
             assert_eq!(code, 1, "{stderr}");
-            assert!(stderr.contains("cannot write in `ro`"), "{stderr}");
+            assert!(stderr.contains("`ro`: cannot write in this folder"), "{stderr}");
             assert!(!stderr.contains(".saving-"), "{stderr}");
         }
     }

@@ -260,5 +260,7 @@ fn a_model_file_over_2_gib_is_refused() {
     folder.run(&["embed", "m.onnx", "out.onnx", "--dry-run"]).failed(&texts);
     assert_eq!(folder.names(), ["m.onnx", "w.bin"]);
     let args = ["embed", "m.onnx", "out.onnx", "--dry-run", "--allow-over-2gib"];
-    folder.run(&args).done().says(&["writes    1 file (2.1 GB)"]);
+    let run = folder.run(&args).says(&["writes    1 file (2.1 GB)"]);
+    assert_eq!(run.code(), 0);
+    assert!(run.stderr().contains("onnx and onnxruntime refuse more than"), "{}", run.stderr());
 }

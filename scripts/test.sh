@@ -14,6 +14,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
 FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features" "--exclude onnx-container-cli --features tch")
 FUZZ_SECONDS=20
+# Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
+# only take time and disk.
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
 SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv

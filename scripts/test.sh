@@ -12,7 +12,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-FEATURE_SETS=("" "--exclude onnx-container-cli --no-default-features" "--exclude onnx-container-cli --features tch")
+# Only the library has features; other packages beside it would switch its default ones on.
+FEATURE_SETS=("--workspace" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
 FUZZ_SECONDS=20
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
 # only take time and disk.
@@ -140,24 +141,25 @@ check_feature_sets() {
     [[ $features -le 1 || ${#FEATURE_SETS[@]} -gt 1 ]]
 }
 
-lint() { cargo clippy --workspace --all-targets "$@" -- -D warnings; }
+lint() { cargo clippy --all-targets "$@" -- -D warnings; }
 
 announce_shared() {
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
 }
 
-# All models at hand take minutes and are read alike whatever the features: the first set is enough.
+# All models at hand, and thousands of random ones, take minutes and are read alike whatever the features: the
+# first set is enough.
 run_tests() {
     local rest=()
     announce_shared
     if [[ $* == *features* ]]; then
-        printf 'the real models: with the default features only\n'
-        rest=(-- --skip real_models)
+        printf 'the real and the random models: with the default features only\n'
+        rest=(-- --skip real_models --skip inline_random --skip random_models --skip rename_random)
     fi
-    cargo test --workspace --lib --bins --tests --examples "$@" "${rest[@]}"
+    cargo test --lib --bins --tests --examples "$@" "${rest[@]}"
 }
 
-run_doc_tests() { cargo test --workspace --doc "$@"; }
+run_doc_tests() { cargo test --doc "$@"; }
 
 check_msrv() {
     local msrv
@@ -166,10 +168,10 @@ check_msrv() {
     cargo "+$msrv" check --workspace
 }
 
-build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace "$@"; }
+build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 
 # As docs.rs does by the package's metadata: with every feature, and without a libtorch.
-build_docs_rs() { build_docs --features tch,tch/doc-only; }
+build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
 run_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
@@ -181,7 +183,7 @@ run_interop() {
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
         ONNX_CONTAINER_CAST=$BUILD/release/cast \
-        cargo test --release --workspace --lib --bins --tests -- --ignored --nocapture --test-threads=1
+        cargo test --release --test integration -- --ignored --nocapture --test-threads=1
 }
 
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.

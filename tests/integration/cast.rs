@@ -444,7 +444,8 @@ fn the_reported_bytes_are_those_of_the_files() {
     let values = || vec![1.5_f32; 512];
     let shared = || Initializer::from(Tensor::from_vec::<f32>([512], values()).unwrap());
     // Tied by one handle, tied by one buffer behind two handles, and not tied.
-    let cases: [(&str, fn(&mut Container, Initializer)); 3] = [
+    type Insert = fn(&mut Container, Initializer);
+    let cases: [(&str, Insert); 3] = [
         ("#a", |_, _| {}),
         ("#b", |container, tied| drop(container.insert("#b", tied).unwrap())),
         ("#b", |container, _| drop(container.insert("#b", vec![2.5_f32; 512]).unwrap())),

@@ -1,4 +1,4 @@
-//! The command line, declared once; its help is the command's manual.
+//! The command line. The texts of its help are the manual of the command.
 
 mod inline;
 mod paths;
@@ -18,7 +18,7 @@ pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 #[command(name = "onnx-container", version, propagate_version = true, max_term_width = 80)]
 #[command(after_help = "\
 Exit code: 0 done, 1 failure or finding, 2 wrong usage, 128 + N stopped by signal N.\n\n\
-With --json, standard output is one JSON object, also on failure: then it has \"error\".")]
+With --json, standard output is one JSON object, which has \"error\" after a failure.")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -92,7 +92,7 @@ impl Command {
     }
 }
 
-/// The model that is read and the one that is written.
+/// The model to read and the one to write.
 #[derive(Debug, Args)]
 pub struct InOut {
     /// The model to read
@@ -135,7 +135,8 @@ pub struct EmbedArgs {
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The model, with weights or without; those that are not in WEIGHTS are taken from its files
+    /// The model, with its weights files or without them. Weights that are not in WEIGHTS are taken from
+    /// the model's own files
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The weights: a .safetensors file, or the .safetensors.index.json of several
@@ -143,21 +144,21 @@ pub struct ImportArgs {
     /// The model to write, which may be MODEL itself; an existing model is replaced
     #[arg(value_name = "OUT", value_parser = model_to_write())]
     pub output: PathBuf,
-    /// The weights called A are for the tensor B; may be given several times. Several tensors for
-    /// one A are tied
+    /// Use the weights called A for the tensor B; may be given several times. Tensors that use the same
+    /// weights are tied
     #[arg(long, value_name = "A=B", value_parser = pair)]
     pub rename: Vec<(String, String)>,
     /// Remove PREFIX from the names of weights that begin with it; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pub strip_prefix: Vec<String>,
-    /// Put B for A in the names of weights that begin with A; =B puts B before every name; may be
+    /// Replace A by B in the names of weights that begin with A; =B puts B before every name; may be
     /// given several times
     #[arg(long, value_name = "A=B", value_parser = prefixes)]
     pub replace_prefix: Vec<(String, String)>,
     /// Ignore the weights called NAME; may be given several times
     #[arg(long, value_name = "NAME")]
     pub ignore: Vec<String>,
-    /// Fail when there are weights that no tensor asks for
+    /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]
@@ -180,26 +181,27 @@ pub struct ExportArgs {
     /// larger tensor has a shard of its own
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
-    /// Export also inline tensors of N bytes or more; K, M and G are powers of 1024
+    /// Also export inline tensors of N bytes or more; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Export also what readers need inline: shape operands, sparse indices, function bodies
+    /// Also export tensors that some readers require inline: shape operands, sparse indices, tensors in
+    /// function bodies
     #[arg(long)]
     pub all_tensors: bool,
-    /// Align every tensor to 256 bytes, by entries that hold zeros; some readers refuse such entries
+    /// Align every tensor to 256 bytes by additional entries of zeros; some readers refuse these entries
     #[arg(long)]
     pub padding: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }
 
-/// What every command takes that writes tensors and no model.
+/// The options of every command that writes tensors and no model.
 #[derive(Debug, Args)]
 pub struct OutArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Do not wait until everything is on the disk
+    /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
     /// Print the result as JSON
@@ -215,24 +217,24 @@ pub struct MovingArgs {
     /// Move inline tensors of N bytes or more out of the model; K, M and G are powers of 1024
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
-    /// Move also what readers need inline: shape operands, sparse indices, function bodies.
-    /// Some readers refuse such a model
+    /// Also move tensors that some readers require inline: shape operands, sparse indices, tensors in
+    /// function bodies. These readers refuse the result
     #[arg(long)]
     pub all_tensors: bool,
 }
 
-/// What the commands take that write one weights file.
+/// The options of commands that write one weights file.
 #[derive(Debug, Args)]
 pub struct LayoutArgs {
     #[command(flatten)]
     pub packed: PackedArgs,
-    /// Make the weights file a safetensors file too, which its own readers can read [its default
+    /// Write the weights file as a safetensors file, which safetensors readers can open too [default
     /// name: <OUT's stem>.safetensors]
     #[arg(long)]
     pub safetensors: bool,
 }
 
-/// How one weights file looks.
+/// The layout and the name of one weights file.
 #[derive(Debug, Args)]
 pub struct PackedArgs {
     /// Alignment of every tensor in the weights file [default: 256]
@@ -247,16 +249,16 @@ pub struct PackedArgs {
 }
 
 impl PackedArgs {
-    /// Whether something was asked for that only a new weights file can have.
+    /// Whether an option was given that requires a new weights file.
     pub fn is_given(&self) -> bool {
         self.align.is_some() || self.align_large.is_some() || self.data_name.is_some()
     }
 }
 
-/// What every command takes that writes a model and can compare it with what was read.
+/// The options of every command that writes a model and can compare it with the one that was read.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
-    /// Load the result back, compare every tensor bit for bit with what was read, and check it
+    /// Load the written model, compare every tensor bit for bit with the one that was read, and check it
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
     #[command(flatten)]
@@ -268,7 +270,7 @@ pub struct WriteArgs {
     pub map: MapArgs,
 }
 
-/// What every command takes that writes a model.
+/// The options of every command that writes a model.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
     /// Print the plan and write nothing
@@ -277,7 +279,7 @@ pub struct TargetArgs {
     /// Fail when a file would be replaced
     #[arg(long)]
     pub no_clobber: bool,
-    /// Do not wait until everything is on the disk
+    /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
@@ -285,7 +287,7 @@ pub struct TargetArgs {
     pub allow_over_2gib: bool,
 }
 
-/// What every command takes that opens a model.
+/// The options of every command that opens a model.
 #[derive(Debug, Args)]
 pub struct MapArgs {
     /// Read files instead of mapping them: for network disks, and for files that may change
@@ -365,7 +367,7 @@ fn shard_size(text: &str) -> Result<u64, String> {
         }
         _ => size(text)?,
     };
-    if bytes == 0 { Err("a shard holds at least one byte".to_owned()) } else { Ok(bytes) }
+    if bytes == 0 { Err("a shard has at least one byte".to_owned()) } else { Ok(bytes) }
 }
 
 /// Two names: `A=B`, of which B may be empty.

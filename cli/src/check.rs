@@ -1,4 +1,4 @@
-//! `check MODEL`: all findings at once, errors first.
+//! `check MODEL`: lists all findings, errors first.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use onnx_container::{CheckOptions, Error, ErrorKind, Severity, check_model, inte
 use serde::Serialize;
 
 use crate::args::CheckArgs;
-use crate::failure::{Failure, Outcome, Told};
+use crate::failure::{Failure, JsonError, Outcome};
 use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
 use crate::mapping;
@@ -21,7 +21,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Ok(checked) => Findings::from(checked.findings),
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
-            failed = Some(Told::from(&error));
+            failed = Some(JsonError::from(&error));
             unreadable(&error, &args.model)
         }
         Err(error) => return Err(error.into()),
@@ -53,7 +53,7 @@ struct Report<'a> {
     model: &'a Path,
     /// Why the model cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Told>,
+    error: Option<JsonError>,
     #[serde(flatten)]
     findings: &'a Findings,
 }

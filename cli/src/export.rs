@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, lossy, tidy};
 use crate::{leftovers, mapping, progress, save};
 
-/// Exports, and says what was written.
+/// Exports, and prints a report.
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut container = Container::load(&args.model, mapping::choice(&args.out.map))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
@@ -27,7 +27,7 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         container.export_safetensors(&args.output, options)
     });
     let exported = exported?;
-    save::complain_all(&exported.warnings);
+    save::print_warnings(&exported.warnings);
     let report = Report::new(args, &container, exported);
     if args.out.json {
         out.json(&report)?;
@@ -51,11 +51,11 @@ struct Report<'a> {
     as_bytes: Vec<String>,
     /// Tensors that share the entry of another.
     tied: Vec<Tied>,
-    /// Entries that are called otherwise than their tensor, whose name another one has.
+    /// Entries whose name differs from their tensor's, because another tensor has that name.
     renamed: Vec<Renamed>,
     /// Tensors that are inline in the model, and in no file.
     left_out: Vec<String>,
-    /// What would take these along.
+    /// The options that would export these.
     #[serde(skip)]
     hint: &'static str,
     left_behind: Vec<String>,
@@ -87,7 +87,7 @@ impl Renamed {
     }
 }
 
-/// The options that would take inline tensors along and were not given.
+/// The options that would export inline tensors and were not given.
 fn hint(args: &ExportArgs) -> &'static str {
     match (args.min_bytes > 0, args.all_tensors) {
         (true, false) => "; see --min-bytes and --all-tensors",
@@ -134,7 +134,7 @@ impl<'a> Report<'a> {
         self.print_left(out)
     }
 
-    /// Prints what is in the files otherwise than in the model.
+    /// Prints how the files differ from the model.
     fn print_changed(&self, out: &mut Output) -> io::Result<()> {
         if !self.tied.is_empty() {
             let tied = count(self.tied.len(), "tensor");
@@ -142,7 +142,9 @@ impl<'a> Report<'a> {
         }
         if !self.renamed.is_empty() {
             let names = count(self.renamed.len(), "name");
-            out.line(format_args!("renamed   {names}, because another tensor has it"))?;
+            out.line(format_args!(
+                "renamed   {names} of entries, because another tensor has the name"
+            ))?;
             let line = |named: &Renamed| format!("{:>14}{}: {}", "", named.entry, named.tensor);
             save::short(self.renamed.iter().map(line), out)?;
         }

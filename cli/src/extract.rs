@@ -1,7 +1,7 @@
 //! `extract MODEL NAME...`: tensors to files of their own.
 //!
-//! Everything is looked at before anything is written, and each file is written beside its target
-//! and renamed. Elements are written from where they lie.
+//! Everything is checked before anything is written, and each file is written beside its target and
+//! renamed. Elements are written without a copy.
 
 mod file_names;
 mod target;
@@ -25,7 +25,7 @@ use crate::output::{Output, count, lossy};
 use crate::tensor_file::{SUFFIXES, safetensors};
 use crate::{leftovers, mapping, progress, save, stop};
 
-/// Writes the tensors and says what was written.
+/// Writes the tensors and prints a report.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let names = asked(args)?;
     let target = Target::of(args, names.len() > 1)?;
@@ -52,7 +52,7 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
     let Some(file) = &args.names_from else { return Ok(args.names.clone()) };
     let names = names::from_file(file)?;
     if names.is_empty() {
-        return Err(Failure::Refused(format!("`{}` holds no names", file.display())));
+        return Err(Failure::Refused(format!("`{}` has no names in it", file.display())));
     }
     Ok(names)
 }
@@ -71,7 +71,7 @@ fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     Ok((container, own))
 }
 
-/// The format asked for, or the one that the target's name says.
+/// The format that was asked for, or the one that the suffix of the target names.
 fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileFormat, Failure> {
     let by_name = match target {
         Target::File(path) => FileFormat::of(path),
@@ -80,23 +80,23 @@ fn format(args: &ExtractArgs, several: bool, target: &Target) -> Result<FileForm
     let Some(format) = args.format.or(by_name) else {
         let path = args.output.display();
         return Err(Failure::Usage(format!(
-            "the suffix of `{path}` is none of {SUFFIXES}: say --format"
+            "the suffix of `{path}` is none of {SUFFIXES}: give --format"
         )));
     };
     let is_file = matches!(target, Target::File(_));
     let reason = if args.codes && format != FileFormat::Npy {
-        "--codes is for npy, the others need none"
+        "--codes is for npy only: the other formats have every type"
     } else if format == FileFormat::Safetensors && !is_file {
         "a safetensors file holds all tensors: -o NAME.safetensors"
     } else if format != FileFormat::Safetensors && is_file && several {
-        "one file takes one tensor; -o DIR/ takes several, and -o NAME.safetensors does"
+        "only one tensor can be written to this file; for several use -o DIR/ or -o NAME.safetensors"
     } else {
         return Ok(format);
     };
     Err(Failure::Usage(reason.to_owned()))
 }
 
-/// The tensors asked for, or every reason why they are not to be had.
+/// The tensors that were asked for, or one error for all that cannot be read.
 fn tensors<'n>(
     container: &Container,
     names: &'n [String],
@@ -118,7 +118,7 @@ struct Job<'a> {
     tensors: Vec<(Cow<'a, str>, Tensor)>,
     /// The files that are read.
     own: Vec<PathBuf>,
-    /// What loading the model warned of.
+    /// The warnings from loading the model.
     warnings: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl Job<'_> {
         let exported = progress::shown(options, path, |options| {
             safetensors::write(path, &self.tensors, options)
         })?;
-        save::complain_all(&exported.warnings);
+        save::print_warnings(&exported.warnings);
         let tensors = self.tensors.iter().map(|(name, tensor)| Extracted::new(name, tensor, path));
         self.report(tensors.collect(), exported.tied, &exported.warnings, out)
     }

@@ -1,6 +1,6 @@
 //! How a command ends: done, with findings, or with an error.
 //!
-//! People read the error on stderr. With `--json` a program reads the same on standard output.
+//! The error is printed on stderr. With `--json` it is also in the object on standard output.
 
 use std::error::Error as _;
 use std::io;
@@ -9,19 +9,19 @@ use std::process::ExitCode;
 use onnx_container::Error;
 use serde::Serialize;
 
-use crate::output::complain;
+use crate::output::print_on_stderr;
 
 /// The end of a command that did what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// It succeeded.
     Done,
-    /// Something is wrong with the model, and was said.
+    /// Something is wrong with the model, and was reported.
     Findings,
 }
 
 impl Outcome {
-    /// [`Done`](Self::Done) when all is well.
+    /// [`Done`](Self::Done) when nothing was found to be wrong.
     pub fn of(well: bool) -> Self {
         if well { Self::Done } else { Self::Findings }
     }
@@ -45,9 +45,9 @@ pub enum Failure {
     Hinted(Error, String),
     /// Standard output does not take what was to be printed.
     Output(io::Error),
-    /// The command's own refusal: what, and what to do.
+    /// A refusal by the command itself: the reason, and what to do.
     Refused(String),
-    /// Arguments that do not go together.
+    /// Arguments that contradict each other.
     Usage(String),
 }
 
@@ -70,15 +70,17 @@ impl Failure {
         match self {
             Self::Output(_) if let Some(changed) = changed => {
                 let message = self.message();
-                complain(format_args!("error: {message}; {changed}, only the report is missing"));
+                print_on_stderr(format_args!(
+                    "error: {message}; {changed}, only the report could not be printed"
+                ));
             }
             Self::Model(error) => print_error(error),
             Self::Hinted(error, hint) => {
                 print_error(error);
-                complain(format_args!("  {hint}"));
+                print_on_stderr(format_args!("  {hint}"));
             }
             Self::Output(_) | Self::Refused(_) | Self::Usage(_) => {
-                complain(format_args!("error: {}", self.message()));
+                print_on_stderr(format_args!("error: {}", self.message()));
             }
         }
     }
@@ -106,16 +108,16 @@ impl Failure {
 /// Prints `error`, what it joins and what caused it.
 pub fn print_error(error: &Error) {
     if error.related().is_empty() {
-        complain(format_args!("error: {error}"));
+        print_on_stderr(format_args!("error: {error}"));
     } else {
         let path = error.path().map(|path| format!("`{}`: ", path.display())).unwrap_or_default();
-        complain(format_args!("error: {path}{}", error.reason()));
-        error.related().iter().for_each(|error| complain(format_args!("  {error}")));
+        print_on_stderr(format_args!("error: {path}{}", error.reason()));
+        error.related().iter().for_each(|error| print_on_stderr(format_args!("  {error}")));
     }
     // The message repeats the text of its own source.
     let mut source = error.source().and_then(std::error::Error::source);
     while let Some(cause) = source {
-        complain(format_args!("  caused by: {cause}"));
+        print_on_stderr(format_args!("  caused by: {cause}"));
         source = cause.source();
     }
 }
@@ -125,48 +127,48 @@ pub fn print_error(error: &Error) {
 pub struct Failed {
     /// As it was called; `None` where the arguments do not say.
     command: Option<&'static str>,
-    error: Told,
+    error: JsonError,
 }
 
 impl Failed {
     /// Why `command` failed.
     pub fn new(command: &'static str, failure: &Failure) -> Self {
-        Self { command: Some(command), error: Told::from(failure) }
+        Self { command: Some(command), error: JsonError::from(failure) }
     }
 
     /// `command` was stopped, and what `message` says was changed.
     pub fn stopped(command: &'static str, message: String) -> Self {
-        Self { command: Some(command), error: Told::plain("Cancelled", message) }
+        Self { command: Some(command), error: JsonError::plain("Cancelled", message) }
     }
 
-    /// Arguments that are none of any command, for the reason that `message` says.
+    /// Arguments that no command takes, for the reason in `message`.
     pub fn usage(message: &str) -> Self {
-        Self { command: None, error: Told::plain("Usage", message.to_owned()) }
+        Self { command: None, error: JsonError::plain("Usage", message.to_owned()) }
     }
 }
 
 /// An error as `--json` prints it.
 #[derive(Debug, Serialize)]
-pub struct Told {
+pub struct JsonError {
     /// The library's kind of error, or `Refused` or `Usage`, which are the command's own.
     kind: String,
     tensor: Option<String>,
     path: Option<String>,
     offset: Option<u64>,
-    /// What stderr says.
+    /// The message, as on stderr.
     message: String,
     /// Every single error, where there are several.
-    errors: Vec<Told>,
+    errors: Vec<JsonError>,
 }
 
-impl Told {
+impl JsonError {
     fn plain(kind: &str, message: String) -> Self {
         let (tensor, path, offset, errors) = (None, None, None, Vec::new());
         Self { kind: kind.to_owned(), tensor, path, offset, message, errors }
     }
 }
 
-impl From<&Error> for Told {
+impl From<&Error> for JsonError {
     fn from(error: &Error) -> Self {
         let joins = !error.related().is_empty();
         let message = if joins { error.reason().to_owned() } else { error.to_string() };
@@ -182,7 +184,7 @@ impl From<&Error> for Told {
     }
 }
 
-impl From<&Failure> for Told {
+impl From<&Failure> for JsonError {
     fn from(failure: &Failure) -> Self {
         match failure {
             Failure::Model(error) => Self::from(error),

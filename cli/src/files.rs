@@ -1,7 +1,7 @@
-//! `files MODEL`: the exact list of files a model needs, for scripts.
+//! `files MODEL`: the exact list of the files that a model needs, for scripts.
 //!
-//! A missing file is listed, because the model needs it. A location that leads out of the model's
-//! directory is not, because a script would copy what it names.
+//! A missing file is listed, because the model needs it. A location outside the model's
+//! directory is not listed, because a script would copy the file there.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use onnx_container::{Container, LoadOptions};
 use serde::Serialize;
 
 use crate::args::FilesArgs;
-use crate::failure::{Failure, Outcome, Told, print_error};
+use crate::failure::{Failure, JsonError, Outcome, print_error};
 use crate::mapping;
 use crate::needed::{Needed, NeededFile, State, needed};
 use crate::output::{Output, lossy};
 
-/// Prints the list; what is wrong with it goes to stderr.
+/// Prints the list, and on stderr what is wrong with the files.
 pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
     let container = Container::load(&args.model, options)?;
@@ -38,7 +38,10 @@ fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Fail
     let paths: Vec<_> =
         [&args.model].into_iter().chain(usable.map(|file| &file.path)).map(not_an_option).collect();
     if let Some(path) = paths.iter().find(|path| bytes(path).contains(&end)) {
-        let reason = format!("`{}` has a line break in its name: use --null", path.display());
+        let reason = format!(
+            "`{}` has a line break in its name: use --null to separate the names",
+            path.display()
+        );
         return Err(Failure::Refused(reason));
     }
     for path in &paths {
@@ -65,7 +68,7 @@ struct Listing<'a> {
     files: Vec<Listed<'a>>,
     problems: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Told>,
+    error: Option<JsonError>,
 }
 
 /// A weights file as `--json` shows it.
@@ -98,6 +101,6 @@ impl<'a> From<&'a NeededFile> for Listed<'a> {
 fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
     let files = needed.files.iter().map(Listed::from).collect();
     let problems = needed.errors.iter().map(ToString::to_string).collect();
-    let error = needed.problems().as_ref().map(Told::from);
+    let error = needed.problems().as_ref().map(JsonError::from);
     Listing { command: "files", model: &args.model, files, problems, error }
 }

@@ -1,7 +1,7 @@
 //! `inline-functions IN OUT`: the model without local functions.
 //!
-//! The weights are no part of it: where they may stay, the model alone is written. Only a model file
-//! that inlining brings over 2 GiB has its large tensors moved out.
+//! Weights are not changed: where they can stay in their files, only the model is written. Only when the
+//! inlined model file would be over 2 GiB are its large tensors moved out.
 
 mod report;
 
@@ -16,11 +16,11 @@ use onnx_container::{
 use crate::args::InlineArgs;
 use crate::failure::{Failure, Outcome};
 use crate::inline::report::{Changed, Report};
-use crate::output::{Output, complain};
+use crate::output::{Output, print_on_stderr};
 use crate::write::{Read, verify};
 use crate::{mapping, save};
 
-/// Inlines, writes and says what was done.
+/// Inlines, writes and prints a report.
 pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
     let map = mapping::choice(&args.write.map);
@@ -35,9 +35,9 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let Written { saved, inlined, moved } = written;
     let changed =
         Changed::new(inlined, nodes_before, nodes(saved.structure()), &saved.structure().functions);
-    changed.warnings().for_each(|warning| complain(format_args!("warning: {warning}")));
+    changed.warnings().for_each(|warning| print_on_stderr(format_args!("warning: {warning}")));
     let verified = original.map(|mut original| {
-        // Copies of a tensor share its bytes: those that were read are held against the result.
+        // Copies of a tensor share its bytes: the result is compared with those that were read.
         inline_functions(original.model_mut(), options(args))?;
         Ok::<_, Error>(verify(&original, &saved, &args.paths.output, map))
     });

@@ -33,10 +33,10 @@ use mimalloc::MiMalloc;
 
 use crate::args::{Cli, Command};
 use crate::failure::{Failed, Failure, Outcome};
-use crate::output::{Output, complain};
+use crate::output::{Output, print_on_stderr};
 
-/// A graph is millions of small pieces: a large one is inlined in about half the time that it takes with
-/// the system's allocator.
+/// A graph consists of millions of small allocations: inlining a large one takes about half the time that
+/// it takes with the system's allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -69,16 +69,16 @@ fn main() -> ExitCode {
     // A check that was done has these among its findings.
     if command != "check" || outcome.is_err() {
         let notes = model.iter().flat_map(|model| leftovers::notes(model));
-        notes.for_each(|note| complain(format_args!("note: {note}")));
+        notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));
     }
     code
 }
 
-/// Says what is wrong with the arguments, or what was asked about them.
+/// Prints what is wrong with the arguments, or the help or version that they ask for.
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let mut out = Output::stdout();
-        // Where it cannot be printed, stderr says it.
+        // Should this fail, the same message is still printed on stderr.
         let _ = out.json(&Failed::usage(error.to_string().trim())).and_then(|()| out.finish());
     }
     error.exit()

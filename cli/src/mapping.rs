@@ -1,4 +1,4 @@
-//! Whether the command maps files: the one place that vouches for them.
+//! Whether the command maps files: the only place that promises that nobody changes them.
 
 #![allow(unsafe_code)] // the one promise about mapped files
 

@@ -18,7 +18,7 @@ pub struct NeededFile {
     pub location: String,
     /// As it is found from the current directory.
     pub path: PathBuf,
-    /// How many tensors lie in it.
+    /// The number of tensors whose data are in it.
     pub tensors: usize,
     /// Where the last of them ends, in bytes.
     pub end: u64,

@@ -1,8 +1,8 @@
 //! What the command prints.
 //!
-//! Names in a model come from strangers, so control characters are escaped: no name can forge a
-//! line or move a terminal's cursor. A reader that goes away (`| head`) is no error: the rest is
-//! dropped and the exit code is what it would have been.
+//! Names in a model are untrusted, so control characters are escaped: no name can forge a line or move a
+//! terminal's cursor. A reader that closes the pipe (`| head`) is no error: the rest of the output is
+//! dropped, and the exit code is the same as without it.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -84,8 +84,8 @@ impl Write for Output {
     }
 }
 
-/// Prints one line on stderr. There is nobody to tell when that fails.
-pub fn complain(text: impl Display) {
+/// Prints one line on stderr. A failure is ignored, because it could be reported nowhere else.
+pub fn print_on_stderr(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Escaped(text));
 }
 
@@ -95,7 +95,7 @@ pub fn escaped(text: impl Display) -> impl Display {
     Escaped(text)
 }
 
-/// Text with its control characters escaped, and so that the escapes can be told from it.
+/// Text with its control characters and its backslashes escaped, so that escapes are unambiguous.
 struct Escaped<T>(T);
 
 impl<T: Display> Display for Escaped<T> {
@@ -118,8 +118,8 @@ impl fmt::Write for Escaper<'_, '_> {
     }
 }
 
-/// Whether `c` is neither a control character, nor one that turns the direction of text, nor the one that
-/// begins an escape.
+/// Whether `c` is shown as it is: it is no control character, does not change the direction of text and is
+/// not the backslash that begins an escape.
 fn is_harmless(c: char) -> bool {
     !c.is_control() && c != '\\' && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

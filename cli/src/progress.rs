@@ -10,10 +10,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use onnx_container::{ByteSize, Error, SaveOptions};
 
-use crate::output::complain;
+use crate::output::print_on_stderr;
 use crate::stop;
 
-/// Work on fewer bytes than this is over before a bar is read.
+/// Work on fewer bytes than this is done before anybody could read a progress bar.
 const LONG: u64 = 100_000_000;
 
 /// A bar for `total` bytes of work; a hidden one where nobody would see it.
@@ -23,7 +23,7 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
     }
     let size = |bytes: fn(&ProgressState) -> u64| {
         move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            // There is nobody to tell when a bar cannot be drawn.
+            // A failure to draw the bar is ignored.
             let _ = write!(text, "{}", ByteSize(bytes(state)));
         }
     };
@@ -35,17 +35,17 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
     ProgressBar::new(total).with_style(style).with_message(work)
 }
 
-/// How long a save waits for a folder before that is said.
+/// How long a save waits for a folder before this is reported.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// `options`, with a word on stderr when the save waits for a folder, also where that is no terminal: a log
 /// has to say why nothing happens. A signal ends the wait.
-pub fn saying_waits(options: SaveOptions) -> SaveOptions {
+pub fn reporting_waits(options: SaveOptions) -> SaveOptions {
     let said = AtomicBool::new(false);
     options.waiting(move |waiting| {
         if waiting.elapsed >= SILENT && !said.swap(true, Ordering::Relaxed) {
             let folder = waiting.folder.display();
-            complain(format_args!("waiting for `{folder}`: another save holds its lock"));
+            print_on_stderr(format_args!("waiting for `{folder}`: another save holds its lock"));
         }
         if stop::is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
@@ -60,7 +60,7 @@ pub fn shown<T>(
 ) -> Result<T, Error> {
     let shown = Arc::new(OnceLock::<ProgressBar>::new());
     let writing = Arc::clone(&shown);
-    let result = save(saying_waits(options).progress(move |progress| {
+    let result = save(reporting_waits(options).progress(move |progress| {
         let bar = writing.get_or_init(|| bar("writing", progress.total));
         bar.set_position(progress.done);
         if stop::goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -15,7 +15,7 @@ use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
 use crate::{leftovers, mapping, names, save};
 
-/// Replaces, writes and says what was done.
+/// Replaces, writes and prints a report.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.file))?;
     let format = format(args)?;
@@ -62,16 +62,16 @@ fn save(
     saved.map_err(|error| save::refused(error, &args.output))
 }
 
-/// The format asked for, or the one that the file's name says.
+/// The format that was asked for, or the one that the suffix of the file names.
 fn format(args: &ReplaceArgs) -> Result<FileFormat, Failure> {
     let format = args.format.or_else(|| FileFormat::of(&args.file));
     format.ok_or_else(|| {
         let path = args.file.display();
-        Failure::Usage(format!("the suffix of `{path}` is none of {SUFFIXES}: say --format"))
+        Failure::Usage(format!("the suffix of `{path}` is none of {SUFFIXES}: give --format"))
     })
 }
 
-/// What the command line says to an `error` of the library.
+/// The failure for an `error` of the library, with the option that resolves it.
 fn refused(error: Error, args: &ReplaceArgs) -> Failure {
     match error.kind() {
         ErrorKind::Tied => {
@@ -83,7 +83,7 @@ fn refused(error: Error, args: &ReplaceArgs) -> Failure {
     }
 }
 
-/// Everything that a replacement says.
+/// The report of a replacement.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     command: &'static str,

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::failure::Failure;
-use crate::output::{Output, complain, count, lossy, tidy};
+use crate::output::{Output, count, lossy, print_on_stderr, tidy};
 use crate::progress;
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
@@ -40,21 +40,23 @@ pub fn options(
 }
 
 /// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
-/// name of weights: what lies there is likely a checkpoint of somebody's.
+/// name of weights: such a file is probably somebody's checkpoint.
 pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> {
     let same = |other: &Path| {
         path.canonicalize().ok().is_some_and(|p| other.canonicalize().ok() == Some(p))
     };
     let shown = path.display();
     if other.is_some_and(same) {
-        let reason =
-            format!("`{shown}`: is read, and would be replaced by a model: name another OUT");
+        let reason = format!(
+            "`{shown}`: is read by this command and would be replaced by the model: choose another OUT"
+        );
         return Err(Failure::Refused(reason));
     }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let name = name.to_ascii_lowercase();
     if name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") {
-        let reason = format!("`{shown}`: OUT is the model, such as NAME.onnx, not its weights");
+        let reason =
+            format!("`{shown}`: OUT must be the model, such as NAME.onnx, not a weights file");
         return Err(Failure::Refused(reason));
     }
     Ok(())
@@ -79,11 +81,11 @@ pub fn try_save(
 ) -> Result<Saved, Error> {
     let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     let saved = if args.dry_run {
-        container.dry_run(path, progress::saying_waits(options))?
+        container.dry_run(path, progress::reporting_waits(options))?
     } else {
         progress::shown(options, path, |options| container.save(path, options))?
     };
-    complain_all(&saved.warnings);
+    print_warnings(&saved.warnings);
     Ok(saved)
 }
 
@@ -91,11 +93,11 @@ pub fn try_save(
 const WARNINGS: usize = 20;
 
 /// Prints the warnings of a load, a save or an export on stderr, or the first of very many.
-pub fn complain_all(warnings: &[Error]) {
+pub fn print_warnings(warnings: &[Error]) {
     let first = warnings.iter().take(WARNINGS);
-    first.for_each(|warning| complain(format_args!("warning: {warning}")));
+    first.for_each(|warning| print_on_stderr(format_args!("warning: {warning}")));
     if let Some(more) = warnings.len().checked_sub(WARNINGS).filter(|more| *more > 0) {
-        complain(format_args!("warning: and {more} more, see --json"));
+        print_on_stderr(format_args!("warning: and {more} more, see --json"));
     }
 }
 
@@ -144,7 +146,7 @@ fn is_about_default_data_file(error: &Error, output: &Path) -> bool {
 
 /// Prints the warnings of a load on stderr.
 pub fn warn(container: &Container) {
-    complain_all(container.warnings());
+    print_warnings(container.warnings());
 }
 
 /// The files of a save, for people and as JSON.
@@ -234,7 +236,7 @@ impl Written {
         let (files, bytes) = (count(self.kept_files.len(), "file"), ByteSize(bytes));
         let unreferenced = match self.unreferenced_bytes {
             0 => String::new(),
-            bytes => format!(", {} of it in no tensor", ByteSize(bytes)),
+            bytes => format!(", {} of it in no tensor of the model", ByteSize(bytes)),
         };
         out.line(format_args!("kept      {files} of weights, unchanged ({bytes}{unreferenced})"))?;
         self.list(self.kept_files.iter().map(File::line), out)

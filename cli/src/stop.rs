@@ -1,4 +1,5 @@
-//! Ctrl-C, `kill` and a terminal that closes: what is half done is undone, and it is said what changed.
+//! Ctrl-C, `kill` and a terminal that closes: files that are partly written are removed, and a message
+//! says what was changed.
 //!
 //! A thread waits for SIGINT, SIGTERM and SIGHUP. While nothing is being written, it ends the process at
 //! once. While files are being written, the save is asked to stop at its next step and removes what it
@@ -12,9 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use onnx_container::{Error, ErrorKind};
 
 use crate::failure::Failed;
-use crate::output::{self, Output, complain};
+use crate::output::{self, Output, print_on_stderr};
 
-/// What the command is at, and what it was told.
+/// What the command is doing, and the signal that it got.
 static STATE: Mutex<State> =
     Mutex::new(State { command: None, writing: false, changed: None, signal: None });
 
@@ -87,10 +88,10 @@ pub fn unwritten(error: Error) -> Error {
 fn end(state: &State, signal: i32) -> ! {
     let changed = state.changed.as_deref().unwrap_or("nothing was changed");
     let message = format!("stopped by signal {signal}: {changed}");
-    complain(format_args!("error: {message}"));
+    print_on_stderr(format_args!("error: {message}"));
     if let Some(command) = state.command.filter(|_| !output::has_begun()) {
         let mut out = Output::stdout();
-        // Where it cannot be printed, stderr says it.
+        // Should this fail, the same message is still printed on stderr.
         let _ = out.json(&Failed::stopped(command, message)).and_then(|()| out.finish());
     }
     exit(128 + signal)
@@ -112,7 +113,7 @@ mod unix {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
 
-    use super::{complain, end, exit, state};
+    use super::{end, exit, print_on_stderr, state};
 
     pub fn watch() {
         let ignored = ignored();
@@ -133,7 +134,9 @@ mod unix {
     fn on_signal(signal: i32) {
         let mut state = state();
         if state.signal.is_some() {
-            complain("stopped at once: a staging folder may be left; the next save removes it");
+            print_on_stderr(
+                "stopped at once: a staging folder may be left; the next save removes it",
+            );
             exit(128 + signal);
         }
         state.signal = Some(signal);

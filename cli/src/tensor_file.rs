@@ -1,7 +1,7 @@
 //! Files that hold a tensor and no model.
 //!
-//! What `extract` writes and `replace` reads. A file never has to fit memory: what can be written
-//! from where the elements lie, or used where the file is mapped, is not copied.
+//! `extract` writes them and `replace` reads them. A file does not have to fit into memory: elements that
+//! can be written from a mapped file, or used in it, are not copied.
 
 mod npy;
 pub mod safetensors;
@@ -14,11 +14,11 @@ use onnx_container::{Buffer, Error, ErrorKind, MmapChoice, Result, Tensor, faile
 
 use crate::args::FileFormat;
 
-/// The suffixes that say a format.
+/// The suffixes that name a format.
 pub const SUFFIXES: &str = ".npy, .raw, .bin, .pb, .safetensors";
 
 impl FileFormat {
-    /// The format that the suffix of `path` says.
+    /// The format that the suffix of `path` names.
     pub fn of(path: &Path) -> Option<Self> {
         if path.to_str().is_some_and(|path| path.ends_with(".safetensors.index.json")) {
             return Some(Self::Safetensors);

@@ -1,6 +1,6 @@
 //! `pack`, `split`, `embed` and `import-safetensors`: one job with several layouts.
 //!
-//! Load, move tensors out where the layout wants that, save, and say what was done.
+//! Each loads a model, moves tensors out of it where the layout requires that, saves it and prints a report.
 
 mod import;
 mod report;
@@ -46,7 +46,7 @@ struct Job<'a> {
     input: &'a Path,
     output: &'a Path,
     args: &'a WriteArgs,
-    /// Which tensors go out; `None` when all come in.
+    /// Which tensors are moved out of the model; `None` when all are moved in.
     moving: Option<ExternalizeOptions>,
     options: SaveOptions,
 }
@@ -63,7 +63,7 @@ impl<'a> Job<'a> {
         let externalizing = |args: &MovingArgs| {
             ExternalizeOptions::new().min_bytes(args.min_bytes).all_tensors(args.all_tensors)
         };
-        // These commands are about where bytes lie: graph order, alignment, nothing between.
+        // These commands choose where the bytes are: in graph order, aligned, without gaps.
         let options = options.keep_placement(false);
         let moving = moving.map(externalizing);
         Self { command, input, output, args, moving, options }
@@ -98,7 +98,7 @@ impl<'a> Job<'a> {
         save::warn(&container);
         let map = mapping::choice(&self.args.map);
         let read = Read::of(&container, !self.args.map.no_mmap)?;
-        // Held against the result later, so that moving tensors out is verified too.
+        // Compared with the result later, so that moving tensors out is verified too.
         let original = self.args.verify.then(|| container.clone());
         let moved = match &self.moving {
             Some(options) => container.externalize(*options)?,

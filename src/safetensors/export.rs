@@ -210,10 +210,11 @@ impl Container {
 /// The warning that `oversized` tensors, with their lengths, make shards longer than `max` bytes.
 fn too_large_for_shards(oversized: &[(String, u64)], max: Option<u64>) -> Option<Error> {
     let max = max.filter(|_| !oversized.is_empty())?;
-    let is_or_are = if let [_] = oversized { "1 tensor is" } else { "several tensors are" };
+    let count = oversized.len();
+    let are = if count == 1 { "tensor is" } else { "tensors are" };
     let names = list(oversized.iter().map(|(name, len)| format!("`{name}` ({len} bytes)")));
     let reason = format!(
-        "{is_or_are} larger than the maximum shard size of {max} bytes and alone in a shard: {names}"
+        "{count} {are} larger than the maximum shard size of {max} bytes and alone in a shard: {names}"
     );
     Some(Error::new(ErrorKind::TooLarge, reason))
 }

@@ -9,7 +9,7 @@ use super::{InOut, PackedArgs, WriteArgs};
 #[command(after_help = "\
 A FUNCTION is domain::name, with all its overloads, domain::name:overload, or domain:: for every \
 function of a domain.\n\n\
-Weights stay in their files when these lie in OUT's folder or below it: then only the model is written. \
+Weights stay in their files when these are in OUT's folder or below it: then only the model is written. \
 Otherwise, or with --align, --align-large or --data-name, they go to one file beside OUT. Inline tensors \
 stay inline, unless the model file would then be over 2 GiB.")]
 pub struct InlineArgs {
@@ -24,8 +24,8 @@ pub struct InlineArgs {
     /// Fail when the result would have more than N nodes
     #[arg(long, value_name = "N", default_value_t = InlineOptions::MAX_NODES)]
     pub max_nodes: u64,
-    /// Fail when a function has to stay, for instance because its operators mean something else in
-    /// the model's operator set versions; without --strict such a function stays, with a warning
+    /// Fail when a function cannot be inlined, for instance because its operators mean something else in
+    /// the model's operator set versions; without --strict such a function is kept, with a warning
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Paths of models on the command line.
 //!
-//! A model is a file: its weights lie beside it and are found by its folder. So `-` is no model, to
-//! read or to write, and a path that can only be a folder is refused before anything is made of it.
+//! A model must be a file, because its weights are beside it and are found by its folder. So `-` is refused
+//! for models that are read or written, and so is a path to write that can only be a folder.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ pub fn model_to_write() -> impl TypedValueParser<Value = PathBuf> {
 fn named(path: OsString) -> Result<PathBuf, String> {
     match path.to_str() {
         Some("-") => {
-            Err("a model is a file, its weights lie beside it; a file called `-` is ./-".to_owned())
+            Err("a model must be a file, because its weights are beside it; for a file called `-` give ./-".to_owned())
         }
-        Some("") => Err("an empty name".to_owned()),
+        Some("") => Err("the name is empty".to_owned()),
         _ => Ok(PathBuf::from(path)),
     }
 }
@@ -34,7 +34,10 @@ fn no_folder(path: PathBuf) -> Result<PathBuf, String> {
     let last = bytes.rsplit(|byte| std::path::is_separator(char::from(*byte))).next();
     if matches!(last, Some(b"" | b"." | b"..")) {
         let name = path.join("model.onnx");
-        return Err(format!("a folder: name the model in it, such as {}", name.display()));
+        return Err(format!(
+            "this is a folder: give the name of the model in it, such as {}",
+            name.display()
+        ));
     }
     Ok(path)
 }

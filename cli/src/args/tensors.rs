@@ -39,9 +39,9 @@ impl From<TiedArg> for Tied {
     }
 }
 
-/// What a NAME is, at the end of the help.
+/// What a NAME is, for the end of the help.
 const NAMES: &str = "A NAME is a tensor's name as inspect shows it, with its scope before it when it is not \
-                     in the main graph (if_node.then_branch/w); the name alone will do when only one tensor has \
+                     in the main graph (if_node.then_branch/w); the name alone is enough when only one tensor has \
                      it. Of several tensors with one name, NAME[0] is the first. Line breaks, other \
                      control characters and backslashes are shown as escapes (\\n, \\u{1b}, \\\\); a NAME \
                      that no tensor has is read with its escapes.";
@@ -55,18 +55,19 @@ pub struct ExtractArgs {
     /// The tensors
     #[arg(value_name = "NAME", required_unless_present = "names_from")]
     pub names: Vec<String>,
-    /// Take the names from FILE, one a line; - is standard input
+    /// Read the names from FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "names")]
     pub names_from: Option<PathBuf>,
-    /// The file to write, which is replaced; DIR/ for a file for each tensor (a safetensors file holds
-    /// several); - for standard output, not a terminal
+    /// The file to write, which is replaced if it exists. DIR/ writes a file for each tensor, a name that
+    /// ends in .safetensors one file for all, and - writes to standard output, unless it is a terminal
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The format [default: by the suffix of OUT; npy for DIR/ and -]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// Write types that npy does not have as integers: INT4 and INT2 as signed ones, others as the
-    /// unsigned ones of their bits; narrow types take one byte for each element
+    /// Write elements of types that npy does not have as integers: INT4 and INT2 as signed integers, other
+    /// types as the unsigned integers of the same bits. Types narrower than a byte take one byte for each
+    /// element
     #[arg(long)]
     pub codes: bool,
     #[command(flatten)]
@@ -76,7 +77,7 @@ pub struct ExtractArgs {
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "Inline tensors stay inline and external ones external. When an inline tensor is replaced, weights \
-     stay in their files if these lie in OUT's folder or below it. Otherwise, or with an option for \
+     stay in their files if these are in OUT's folder or below it. Otherwise, or with an option for \
      the weights file, all weights go to one file beside OUT; with --split to one for each \
      tensor.\n\n{NAMES}"
 ))]
@@ -86,8 +87,8 @@ pub struct ReplaceArgs {
     pub model: PathBuf,
     /// The tensor
     pub name: String,
-    /// The file with the new elements, of the tensor's type and shape; of a safetensors file the
-    /// entry NAME, or the only one
+    /// The file with the new elements, which must have the tensor's type and shape. In a safetensors file
+    /// it is the entry NAME, or the only entry
     pub file: PathBuf,
     /// The model to write, which may be MODEL itself; an existing model is replaced
     #[arg(short, long, value_name = "OUT", value_parser = model_to_write())]
@@ -95,10 +96,10 @@ pub struct ReplaceArgs {
     /// The format of FILE [default: by its suffix]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
-    /// What is meant where other tensors share the bytes; without it such a tensor is refused
+    /// What to replace where other tensors share the bytes; without this option such a tensor is refused
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
-    /// Take integers in an npy file as the codes of a type that npy does not have
+    /// Read integers in an npy file as the bits of elements of a type that npy does not have
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own

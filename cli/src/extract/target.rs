@@ -20,19 +20,23 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target that `args` name, seen to hold what they ask for.
+    /// The target that `args` name, after checking that it can take what they ask for.
     pub fn of(args: &ExtractArgs, several: bool) -> Result<Self, Failure> {
         let path = &args.output;
         let refused = |reason: &str| Err(Failure::Usage(reason.to_owned()));
         if path.as_os_str() == "-" {
             let OutArgs { json, no_clobber, no_sync, .. } = args.out;
             return match (several, json, no_clobber || no_sync) {
-                (true, ..) => refused("standard output takes one tensor; -o DIR/ takes several"),
-                (_, true, _) => refused("standard output takes the tensor or --json, not both"),
-                (.., true) => refused("--no-clobber and --no-sync are for files, not for -o -"),
-                _ if stdout().is_terminal() => {
-                    refused("a tensor is not written to a terminal: redirect it, or -o FILE")
+                (true, ..) => refused(
+                    "only one tensor can be written to standard output; for several use -o DIR/",
+                ),
+                (_, true, _) => {
+                    refused("standard output can be the tensor or the --json report, not both")
                 }
+                (.., true) => refused("--no-clobber and --no-sync are for files, not for -o -"),
+                _ if stdout().is_terminal() => refused(
+                    "a tensor is not written to a terminal: redirect standard output, or use -o FILE",
+                ),
                 _ => Ok(Self::Stdout),
             };
         }
@@ -57,11 +61,11 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     if path.canonicalize().is_ok_and(|path| own.contains(&path)) {
         return refuse(
             ErrorKind::AlreadyExists,
-            "a file of the model itself, or one that is read: not replaced",
+            "this file belongs to the model or is read by this command: it is not replaced",
         );
     }
     if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("onnx")) {
-        return refuse(ErrorKind::AlreadyExists, "a model: not replaced by a tensor");
+        return refuse(ErrorKind::AlreadyExists, "this is a model: it is not replaced by a tensor");
     }
     let user = match model_that_needs(path) {
         Ok(user) => user,
@@ -111,7 +115,7 @@ impl Staged {
     }
 }
 
-/// That nothing can be written in `folder`. The system's error names a file that nobody knows.
+/// The error when no file can be created in `folder`. The system's own error names a temporary file.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
     let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
     Error::new(Error::io(folder, error).kind(), reason).with_path(folder)

@@ -1,4 +1,4 @@
-//! What inlining did, or would do, for people and as JSON.
+//! The report of what inlining did, or would do, as text and as JSON.
 
 use std::io;
 use std::path::Path;
@@ -67,7 +67,7 @@ impl Changed {
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let kept = self.kept_functions.iter();
         let kept = kept.map(|Kept { function, reason }| {
-            format!("function `{function}` stays, with all that it calls: {reason}")
+            format!("function `{function}` is kept, with all functions that it calls: {reason}")
         });
         kept.chain(self.warnings.iter().cloned())
     }
@@ -89,13 +89,15 @@ impl Changed {
             written.list(self.left_functions.iter().map(|id| format!("{:>14}{id}", "")), out)?;
         }
         for Import { domain, version } in &self.imported {
-            out.line(format_args!("imports   {domain} {version}, which only functions did"))?;
+            out.line(format_args!(
+                "imports   {domain} {version}, which only functions imported before"
+            ))?;
         }
         Ok(())
     }
 }
 
-/// Everything that an inlining says.
+/// The report of an inlining.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     command: &'static str,

@@ -1,4 +1,4 @@
-//! The tensors of a model: what they are and where their data lie.
+//! The tensors of a model: their types and shapes, and where their data are.
 
 use std::collections::HashSet;
 
@@ -29,14 +29,14 @@ pub struct TensorInfo {
     pub stored: Stored,
 }
 
-/// Where a tensor's data lie.
+/// Where a tensor's data are.
 #[derive(Debug, Serialize)]
 #[serde(tag = "where", rename_all = "lowercase")]
 pub enum Stored {
     Inline {
         field: &'static str,
     },
-    /// Inline, but for the data: they were taken away.
+    /// Inline, but its data were removed.
     Nowhere,
     External {
         location: String,
@@ -124,7 +124,7 @@ fn field(tensor: &TensorProto) -> Option<&'static str> {
     fields.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
 }
 
-/// Tensors and their bytes, by where they lie. Tied tensors lie in one place: their bytes count once.
+/// Tensors and their bytes, by where they are stored. The bytes of tied tensors are counted once.
 #[derive(Debug, Default, Serialize)]
 pub struct Totals {
     pub tensors: usize,
@@ -132,7 +132,7 @@ pub struct Totals {
     pub inline_bytes: u64,
     pub external: usize,
     pub external_bytes: u64,
-    /// External tensors that lie where another one does.
+    /// External tensors that share the bytes of another one.
     pub tied: usize,
     /// Tensors that should be inline and have no data.
     pub nowhere: usize,
@@ -171,7 +171,7 @@ impl Totals {
     }
 }
 
-/// Weights files by what becomes of them.
+/// Weights files, counted by their state.
 #[derive(Debug, Default, Serialize)]
 pub struct FileTotals {
     pub files: usize,

@@ -1,4 +1,4 @@
-//! What `inspect` prints for people.
+//! The text that `inspect` prints.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,12 +1,12 @@
 //! NumPy's file of one array.
 //!
 //! The header is read and written by `ndarray-npy`; the elements are bytes here, because ONNX has
-//! types that numpy does not. A header comes from a stranger: its length and nesting are looked at
-//! before it is parsed, its shape is held against the bytes that are there. Elements in row-major
-//! order and little-endian are used where they lie; others are rearranged into one copy.
+//! types that numpy does not. A header is untrusted: its length and nesting are checked before it is
+//! parsed, and its shape is compared with the length of the file. Row-major little-endian elements are used
+//! without a copy; others are rearranged into one.
 //!
-//! Types that numpy does not have go by their codes, when that was asked for: what `ml_dtypes` makes
-//! of such arrays has no type in the file, and no reader could tell what it was.
+//! Elements of types that numpy does not have are stored as integers, their codes, when that was asked for:
+//! `ml_dtypes` writes such arrays without their type, so no reader could restore it.
 
 use std::io::Write;
 
@@ -88,8 +88,8 @@ pub fn write(tensor: &Tensor, codes: bool, out: &mut dyn Write) -> Result<()> {
 
 fn no_such_type(dtype: DataType) -> Error {
     let reason = format!(
-        "npy has no {dtype}: --codes takes its elements as integers, --format raw or pb keeps them \
-         as they are"
+        "npy has no type {dtype}: --codes stores its elements as integers, and --format raw or pb \
+         stores them unchanged"
     );
     Error::new(ErrorKind::DataType, reason)
 }
@@ -153,7 +153,7 @@ const MAX_RANK: usize = 64;
 /// A dict with a list of tuples, as structured arrays have it, is three deep.
 const MAX_NESTING: usize = 4;
 
-/// Refuses a header that would take its parser long, or that is not there.
+/// Refuses a header that is missing, or that would take its parser too long.
 fn check_header(bytes: &[u8]) -> Result<()> {
     let Some((b"\x93NUMPY", rest)) = bytes.split_at_checked(6) else {
         return Err(malformed("it does not start as one"));
@@ -189,7 +189,7 @@ fn malformed(what: &str) -> Error {
     Error::new(ErrorKind::Decode, format!("not an npy file that can be read: {what}"))
 }
 
-/// How elements lie in a file.
+/// How elements are stored in a file.
 struct Elements {
     descr: String,
     big_endian: bool,

@@ -44,7 +44,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     job.write(container, Some(imported), out)
 }
 
-/// What to do when no weights have the name of a tensor.
+/// The error when no weights have the name of a tensor, with an option that would help.
 fn nothing_fits(container: &Container, filled: &Filled) -> Result<String, Error> {
     let mut tensors = Vec::new();
     traversal::tensors(container.model(), |place, tensor| {
@@ -52,8 +52,10 @@ fn nothing_fits(container: &Container, filled: &Filled) -> Result<String, Error>
         Ok(())
     })?;
     let rule = prefix_rule(&filled.unused, &tensors);
-    let rule = rule.unwrap_or("--strip-prefix, --replace-prefix and --rename map names".to_owned());
-    Ok(format!("no tensor of the model is called as any of the weights: {rule}"))
+    let rule = rule.unwrap_or(
+        "--strip-prefix, --replace-prefix and --rename change the names of weights".to_owned(),
+    );
+    Ok(format!("no tensor of the model has the name of any of the weights: {rule}"))
 }
 
 /// The rule that makes one of `tensors` of one of `weights`, when the name of one ends in the other's.
@@ -139,7 +141,7 @@ pub struct Imported {
     own: Vec<String>,
     /// Inline tensors that are not in WEIGHTS and keep their elements.
     kept: Vec<String>,
-    /// Weights that no tensor asks for.
+    /// Weights that no tensor of the model uses.
     left_over: Vec<String>,
 }
 
@@ -156,7 +158,7 @@ impl Imported {
         }
     }
 
-    /// Says what is missing; nothing was written.
+    /// Prints what is missing; nothing was written.
     fn refuse(
         &self,
         failure: &Failure,
@@ -179,17 +181,19 @@ impl Imported {
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
-            out.line(format_args!("own       {tensors} not in there, from the model's own files"))?;
+            out.line(format_args!(
+                "own       {tensors} not in WEIGHTS, taken from the model's own files"
+            ))?;
             save::short(self.own.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.kept.is_empty() {
             let tensors = count(self.kept.len(), "tensor");
-            out.line(format_args!("unchanged {tensors} inline in the model, not in there"))?;
+            out.line(format_args!("unchanged {tensors} inline in the model, not in WEIGHTS"))?;
             save::short(self.kept.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.left_over.is_empty() {
             let weights = count(self.left_over.len(), "weight");
-            out.line(format_args!("left over {weights} that no tensor asks for"))?;
+            out.line(format_args!("left over {weights} that no tensor of the model uses"))?;
             save::short(self.left_over.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.missing.is_empty() {

@@ -1,4 +1,4 @@
-//! What a write did, or would do, for people and as JSON.
+//! The report of what a command wrote, or would write, as text and as JSON.
 
 use std::collections::HashSet;
 use std::io;
@@ -92,7 +92,7 @@ impl Stored {
     }
 }
 
-/// Everything that a write says.
+/// The report of a command that writes.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     command: &'static str,
@@ -101,7 +101,7 @@ pub struct Report<'a> {
     #[serde(serialize_with = "lossy")]
     output: &'a Path,
     read: Read,
-    /// What came from other weights than the model's.
+    /// What was imported from other weights than the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     imported: Option<Imported>,
     moved: Moved,
@@ -160,7 +160,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds what else was odd.
+    /// Adds warnings.
     pub fn warn(&mut self, warnings: Vec<String>) {
         self.written.warn(warnings);
     }

@@ -1,6 +1,6 @@
-//! `--verify`: the result against what was read.
+//! `--verify`: compares the result with the model that was read.
 //!
-//! Three looks: the model file is byte for byte what was encoded; every tensor, loaded back, has
+//! Three things are verified: the model file is byte for byte what was encoded; every tensor, loaded back, has
 //! the type, shape and bits that it had in the model that was read; and the result passes a check.
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::findings::Findings;
 use crate::output::{Output, count};
 use crate::{progress, save};
 
-/// What was verified, and what came out.
+/// What was verified, and the result.
 #[derive(Debug, Serialize)]
 pub struct Verified {
     pub ok: bool,
@@ -31,7 +31,7 @@ pub struct Verified {
     pub bytes: u64,
     /// Whether the result was mapped for that, not read.
     pub mapped: bool,
-    /// What is not as it was.
+    /// Differences.
     pub problems: Vec<String>,
     pub check: Option<Findings>,
 }
@@ -85,7 +85,7 @@ fn same_model(saved: &Saved, path: &Path) -> Result<()> {
     Err(differs("the file is longer than the model that was written").with_path(path))
 }
 
-/// Takes what was written and holds it against the file.
+/// Compares what is written to it with the file.
 struct Same {
     file: File,
     chunk: Vec<u8>,
@@ -174,7 +174,7 @@ fn compare(
     if expected.name != found.name {
         return Err(differs(&format!("was called `{}`", name_of(expected))));
     }
-    // Also what no reader takes for a tensor, which a check reports: it was not lost here.
+    // Equal messages that are no valid tensors count as the same: the check reports them.
     if !is_external(found) && expected == found {
         return Ok(inline_len(found));
     }

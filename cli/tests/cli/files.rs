@@ -42,7 +42,7 @@ fn every_missing_file_is_named_and_listed() {
 }
 
 #[test]
-fn what_leads_out_is_not_listed() {
+fn locations_outside_the_folder_are_not_listed() {
     let folder = Folder::new();
     folder.save("m.onnx", &external(&["../up.bin", "/etc/passwd", "#handle"]));
     let texts = ["3 problems", "../up.bin", "/etc/passwd", "#handle"];

@@ -65,7 +65,7 @@ fn shape(folder: &Folder, name: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn functions_go_and_what_is_inline_stays_inline() {
+fn functions_are_removed_and_inline_tensors_stay_inline() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     let run = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--verify"]).done();
@@ -87,7 +87,7 @@ fn functions_go_and_what_is_inline_stays_inline() {
 }
 
 #[test]
-fn weights_stay_where_they_can() {
+fn weights_stay_in_their_files_where_they_can() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     assert_eq!(folder.run(&["pack", "m.onnx", "p.onnx", "--all-tensors"]).code(), 0);
@@ -123,7 +123,7 @@ fn weights_stay_where_they_can() {
 }
 
 #[test]
-fn a_selection_is_kept_to() {
+fn only_the_selected_functions_are_inlined() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     // What is given, the calls that are replaced, the functions that stay.
@@ -153,7 +153,7 @@ fn a_selection_is_kept_to() {
 }
 
 #[test]
-fn json_says_what_was_done() {
+fn json_reports_what_was_done() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     let args = ["inline-functions", "m.onnx", "o.onnx", "--json"];
@@ -183,7 +183,7 @@ fn a_function_of_other_operators_stays_with_a_warning() {
 
     let run = folder.run(&["inline-functions", "m.onnx", "o.onnx"]);
     assert_eq!(run.code(), 0, "{run:?}");
-    assert!(run.stderr().starts_with("warning: function `local::old` stays"), "{run:?}");
+    assert!(run.stderr().starts_with("warning: function `local::old` is kept"), "{run:?}");
     assert!(run.stderr().contains("Softmax"), "{run:?}");
     run.says(&["inlined   5 calls", "left      1 function", "local::old"]);
     assert_eq!(shape(&folder, "o.onnx").1, ["old"]);
@@ -215,7 +215,7 @@ fn operator_sets_of_functions_become_the_models() {
 }
 
 #[test]
-fn what_cannot_be_inlined_is_named_and_nothing_is_written() {
+fn functions_that_cannot_be_inlined_are_named_and_nothing_is_written() {
     let folder = Folder::new();
     folder.save("m.onnx", &calls());
     let mut cycle = calls();
@@ -246,13 +246,13 @@ fn what_cannot_be_inlined_is_named_and_nothing_is_written() {
         run.failed(says);
         assert_eq!(fs::read(folder.path("o.onnx")).unwrap(), untouched, "{options:?}");
     }
-    folder.run(&["inline-functions", "m.onnx", "w.safetensors"]).failed(&["OUT is the model"]);
+    folder.run(&["inline-functions", "m.onnx", "w.safetensors"]).failed(&["OUT must be the model"]);
     fs::remove_file(folder.path("o.onnx")).unwrap();
     assert_eq!(folder.names(), before);
 }
 
 #[test]
-fn wrong_options_are_usage() {
+fn wrong_options_are_wrong_usage() {
     let folder = Folder::with_model();
     let cases: &[&[&str]] = &[
         &["--min-bytes", "4"],

@@ -147,7 +147,7 @@ mod unix {
     }
 
     #[test]
-    fn a_check_names_what_interrupted_saves_left() {
+    fn a_check_names_the_folders_of_interrupted_saves() {
         let folder = Folder::packed();
         for name in ["p.onnx", "gone.onnx"] {
             let left = format!(".{name}.saving-aB3xYz");

@@ -152,7 +152,7 @@ fn an_import_that_fills_nothing_says_how_names_could_fit() {
         ("m.w", &[], "--replace-prefix =m. makes `m.w` of `w`"),
         ("m.w", &["--replace-prefix", "=m."], ""),
         ("m.w", &["--replace-prefix", "=a.m."], "--replace-prefix =m. makes `m.w` of `w`"),
-        ("other", &[], "--strip-prefix, --replace-prefix and --rename map names"),
+        ("other", &[], "--strip-prefix, --replace-prefix and --rename change the names of weights"),
         ("inner", &[], "--strip-prefix z.then_branch/ makes `inner` of `z.then_branch/inner`"),
     ];
     for (name, flags, text) in cases {
@@ -188,14 +188,20 @@ fn a_model_is_not_written_over_weights() {
     fs::copy(folder.path("w.safetensors"), folder.path("w.st")).unwrap();
     let before = folder.contents();
     let cases: &[(&[&str], &str)] = &[
-        (&["import-safetensors", "p.onnx", "w.safetensors", "w.safetensors"], "is read"),
-        (&["import-safetensors", "p.onnx", "w.st", "./w.st"], "is read"),
-        (&["import-safetensors", "p.onnx", "w.st", "w.safetensors"], "OUT is the model"),
-        (&["pack", "p.onnx", "new.safetensors", "--safetensors"], "OUT is the model"),
-        (&["split", "p.onnx", "new.safetensors.index.json"], "OUT is the model"),
-        (&["embed", "p.onnx", "w.safetensors"], "OUT is the model"),
-        (&["replace", "p.onnx", "w", "w.safetensors", "-o", "w.safetensors"], "is read"),
-        (&["replace", "p.onnx", "w", "w.st", "-o", "new.safetensors"], "OUT is the model"),
+        (
+            &["import-safetensors", "p.onnx", "w.safetensors", "w.safetensors"],
+            "is read by this command",
+        ),
+        (&["import-safetensors", "p.onnx", "w.st", "./w.st"], "is read by this command"),
+        (&["import-safetensors", "p.onnx", "w.st", "w.safetensors"], "OUT must be the model"),
+        (&["pack", "p.onnx", "new.safetensors", "--safetensors"], "OUT must be the model"),
+        (&["split", "p.onnx", "new.safetensors.index.json"], "OUT must be the model"),
+        (&["embed", "p.onnx", "w.safetensors"], "OUT must be the model"),
+        (
+            &["replace", "p.onnx", "w", "w.safetensors", "-o", "w.safetensors"],
+            "is read by this command",
+        ),
+        (&["replace", "p.onnx", "w", "w.st", "-o", "new.safetensors"], "OUT must be the model"),
     ];
     for (args, text) in cases {
         folder.run(args).failed(&[text]);
@@ -204,7 +210,7 @@ fn a_model_is_not_written_over_weights() {
 }
 
 #[test]
-fn what_is_not_imported_stays() {
+fn tensors_that_are_not_imported_are_unchanged() {
     let folder = Folder::packed();
     let mut other = GraphProto::new("main");
     other.initializer.push(floats("w", 1000));
@@ -217,8 +223,8 @@ fn what_is_not_imported_stays() {
     let run = folder.run(&["import-safetensors", "p.onnx", "w.safetensors", "p.onnx"]).done();
     run.says(&[
         "filled    1 tensor (4.0 kB)",
-        "own       3 tensors not in there",
-        "unchanged 2 tensors inline in the model, not in there",
+        "own       3 tensors not in WEIGHTS",
+        "unchanged 2 tensors inline in the model, not in WEIGHTS",
     ]);
     for ((name, what, bytes), (old_name, old_what, old)) in
         tensors(&folder.path("p.onnx")).into_iter().zip(before)
@@ -229,7 +235,7 @@ fn what_is_not_imported_stays() {
 }
 
 #[test]
-fn only_what_is_nowhere_is_missing() {
+fn only_tensors_without_weights_anywhere_are_missing() {
     let folder = Folder::new();
     let mut model = structure(&[("here", 2), ("gone", 2), ("given", 2)]);
     let tensors = &mut model.graph.as_mut().unwrap().initializer;
@@ -277,7 +283,7 @@ fn a_tensor_larger_than_a_shard_is_told() {
         ),
         (
             "2K",
-            "several tensors are larger than the maximum shard size of 2048 bytes and alone in a shard: `w` (4000 bytes), `z.then_branch/inner` (2400 bytes)",
+            "2 tensors are larger than the maximum shard size of 2048 bytes and alone in a shard: `w` (4000 bytes), `z.then_branch/inner` (2400 bytes)",
         ),
     ];
     for (size, said) in cases {

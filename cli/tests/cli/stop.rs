@@ -121,7 +121,7 @@ fn stopped_while_it_writes(folder: &Folder, args: &[&str], signal: Signal) -> Ou
 }
 
 #[test]
-fn a_signal_removes_what_is_half_written() {
+fn a_signal_removes_partly_written_files() {
     let folder = with_weights();
     let before = folder.names();
     let cases: &[&[&str]] = &[
@@ -177,7 +177,7 @@ fn start_locked(folder: &Folder, args: &[&str]) -> (Child, BufReader<std::proces
 }
 
 #[test]
-fn who_waits_for_a_folder_says_so_once() {
+fn waiting_for_a_folder_is_reported_once() {
     for args in LOCKED {
         let folder = Folder::packed();
         let held = File::open(folder.path("")).unwrap();

@@ -1,4 +1,4 @@
-//! Models, folders and runs.
+//! What the tests share: models, folders that hold them, and runs of the command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-/// What a run left.
+/// The outcome of a run of the command.
 #[derive(Debug)]
 pub struct Run(Output);
 

@@ -49,7 +49,7 @@ fn firsts(folder: &Folder, name: &str) -> Vec<f32> {
 }
 
 #[test]
-fn a_tensor_goes_out_wherever_it_lies() {
+fn a_tensor_is_extracted_wherever_it_is_stored() {
     let folder = folder();
     for model in ["m.onnx", "p.onnx"] {
         for (name, count, first) in
@@ -94,7 +94,7 @@ fn several_tensors_go_to_a_directory() {
 }
 
 #[test]
-fn standard_output_takes_a_tensor() {
+fn a_tensor_can_be_written_to_standard_output() {
     let folder = folder();
     for format in ["npy", "raw", "pb"] {
         let file = format!("w.{format}");
@@ -115,8 +115,8 @@ fn an_extract_that_is_refused_writes_nothing() {
     let misused: &[(&[&str], &[&str])] = &[
         (&["w", "-o", "w.txt"], &["the suffix of `w.txt`", "--format"]),
         (&["w", "-o", "w"], &["--format"]),
-        (&["w", "typed", "-o", "w.npy"], &["one file takes one tensor", "DIR/"]),
-        (&["w", "typed", "-o", "-"], &["standard output takes one tensor"]),
+        (&["w", "typed", "-o", "w.npy"], &["only one tensor can be written to this file", "DIR/"]),
+        (&["w", "typed", "-o", "-"], &["only one tensor can be written to standard output"]),
         (&["w", "-o", "-", "--json"], &["not both"]),
         (&["w", "-o", "w.raw", "--codes"], &["--codes is for npy"]),
         (&["w", "-o", "-", "--format", "safetensors"], &["-o NAME.safetensors"]),
@@ -134,16 +134,19 @@ fn an_extract_that_is_refused_writes_nothing() {
             &["2 problems", "`wieghts`: no such tensor", "did you mean `small`?"],
         ),
         (&["w", "-o", "there.npy", "--no-clobber"], &["there.npy", "exists already"]),
-        (&["w", "-o", "p.onnx", "--format", "raw"], &["p.onnx", "a file of the model itself"]),
+        (&["w", "-o", "p.onnx", "--format", "raw"], &["p.onnx", "belongs to the model or is read"]),
         (
             &["w", "-o", "./p.onnx.data", "--format", "raw"],
-            &["p.onnx.data", "a file of the model itself"],
+            &["p.onnx.data", "belongs to the model or is read"],
         ),
         (
             &["w", "-o", "other.onnx.data", "--format", "raw"],
             &["other.onnx.data", "other.onnx` refers to this file"],
         ),
-        (&["w", "-o", "other.onnx", "--format", "raw"], &["other.onnx", "a model: not replaced"]),
+        (
+            &["w", "-o", "other.onnx", "--format", "raw"],
+            &["other.onnx", "a model: it is not replaced"],
+        ),
         (&["w", "-o", "no/such/w.npy"], &["`no/such`: no such folder"]),
     ];
     for (args, texts) in cases {
@@ -172,7 +175,7 @@ fn a_file_has_the_mode_of_a_new_one_and_devices_stay() {
 }
 
 #[test]
-fn what_is_inline_stays_inline_and_what_is_external_stays_out() {
+fn inline_tensors_stay_inline_and_external_ones_external() {
     let folder = folder();
     fs::write(folder.path("w.npy"), vector(&[5.0; 1000])).unwrap();
     for (model, files, how) in
@@ -194,7 +197,7 @@ fn what_is_inline_stays_inline_and_what_is_external_stays_out() {
 }
 
 #[test]
-fn every_format_goes_in_as_it_came_out() {
+fn every_format_that_is_extracted_can_be_read_back() {
     let folder = folder();
     for file in ["w.npy", "w.raw", "w.bin", "w.pb", "w.safetensors"] {
         folder.run(&["extract", "p.onnx", "w", "-o", file]).done();
@@ -342,7 +345,7 @@ fn files_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_elements_are_refused() {
+fn bytes_that_are_not_valid_elements_are_refused() {
     let folder = Folder::new();
     let mut graph = GraphProto::new("main");
     let flags = TensorProto::new("flags", TensorProto::BOOL, [2]).with_raw_data(&[0, 1][..]);
@@ -369,13 +372,13 @@ fn bytes_that_are_no_elements_are_refused() {
     assert_eq!(tensors(&folder.path("out.onnx"))[1].2, [0xf1, 3]);
     folder
         .run(&["extract", "out.onnx", "codes", "-o", "again.npy"])
-        .failed(&["no UINT4", "--codes"]);
+        .failed(&["npy has no type UINT4", "--codes"]);
     folder.run(&["extract", "out.onnx", "codes", "-o", "again.npy", "--codes"]).done();
     assert!(fs::read(folder.path("again.npy")).unwrap().ends_with(&[b'\n', 1, 15, 3]));
 }
 
 #[test]
-fn tied_weights_change_only_as_it_is_said() {
+fn tied_weights_change_only_as_the_option_says() {
     let folder = tied();
     let args = ["replace", "t.onnx", "a", "nines.npy", "-o", "out.onnx"];
     let run = folder.run(&args).failed(&[
@@ -404,7 +407,7 @@ fn tied_weights_change_only_as_it_is_said() {
 }
 
 #[test]
-fn names_that_mean_several_are_listed() {
+fn ambiguous_names_are_listed() {
     let folder = folder();
     let mut model = model();
     model.graph.as_mut().unwrap().initializer.push(floats("w", 3));
@@ -417,7 +420,7 @@ fn names_that_mean_several_are_listed() {
 }
 
 #[test]
-fn a_safetensors_file_takes_several() {
+fn several_tensors_are_extracted_to_one_safetensors_file() {
     let folder = folder();
     let names = ["small", "z.then_branch/inner", "local::f/k", "w"];
     let args = [&["extract", "m.onnx"][..], &names, &["-o", "w.safetensors"]].concat();

@@ -1,4 +1,4 @@
-//! Exit codes and what is said with them.
+//! Exit codes, messages, help and JSON of all commands.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -83,18 +83,18 @@ fn a_model_is_a_file_and_neither_a_stream_nor_a_folder() {
     let folder = Folder::with_model();
     for command in ["pack", "split", "embed", "inline-functions"] {
         for (out, reason) in [
-            ("-", "a model is a file"),
-            ("new/", "a folder: name the model in it, such as new/model.onnx"),
+            ("-", "a model must be a file"),
+            ("new/", "this is a folder: give the name of the model in it, such as new/model.onnx"),
             ("new/.", "a folder"),
             ("new/..", "a folder"),
             ("", "empty"),
         ] {
             folder.run(&[command, "m.onnx", out]).misused(&[reason]);
         }
-        folder.run(&[command, "-", "out.onnx"]).misused(&["a model is a file"]);
+        folder.run(&[command, "-", "out.onnx"]).misused(&["a model must be a file"]);
     }
     for command in ["check", "inspect", "files"] {
-        folder.run(&[command, "-"]).misused(&["a model is a file"]);
+        folder.run(&[command, "-"]).misused(&["a model must be a file"]);
     }
     assert_eq!(folder.names(), ["m.onnx"]);
 }
@@ -178,7 +178,7 @@ fn help_and_version_are_exit_code_0() {
 }
 
 #[test]
-fn what_is_no_model_is_named() {
+fn a_file_that_is_not_a_model_is_named() {
     let folder = Folder::new();
     let mut page = std::fs::File::create(folder.path("page.onnx")).unwrap();
     page.write_all(b"<!DOCTYPE html><html>404</html>").unwrap();
@@ -249,7 +249,7 @@ fn a_git_lfs_pointer_in_place_of_weights_is_named_by_every_command() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_closes_the_pipe_is_no_error() {
     let folder = Folder::new();
     let locations: Vec<_> = (0..20_000).map(|i| format!("weights-{i}.bin")).collect();
     let locations: Vec<_> = locations.iter().map(String::as_str).collect();
@@ -309,7 +309,7 @@ fn a_save_whose_report_cannot_be_printed_is_said_to_be_done() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         let expected = format!(
-            "error: standard output: No space left on device (os error 28); {done}, only the report is missing\n"
+            "error: standard output: No space left on device (os error 28); {done}, only the report could not be printed\n"
         );
         assert_eq!(stderr, expected, "{args:?}");
     }

@@ -36,9 +36,13 @@
 #[macro_use] // for its macros `unary!` and `float!`
 mod elementwise;
 mod activation;
+mod batch_norm;
 mod cast;
 mod matmul;
 mod movement;
+mod normalization;
+mod reduce;
+mod softmax;
 
 use crate::kernel::Builtin;
 
@@ -46,10 +50,14 @@ use crate::kernel::Builtin;
 pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
     let families = [
         activation::KERNELS,
+        batch_norm::KERNELS,
         cast::KERNELS,
         elementwise::KERNELS,
         matmul::KERNELS,
         movement::KERNELS,
+        normalization::KERNELS,
+        reduce::KERNELS,
+        softmax::KERNELS,
     ];
     families.into_iter().flatten()
 }

@@ -18,6 +18,7 @@ mod error;
 mod gemm;
 mod kernel;
 mod kernels;
+mod lines;
 mod machine;
 mod memory;
 mod numeric;

@@ -272,6 +272,11 @@ macro_rules! for_type {
 }
 pub(crate) use for_type;
 
+/// A number of elements, as a number to calculate with.
+pub(crate) fn number<N: Number>(len: usize) -> N {
+    N::from_i128(i128::try_from(len).unwrap_or(i128::MAX))
+}
+
 /// The error of an element type that an operator does not take.
 pub(crate) fn not_taken(dtype: onnx_container::DataType) -> crate::error::Error {
     let reason = format!("the operator does not take elements of type {dtype}");

@@ -1,41 +1,113 @@
-//! Products of matrices, as every family needs them: MatMul, Gemm, convolutions, attention.
+//! Matrix multiplication for MatMul, Gemm and the convolutions: one routine and one order of sums.
 //!
-//! Each element of the result is a sum over k from the first term to the last, with a product and a sum
-//! rounded one by one. How rows and columns are grouped for speed never changes that order, so it never
-//! changes a bit.
+//! The rule of profile `strict-1`: an element of the result starts with the value that it has and gains the
+//! products `a[i][k] * b[k][j]` for k = 0, 1, 2 and so on. Every product is rounded, then every sum; there is no fused
+//! multiply-add. The elements of a result do not depend on one another, so blocks, tiles and the width of the
+//! processor's vectors change nothing: every tiling has the same bits. Integers wrap.
+//!
+//! Sums are kept in [`Number::Sum`] and rounded once.
+//!
+//! Operands are packed into panels of as many columns as a tile has, blocks of them small enough for the
+//! processor's caches. Tiles are loops over arrays of constant length, which the compiler turns into vector
+//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at run time.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use onnx_container::Element;
+use pulp::{Arch, Simd, WithSimd};
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::Number;
 
-/// How many columns are computed together: a row of the result that stays in registers and cache.
-const COLUMNS: usize = 256;
+/// The rows of `k` that are packed at a time.
+const K_BLOCK: usize = 256;
+/// The rows and the columns of the result that are computed at a time.
+const ROW_BLOCK: usize = 96;
+const COLUMN_BLOCK: usize = 1024;
 
-/// Adds to `c`, of m x n elements, the product of `a`, m x k, and `b`, k x n; all row-major. The terms are
-/// added one by one to what is in `c`.
-pub(crate) fn gemm<T: Number>(a: &[T], b: &[T], c: &mut [T], k: usize, n: usize) {
-    if n == 0 || k == 0 {
-        return;
+/// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
+/// else, such as the windows of an image.
+pub(crate) trait Source<T> {
+    fn rows(&self) -> usize;
+    fn columns(&self) -> usize;
+
+    /// Copies the part in `rows` and `columns` to `panel`, which has as many rows. There are `N` columns
+    /// or fewer; what lies behind them in the panel stays as it is.
+    fn pack<const N: usize>(&self, rows: Range<usize>, columns: Range<usize>, panel: &mut [[T; N]]);
+}
+
+/// A matrix in memory, by rows or by columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Matrix<'a, T> {
+    elements: &'a [T],
+    rows: usize,
+    columns: usize,
+    by_rows: bool,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// The row-major matrix of `elements`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] when there are more or fewer elements.
+    pub(crate) fn new(elements: &'a [T], rows: usize, columns: usize) -> Result<Self> {
+        if rows.checked_mul(columns) != Some(elements.len()) {
+            let reason =
+                format!("{} elements in {rows} rows and {columns} columns", elements.len());
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        Ok(Self { elements, rows, columns, by_rows: true })
     }
-    for (row, out) in a.chunks_exact(k).zip(c.chunks_exact_mut(n)) {
-        for (block, out) in out.chunks_mut(COLUMNS).enumerate() {
-            for (x, line) in row.iter().zip(b.chunks_exact(n)) {
-                let line = line.get(block * COLUMNS..).unwrap_or_default();
-                for (sum, y) in out.iter_mut().zip(line) {
-                    *sum = sum.add(x.mul(*y));
+
+    /// The matrix with rows and columns exchanged. Nothing is copied.
+    pub(crate) fn transposed(self) -> Self {
+        Self { rows: self.columns, columns: self.rows, by_rows: !self.by_rows, ..self }
+    }
+}
+
+impl<T: Copy> Source<T> for Matrix<'_, T> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    #[inline(always)]
+    fn pack<const N: usize>(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        panel: &mut [[T; N]],
+    ) {
+        if self.by_rows {
+            let lines = self.elements.chunks_exact(self.columns.max(1)).skip(rows.start);
+            for (line, packed) in lines.zip(panel) {
+                let line = line.get(columns.clone()).unwrap_or_default();
+                packed.iter_mut().zip(line).for_each(|(to, from)| *to = *from);
+            }
+        } else {
+            let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
+            for (i, line) in lines.take(columns.len()).enumerate() {
+                let line = line.get(rows.clone()).unwrap_or_default();
+                for (packed, from) in panel.iter_mut().zip(line) {
+                    packed.get_mut(i).into_iter().for_each(|to| *to = *from);
                 }
             }
         }
     }
 }
 
-/// The product of `a`, m x k, and `b`, k x n: sums are kept in [`Number::Sum`] and rounded once.
-pub(crate) fn product<T: Number>(a: &[T], b: &[T], c: &mut [T], k: usize, n: usize) {
-    let mut sums = vec![T::Sum::ZERO; c.len()];
-    gemm(&terms(a), &terms(b), &mut sums, k, n);
-    c.iter_mut().zip(sums).for_each(|(c, sum)| *c = T::from_sum(sum));
+/// The product of `a`, m x k, and `b`, k x n; all row-major.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when the three do not fit one another.
+pub(crate) fn product<T: Number>(a: &[T], b: &[T], c: &mut [T], k: usize, n: usize) -> Result<()> {
+    let Some(m) = c.len().checked_div(n) else { return Ok(()) };
+    let (a, b) = (terms(a), terms(b));
+    T::fill_sums(c, |sums| gemm(Matrix::new(&a, m, k)?, &Matrix::new(&b, k, n)?, sums))
 }
 
 /// `values` as terms of sums: borrowed where these have the same type.
@@ -45,30 +117,241 @@ pub(crate) fn terms<T: Number>(values: &[T]) -> Cow<'_, [T::Sum]> {
     borrowed.map_or_else(|| values.iter().map(|x| x.to_sum()).collect(), Cow::Borrowed)
 }
 
+/// `result` plus `a` times `b`, where `result` is row-major.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when the three do not fit one another.
+pub(crate) fn gemm<T: Number>(
+    a: Matrix<'_, T>,
+    b: &impl Source<T>,
+    result: &mut [T],
+) -> Result<()> {
+    let (rows, columns) = (a.rows, b.columns());
+    if a.columns != b.rows() || rows.checked_mul(columns) != Some(result.len()) {
+        let reason = format!(
+            "a product of {rows} x {} and {} x {columns} in {} elements",
+            a.columns,
+            b.rows(),
+            result.len()
+        );
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    // A result with few columns is computed by rows: its transpose is the product of the transposes.
+    if columns < 8 && columns < rows {
+        multiply(b, &a.transposed(), Grid { elements: result, row: 1, column: columns });
+    } else {
+        multiply(&a.transposed(), b, Grid { elements: result, row: columns, column: 1 });
+    }
+    Ok(())
+}
+
+/// The result: element (i, j) is at `i * row + j * column`.
+struct Grid<'c, T> {
+    elements: &'c mut [T],
+    row: usize,
+    column: usize,
+}
+
+/// `c` plus the transpose of `left` times `right`, with the widest vectors that the processor has.
+fn multiply<T: Number>(left: &impl Source<T>, right: &impl Source<T>, c: Grid<'_, T>) {
+    Arch::new().dispatch(Multiply { left, right, c });
+}
+
+struct Multiply<'m, T, L, R> {
+    left: &'m L,
+    right: &'m R,
+    c: Grid<'m, T>,
+}
+
+impl<T: Number, L: Source<T>, R: Source<T>> WithSimd for Multiply<'_, T, L, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match (size_of::<T>(), self.left.columns()) {
+            (8, 1) => self.blocks::<1, 8>(),
+            (8, _) => self.blocks::<6, 8>(),
+            (_, 1) => self.blocks::<1, 16>(),
+            _ => self.blocks::<6, 16>(),
+        }
+    }
+}
+
+/// The parts of `0..len` with `size` elements; the last one has what is left.
+#[inline(always)]
+fn parts(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(size).map(move |start| start..len.min(start + size))
+}
+
+impl<T: Number, L: Source<T>, R: Source<T>> Multiply<'_, T, L, R> {
+    /// In tiles of `M` rows and `N` columns.
+    #[inline(always)]
+    fn blocks<const M: usize, const N: usize>(mut self) {
+        let (mut packed_left, mut packed_right) = (Vec::new(), Vec::new());
+        for columns in parts(self.right.columns(), COLUMN_BLOCK) {
+            for ks in parts(self.left.rows(), K_BLOCK) {
+                pack::<T, N>(self.right, &ks, &columns, &mut packed_right);
+                for rows in parts(self.left.columns(), ROW_BLOCK) {
+                    pack::<T, M>(self.left, &ks, &rows, &mut packed_left);
+                    let right = parts(columns.len(), N).zip(packed_right.chunks_exact(ks.len()));
+                    for (tile_columns, right) in right {
+                        let left = parts(rows.len(), M).zip(packed_left.chunks_exact(ks.len()));
+                        for (tile_rows, left) in left {
+                            let from = (rows.start + tile_rows.start) * self.c.row
+                                + (columns.start + tile_columns.start) * self.c.column;
+                            self.c.tile(from, tile_rows.len(), tile_columns.len(), left, right);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The part of `source` in `rows` and `columns`, as panels of `N` columns one behind the other.
+#[inline(always)]
+fn pack<T: Number, const N: usize>(
+    source: &impl Source<T>,
+    rows: &Range<usize>,
+    columns: &Range<usize>,
+    packed: &mut Vec<[T; N]>,
+) {
+    packed.resize(columns.len().div_ceil(N) * rows.len(), [T::ZERO; N]);
+    let panels = packed.chunks_exact_mut(rows.len());
+    for (panel, part) in panels.zip(parts(columns.len(), N)) {
+        let columns = columns.start + part.start..columns.start + part.end;
+        source.pack(rows.clone(), columns, panel);
+    }
+}
+
+impl<T: Number> Grid<'_, T> {
+    /// Adds a tile of `height` rows and `width` columns, of which the first element is at `from`.
+    #[inline(always)]
+    fn tile<const M: usize, const N: usize>(
+        &mut self,
+        from: usize,
+        height: usize,
+        width: usize,
+        left: &[[T; M]],
+        right: &[[T; N]],
+    ) {
+        let mut sums = [[T::ZERO; N]; M];
+        self.each(from, height, width, &mut sums, |sum, c| *sum = *c);
+        let mut sums = add_products(sums, left, right);
+        self.each(from, height, width, &mut sums, |sum, c| *c = *sum);
+    }
+
+    /// `f` of each element of a tile and of its place in the result.
+    #[inline(always)]
+    fn each<const M: usize, const N: usize>(
+        &mut self,
+        from: usize,
+        height: usize,
+        width: usize,
+        sums: &mut [[T; N]; M],
+        f: impl Fn(&mut T, &mut T),
+    ) {
+        for (i, sums) in sums.iter_mut().enumerate().take(height) {
+            let line = self.elements.get_mut(from + i * self.row..).unwrap_or_default();
+            if self.column == 1 && width == N {
+                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
+            } else {
+                let line = line.iter_mut().step_by(self.column.max(1)).take(width);
+                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
+            }
+        }
+    }
+}
+
+/// `sums` plus the products of the panels, in the order of their rows.
+#[inline(always)]
+fn add_products<T: Number, const M: usize, const N: usize>(
+    mut sums: [[T; N]; M],
+    left: &[[T; M]],
+    right: &[[T; N]],
+) -> [[T; N]; M] {
+    for (left, right) in left.iter().zip(right) {
+        for (sums, a) in sums.iter_mut().zip(left) {
+            for (sum, b) in sums.iter_mut().zip(right) {
+                *sum = sum.add(a.mul(*b));
+            }
+        }
+    }
+    sums
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_bits_are_those_of_the_plain_loop() {
-        let (m, k, n) = (3, 70, 2 * COLUMNS + 7);
-        let value = |i: usize| ((i * 7919 % 1000) as f32 - 500.0) / 333.0;
-        let a: Vec<f32> = (0..m * k).map(value).collect();
-        let b: Vec<f32> = (0..k * n).map(value).collect();
-        let mut found = vec![0.0; m * n];
-        product(&a, &b, &mut found, k, n);
-        for i in 0..m {
-            for j in 0..n {
-                let sum = (0..k).fold(0.0_f32, |sum, l| sum + a[i * k + l] * b[l * n + j]);
-                assert_eq!(found[i * n + j].to_bits(), sum.to_bits());
+    /// Numbers whose sums depend on their order.
+    fn numbers<T: Number>(count: usize) -> Vec<T> {
+        (0..count).map(|i| T::from_f64(1e4 / ((i * 7919 % 1013) as f64 - 500.3))).collect()
+    }
+
+    /// The definition, element by element.
+    fn defined<T: Number>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<T> {
+        let element = |i: usize, j: usize| {
+            (0..k).fold(T::ONE, |sum, l| sum.add(a[i * k + l].mul(b[l * n + j])))
+        };
+        (0..m * n).map(|at| element(at / n, at % n)).collect()
+    }
+
+    fn transpose<T: Copy>(elements: &[T], rows: usize, columns: usize) -> Vec<T> {
+        (0..rows * columns).map(|i| elements[i % rows * columns + i / rows]).collect()
+    }
+
+    fn holds<T: Number + std::fmt::Debug>(sizes @ [m, k, n]: [usize; 3]) {
+        let (a, b) = (numbers::<T>(m * k), numbers::<T>(k * n));
+        let (turned_a, turned_b) = (transpose(&a, m, k), transpose(&b, k, n));
+        let expected = defined(&a, &b, sizes);
+        let forms_of_a =
+            [Matrix::new(&a, m, k).unwrap(), Matrix::new(&turned_a, k, m).unwrap().transposed()];
+        let forms_of_b =
+            [Matrix::new(&b, k, n).unwrap(), Matrix::new(&turned_b, n, k).unwrap().transposed()];
+        for a in forms_of_a {
+            for b in forms_of_b {
+                let mut result = vec![T::ONE; m * n];
+                gemm(a, &b, &mut result).unwrap();
+                assert_eq!(result, expected, "{sizes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn every_tiling_has_the_bits_of_the_definition() {
+        let cases = [
+            [1, 1, 1],
+            [1, 300, 40],
+            [7, 300, 1],
+            [97, 257, 17],
+            [6, 16, 1030],
+            [200, 3, 5],
+            [3, 0, 4],
+            [0, 3, 4],
+            [4, 3, 0],
+        ];
+        for sizes in cases {
+            holds::<f32>(sizes);
+            holds::<f64>(sizes);
+            holds::<i32>(sizes);
+            holds::<u64>(sizes);
         }
     }
 
     #[test]
     fn no_terms_are_zero() {
         let mut found = [1_i64; 4];
-        product(&[], &[], &mut found, 0, 2);
+        product(&[], &[], &mut found, 0, 2).unwrap();
         assert_eq!(found, [0; 4]);
+    }
+
+    #[test]
+    fn matrices_that_do_not_fit_are_refused() {
+        assert!(Matrix::new(&[1.0; 5], 2, 3).is_err());
+        assert!(Matrix::new(&[1.0; 5], usize::MAX, 3).is_err());
+        let a = Matrix::new(&[1.0; 6], 2, 3).unwrap();
+        assert_eq!(gemm(a, &a, &mut [0.0; 4]).unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(gemm(a, &a.transposed(), &mut [0.0; 5]).unwrap_err().kind(), ErrorKind::Shape);
     }
 }

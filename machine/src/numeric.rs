@@ -40,6 +40,14 @@ pub(crate) trait Number: Element + Copy + PartialOrd {
     fn to_sum(self) -> Self::Sum;
     /// A sum, rounded once.
     fn from_sum(sum: Self::Sum) -> Self;
+    /// Writes sums to `elements`: `fill` gets as many, which are zero, and each is rounded once.
+    ///
+    /// # Errors
+    /// That of `fill`.
+    fn fill_sums<E>(
+        elements: &mut [Self],
+        fill: impl FnOnce(&mut [Self::Sum]) -> Result<(), E>,
+    ) -> Result<(), E>;
 }
 
 /// A float type, with the type that it is computed in.
@@ -80,6 +88,13 @@ macro_rules! integers {
             type Sum = Self;
             fn to_sum(self) -> Self { self }
             fn from_sum(sum: Self) -> Self { sum }
+            fn fill_sums<E>(
+                elements: &mut [Self],
+                fill: impl FnOnce(&mut [Self]) -> Result<(), E>,
+            ) -> Result<(), E> {
+                elements.fill(Self::ZERO);
+                fill(elements)
+            }
         }
     )*};
 }
@@ -110,6 +125,13 @@ macro_rules! reals {
             type Sum = Self;
             fn to_sum(self) -> Self { self }
             fn from_sum(sum: Self) -> Self { sum }
+            fn fill_sums<E>(
+                elements: &mut [Self],
+                fill: impl FnOnce(&mut [Self]) -> Result<(), E>,
+            ) -> Result<(), E> {
+                elements.fill(Self::ZERO);
+                fill(elements)
+            }
         }
 
         impl Float for $type {
@@ -152,6 +174,15 @@ macro_rules! halves {
             type Sum = f32;
             fn to_sum(self) -> f32 { self.to_f32() }
             fn from_sum(sum: f32) -> Self { Self::from_f32(sum) }
+            fn fill_sums<E>(
+                elements: &mut [Self],
+                fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
+            ) -> Result<(), E> {
+                let mut sums = vec![0.0; elements.len()];
+                fill(&mut sums)?;
+                elements.iter_mut().zip(sums).for_each(|(to, sum)| *to = Self::from_sum(sum));
+                Ok(())
+            }
         }
 
         impl Float for $type {

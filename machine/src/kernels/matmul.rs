@@ -55,7 +55,7 @@ fn matmul(cx: &mut RunCx<'_>) -> Result<()> {
         for (c, (i, j)) in matrices.take(count(&stack)) {
             let a = a.get(i * m * k..(i + 1) * m * k).unwrap_or_default();
             let b = b.get(j * k * n..(j + 1) * k * n).unwrap_or_default();
-            product(a, b, c, k, n);
+            product(a, b, c, k, n)?;
         }
         Ok(())
     })

@@ -2,6 +2,8 @@
 
 mod inline;
 mod paths;
+#[cfg(feature = "machine")]
+mod plan;
 mod tensors;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use onnx_container::Alignment;
 
 pub use inline::InlineArgs;
 use paths::{model_to_read, model_to_write};
+#[cfg(feature = "machine")]
+pub use plan::PlanArgs;
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
 /// Move the weights of large ONNX models out of the model file and back in, and check the result.
@@ -49,6 +53,9 @@ pub enum Command {
     Extract(ExtractArgs),
     /// Write the model with other elements in one of its tensors
     Replace(ReplaceArgs),
+    /// Plan where every tensor of a run lies in memory, and how much that needs
+    #[cfg(feature = "machine")]
+    Plan(PlanArgs),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
@@ -69,6 +76,8 @@ impl Command {
             Self::Files(args) => ("files", args.json),
             Self::Extract(args) => ("extract", args.out.json),
             Self::Replace(args) => ("replace", args.json),
+            #[cfg(feature = "machine")]
+            Self::Plan(args) => ("plan", args.json),
             Self::Completions(_) => ("completions", false),
         }
     }
@@ -87,6 +96,8 @@ impl Command {
             Self::Files(args) => Some(&args.model),
             Self::Extract(args) => Some(&args.model),
             Self::Replace(args) => Some(&args.model),
+            #[cfg(feature = "machine")]
+            Self::Plan(args) => args.model.as_deref(),
             Self::Completions(_) => None,
         }
     }

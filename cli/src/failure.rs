@@ -43,6 +43,9 @@ pub enum Failure {
     Model(Error),
     /// The library's error, and what to do.
     Hinted(Error, String),
+    /// The machine's error: its kind, and what it says.
+    #[cfg(feature = "machine")]
+    Machine { kind: String, message: String },
     /// Standard output does not take what was to be printed.
     Output(io::Error),
     /// A refusal by the command itself: the reason, and what to do.
@@ -54,6 +57,19 @@ pub enum Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Model(error)
+    }
+}
+
+#[cfg(feature = "machine")]
+impl From<onnx_container_machine::Error> for Failure {
+    /// The library's error, where the machine passes one on.
+    fn from(error: onnx_container_machine::Error) -> Self {
+        match error.source().and_then(|source| source.downcast_ref::<Error>()) {
+            Some(source) => Self::Model(source.clone()),
+            None => {
+                Self::Machine { kind: format!("{:?}", error.kind()), message: error.to_string() }
+            }
+        }
     }
 }
 
@@ -79,7 +95,7 @@ impl Failure {
                 print_error(error);
                 print_on_stderr(format_args!("  {hint}"));
             }
-            Self::Output(_) | Self::Refused(_) | Self::Usage(_) => {
+            _ => {
                 print_on_stderr(format_args!("error: {}", self.message()));
             }
         }
@@ -99,6 +115,8 @@ impl Failure {
         match self {
             Self::Model(error) => error.to_string(),
             Self::Hinted(error, hint) => format!("{error}: {hint}"),
+            #[cfg(feature = "machine")]
+            Self::Machine { message, .. } => message.clone(),
             Self::Output(error) => format!("standard output: {error}"),
             Self::Refused(reason) | Self::Usage(reason) => reason.clone(),
         }
@@ -189,6 +207,8 @@ impl From<&Failure> for JsonError {
         match failure {
             Failure::Model(error) => Self::from(error),
             Failure::Hinted(error, _) => Self { message: failure.message(), ..Self::from(error) },
+            #[cfg(feature = "machine")]
+            Failure::Machine { kind, message } => Self::plain(kind, message.clone()),
             Failure::Output(_) => Self::plain("Io", failure.message()),
             Failure::Refused(_) => Self::plain("Refused", failure.message()),
             Failure::Usage(_) => Self::plain("Usage", failure.message()),

@@ -18,6 +18,8 @@ mod mapping;
 mod names;
 mod needed;
 mod output;
+#[cfg(feature = "machine")]
+mod plan;
 mod progress;
 mod replace;
 mod save;
@@ -97,6 +99,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Files(args) => files::run(&args, out),
         Command::Extract(args) => extract::run(&args, out),
         Command::Replace(args) => replace::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Plan(args) => plan::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

@@ -8,7 +8,9 @@
 mod csv;
 mod greedy;
 mod search;
+mod shapes;
 mod svg;
+mod tensors;
 mod timeline;
 mod verify;
 
@@ -19,7 +21,9 @@ use onnx_container::Alignment;
 
 pub use csv::{Named, read_csv, write_csv};
 use search::Found;
+pub use shapes::Barrier;
 pub use svg::draw_svg;
+pub use tensors::{PlannedTensor, ProgramPlan, plan_program};
 use timeline::Timeline;
 pub use verify::verify;
 

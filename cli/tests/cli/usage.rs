@@ -118,6 +118,8 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&["extract", "m.onnx", "w", "-o", "w"], 2, "Usage", none),
         (&["extract", "m.onnx", "wieght", "-o", "w.npy"], 1, "MissingTensor", none),
         (&["replace", "m.onnx", "w", "gone.npy", "-o", "o.onnx"], 1, "MissingFile", none),
+        #[cfg(feature = "machine")]
+        (&["plan", "none.onnx"], 1, "MissingFile", none),
     ];
     for (args, code, kind, kinds) in cases {
         let run = folder.run(&[args, &["--json"][..]].concat());
@@ -349,7 +351,8 @@ fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions import-safetensors export-safetensors check inspect \
                     files extract replace";
-    for command in commands.split_whitespace() {
+    let machine = if cfg!(feature = "machine") { &["plan"][..] } else { &[] };
+    for command in commands.split_whitespace().chain(machine.iter().copied()) {
         let mut run = folder.command(&[command, "--help"]);
         let help = String::from_utf8(run.env("COLUMNS", "80").output().unwrap().stdout).unwrap();
         let long: Vec<_> = help.lines().filter(|line| line.chars().count() > 80).collect();

@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
     clippy::panic
 )]
 
@@ -13,4 +14,5 @@ mod instances;
 mod lengths;
 mod networks;
 mod plans;
+mod programs;
 mod svg;

@@ -1,0 +1,282 @@
+//! Types, shapes and small values of a program before it runs.
+//!
+//! Every kernel says the shapes of its outputs from those of its inputs. Where it needs elements for that
+//! (the target of a Reshape, the axes of a reduction) they are known when they come from weights and shapes
+//! alone: small outputs are computed here by the kernel itself, with whatever is known of its inputs.
+//! Where a kernel asks for elements that only a run has, the shapes end: that node is the barrier.
+
+use std::collections::{HashMap, HashSet};
+
+use onnx_container::{Alignment, Buffer, BufferMut, DataType};
+
+use crate::call::{Call, Operand, OutSpec, Output, RunCx};
+use crate::kernel::{Alias, Kernel, Registry};
+use crate::memory::{Memory, Span};
+use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
+use crate::table::{Entry, byte_len};
+use crate::value::{Type, Value};
+use crate::{Error, ErrorKind, Result};
+
+/// The most bytes of an output that is computed before the run.
+const SMALL: u64 = 1 << 16;
+
+/// What is known of a value.
+#[derive(Debug, Clone)]
+pub enum Known {
+    /// A tensor of numbers.
+    Tensor { dtype: DataType, shape: Vec<usize>, elements: Elements },
+    /// A value outside of M, with what it holds.
+    Outside(Value),
+    /// A value outside of M of which only the type is known.
+    OutsideType(Type),
+}
+
+/// The elements of a tensor, as far as they are known.
+#[derive(Debug, Clone)]
+pub enum Elements {
+    Unknown,
+    /// Computed here.
+    Computed(Buffer),
+    /// Those of a weight, in M.
+    Weight(Span),
+}
+
+/// Where the shapes end: a node whose outputs have shapes that only a run can tell.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Barrier {
+    /// The step of the node.
+    pub step: u64,
+    /// Its name.
+    pub node: String,
+    /// Its operator.
+    pub op: String,
+    /// What is not known.
+    pub reason: String,
+}
+
+/// What is known of every value of the main graph.
+#[derive(Debug)]
+pub struct Shapes<'p> {
+    main: &'p Block,
+    registry: &'p Registry,
+    memory: Memory,
+    values: Vec<Option<Known>>,
+    /// The input whose bytes a view shares.
+    views: HashMap<ValueId, ValueId>,
+    pub barrier: Option<Barrier>,
+}
+
+impl<'p> Shapes<'p> {
+    /// The shapes of `program` when symbolic dimensions have these `sizes`.
+    pub fn new(
+        program: &'p Program,
+        registry: &'p Registry,
+        sizes: &HashMap<String, usize>,
+    ) -> Result<Self> {
+        let main = &program.main;
+        let mut shapes = Self {
+            main,
+            registry,
+            memory: Memory::new(program.weights.clone(), None),
+            values: vec![None; main.names.len()],
+            views: HashMap::new(),
+            barrier: None,
+        };
+        shapes.set_inputs(sizes)?;
+        for (step, node) in (0..).zip(&main.nodes) {
+            let at = |error: Error| error.at_node(&node.name, node.op()).at_step(step.to_string());
+            match shapes.apply(node) {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => {
+                    let (name, op) = (node.name.clone(), node.op());
+                    let reason = error.reason().to_owned();
+                    shapes.barrier = Some(Barrier { step, node: name, op, reason });
+                    break;
+                }
+                Err(error) => return Err(at(error)),
+            }
+        }
+        Ok(shapes)
+    }
+
+    /// Constants, and the inputs without one.
+    fn set_inputs(&mut self, sizes: &HashMap<String, usize>) -> Result<()> {
+        for (value, entry) in &self.main.constants {
+            let known = match entry {
+                Entry::Tensor(slot) => Known::Tensor {
+                    dtype: slot.dtype,
+                    shape: slot.shape.clone(),
+                    elements: Elements::Weight(slot.span()?),
+                },
+                Entry::Outside(value) => Known::Outside(value.clone()),
+            };
+            self.set(*value, known);
+        }
+        check_sizes(self.main, sizes)?;
+        let mut errors = Vec::new();
+        for input in &self.main.inputs {
+            if self.get(input.value).is_none() {
+                match declared(input, sizes) {
+                    Ok(known) => self.set(input.value, known),
+                    Err(error) => errors.push(error.with_value(self.main.name(input.value))),
+                }
+            }
+        }
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    /// What is known of `value`.
+    pub fn get(&self, value: ValueId) -> Option<&Known> {
+        self.values.get(value.index())?.as_ref()
+    }
+
+    /// The value whose bytes `value` shows: itself, unless it is a view.
+    pub fn owner(&self, value: ValueId) -> ValueId {
+        let next = |value: &ValueId| self.views.get(value).copied();
+        std::iter::successors(Some(value), next).last().unwrap_or(value)
+    }
+
+    fn set(&mut self, value: ValueId, known: Known) {
+        self.values.get_mut(value.index()).into_iter().for_each(|slot| *slot = Some(known.clone()));
+    }
+
+    /// Makes the outputs of `node` known.
+    fn apply(&mut self, node: &Node) -> Result<()> {
+        let kernel = self.registry.kernel(node).ok_or_else(|| no_kernel(node))?;
+        let call = Call::new(node, self.operands(node)?);
+        let specs = kernel.infer(&call)?;
+        let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
+        if let Alias::View(i) = kernel.alias(&call)? {
+            let viewed = node.inputs.get(i).copied().flatten();
+            let known = viewed.and_then(|value| self.get(value));
+            if let (Some(Known::Tensor { elements, .. }), Some(output)) =
+                (known, outputs.first_mut())
+            {
+                output.set_elements(elements.clone());
+            }
+            let output = node.outputs.first().copied().flatten();
+            self.views.extend(output.zip(viewed));
+        } else if let Some(computed) = computed(&**kernel, call, &specs)? {
+            for (output, bytes) in outputs.iter_mut().zip(computed) {
+                output.set_elements(Elements::Computed(bytes));
+            }
+        }
+        for (value, known) in node.outputs.iter().zip(outputs) {
+            value.iter().for_each(|value| self.set(*value, known.clone()));
+        }
+        Ok(())
+    }
+
+    fn operands(&self, node: &Node) -> Result<Vec<Operand<'_>>> {
+        let operand = |value: &Option<ValueId>| {
+            let Some(value) = value else { return Ok(Operand::Absent) };
+            let known = self.get(*value).ok_or_else(|| Error::internal("a value out of order"))?;
+            Ok(match known {
+                Known::Outside(value) => Operand::Outside(value),
+                Known::OutsideType(ty) => Operand::Unknown(ty),
+                Known::Tensor { dtype, shape, elements } => {
+                    let bytes = match elements {
+                        Elements::Unknown => None,
+                        Elements::Computed(bytes) => Some(&**bytes),
+                        Elements::Weight(span) => Some(self.memory.read(*span)?),
+                    };
+                    Operand::Tensor { dtype: *dtype, shape, bytes }
+                }
+            })
+        };
+        node.inputs.iter().map(operand).collect()
+    }
+}
+
+impl Known {
+    fn set_elements(&mut self, known: Elements) {
+        if let Self::Tensor { elements, .. } = self {
+            *elements = known;
+        }
+    }
+}
+
+/// The error of a node that has no kernel, or asks for the elements that its blocks compute.
+fn no_kernel(node: &Node) -> Error {
+    if crate::machine::control::of(node).is_some() {
+        let reason = "the shapes of its outputs depend on its graphs";
+        return Error::new(ErrorKind::NeedsValue(0), reason);
+    }
+    let reason = format!("there is no kernel for this operator at version {}", node.version);
+    Error::new(ErrorKind::UnsupportedOp, reason)
+}
+
+/// The sizes that stand for no dimension of an input are mistakes.
+fn check_sizes(main: &Block, sizes: &HashMap<String, usize>) -> Result<()> {
+    let dims = main.inputs.iter().filter_map(|input| input.dims.as_ref()).flatten();
+    let symbols: HashSet<_> = dims
+        .filter_map(|dim| match dim {
+            Dim::Symbol(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let mut unknown: Vec<_> =
+        sizes.keys().filter(|name| !symbols.contains(name.as_str())).collect();
+    unknown.sort();
+    let Some(name) = unknown.first() else { return Ok(()) };
+    let mut known: Vec<_> = symbols.into_iter().collect();
+    known.sort_unstable();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let reason = format!("no input has a dimension `{name}`; those with a name are: {known}");
+    Err(Error::new(ErrorKind::Input, reason))
+}
+
+/// What the graph declares of an input.
+fn declared(input: &Declared, sizes: &HashMap<String, usize>) -> Result<Known> {
+    let unknown = |what: String| Error::new(ErrorKind::Input, what);
+    let dtype = match input.ty.as_ref() {
+        Some(Type::Tensor(dtype)) if dtype.bit_width().is_some() => *dtype,
+        Some(ty) => return Ok(Known::OutsideType(ty.clone())),
+        None => return Err(unknown("the graph does not declare its type".to_owned())),
+    };
+    let dims = input.dims.as_ref();
+    let dims = dims.ok_or_else(|| unknown("the graph does not declare its shape".to_owned()))?;
+    let size = |(i, dim): (usize, &Dim)| match dim {
+        Dim::Fixed(size) => Ok(*size),
+        Dim::Symbol(name) => sizes.get(name).copied().ok_or_else(|| {
+            unknown(format!("dimension {i}, `{name}`, has no size: give one with {name}=N"))
+        }),
+        Dim::Unknown => Err(unknown(format!("dimension {i} has neither a size nor a name"))),
+    };
+    let shape = dims.iter().enumerate().map(size).collect::<Result<_>>()?;
+    Ok(Known::Tensor { dtype, shape, elements: Elements::Unknown })
+}
+
+fn unknown(spec: &OutSpec) -> Known {
+    match spec {
+        OutSpec::Tensor(dtype, shape) if dtype.bit_width().is_some() => {
+            Known::Tensor { dtype: *dtype, shape: shape.clone(), elements: Elements::Unknown }
+        }
+        OutSpec::Tensor(dtype, _) => Known::OutsideType(Type::Tensor(*dtype)),
+        OutSpec::Outside(ty) => Known::OutsideType(ty.clone()),
+    }
+}
+
+/// The elements of all outputs, where they are small and the kernel needs nothing that is not known.
+fn computed(kernel: &dyn Kernel, call: Call<'_>, specs: &[OutSpec]) -> Result<Option<Vec<Buffer>>> {
+    let mut memories = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let OutSpec::Tensor(dtype, shape) = spec else { return Ok(None) };
+        let len =
+            if dtype.bit_width().is_some() { byte_len(*dtype, shape)? } else { return Ok(None) };
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len as u64 <= SMALL) else {
+            return Ok(None);
+        };
+        memories.push(BufferMut::zeroed(len, Alignment::CACHE_LINE)?);
+    }
+    let outputs = specs.iter().zip(&mut memories);
+    let output = |(spec, memory)| Output { spec, bytes: Some(memory), value: None };
+    let outputs =
+        outputs.map(|(spec, memory): (_, &mut BufferMut)| output((spec, &mut memory[..])));
+    match kernel.run(&mut RunCx::new(call, outputs.collect())) {
+        Ok(()) => Ok(Some(memories.into_iter().map(BufferMut::freeze).collect())),
+        Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -9,16 +9,15 @@
 mod options;
 
 use std::fmt;
-use std::fs::Metadata;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::file_identity::FileIdentity;
 use crate::map_count::Slot;
 use crate::placement::Alignment;
 
@@ -61,59 +60,6 @@ struct SourceFile {
     /// Whether an equal identity proves that the file still holds these bytes. This is false for a copy
     /// that was read so soon after a write that a later write could leave the same times.
     settled: bool,
-}
-
-/// Distinguishes a file from another that replaced it, and from the same file with other bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct FileIdentity {
-    len: u64,
-    modified: Option<SystemTime>,
-    #[cfg(unix)]
-    inode: (u64, u64),
-    /// Seconds and nanoseconds of the time that programs cannot set.
-    #[cfg(unix)]
-    changed: (i64, i64),
-}
-
-/// The coarsest time stamp of a common file system.
-const TICK: Duration = Duration::from_secs(2);
-
-impl FileIdentity {
-    pub(crate) fn new(metadata: &Metadata) -> Self {
-        #[cfg(unix)]
-        use std::os::unix::fs::MetadataExt;
-        Self {
-            len: metadata.len(),
-            modified: metadata.modified().ok(),
-            #[cfg(unix)]
-            inode: (metadata.dev(), metadata.ino()),
-            #[cfg(unix)]
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    /// Whether `other` is the same file with the same length, not written to since. Its names and
-    /// permissions may have changed: a hard link changes one of its times.
-    #[cfg(feature = "tch")]
-    pub(crate) fn has_the_bytes_of(&self, other: &Self) -> bool {
-        #[cfg(unix)]
-        let same_file = self.inode == other.inode;
-        #[cfg(not(unix))]
-        let same_file = true;
-        same_file && (self.len, self.modified) == (other.len, other.modified)
-    }
-
-    /// The length of the file in bytes.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether a write to the file after `now` is certain to change its times. It is not while the next
-    /// write can still get the time stamp of the last one.
-    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
-        let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
-        age.is_some_and(|age| age > TICK)
-    }
 }
 
 enum Memory {

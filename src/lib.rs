@@ -147,6 +147,7 @@ mod error;
 pub mod external_data;
 mod externalize;
 mod file_format;
+mod file_identity;
 mod fill;
 mod find;
 mod initializer;

@@ -15,8 +15,9 @@ use std::time::SystemTime;
 
 use memmap2::Mmap;
 
-use crate::buffer::{Buffer, BufferMut, FileIdentity};
+use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file_identity::FileIdentity;
 use crate::map_count::{self, Slots};
 use crate::placement::Alignment;
 

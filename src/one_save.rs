@@ -12,9 +12,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::buffer::{Buffer, FileIdentity};
+use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
+use crate::file_identity::FileIdentity;
 use crate::mmap::MmapChoice;
 
 /// How often a reader looks before it gives up.

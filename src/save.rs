@@ -17,6 +17,7 @@ mod publish;
 mod readers;
 mod skim;
 mod target;
+mod users;
 mod weights;
 mod write;
 

@@ -11,22 +11,24 @@
 //! folder's lock before files are renamed. Files that have not changed in between are not read again.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::buffer::{Buffer, FileIdentity};
+use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{check_location, directory_of, fold_case};
+use crate::external_data::{check_location, directory_of};
+use crate::file_identity::FileIdentity;
 use crate::save::leftovers::Abandoned;
 use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::{SavedFile, Target};
+use crate::save::users::{Base, Wanted, ids_of, is_any_of, is_same};
 
 /// The files that a save writes into a folder, and those that it must not replace.
 pub(crate) struct Request<'a> {
@@ -397,182 +399,4 @@ fn skim_index(_: &Path) -> Result<Skimmed> {
 fn leads_to_a_device(path: &Path) -> bool {
     let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
     stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
-}
-
-/// A folder that is searched for models.
-struct Base {
-    path: PathBuf,
-    /// The prefix by which a model in this folder names files in the target's folder: empty, or `sub/`.
-    prefix: String,
-    /// Whether this is the target's folder itself.
-    is_own: bool,
-}
-
-/// The maximum number of folders above the target's that are searched.
-const MAX_ABOVE: usize = 16;
-
-impl Base {
-    /// The target's folder, its parent, and further ancestors while they have the same owner: models of
-    /// other users are not expected to name files in subfolders of subfolders. The search ends at folders
-    /// that all users share, such as `/tmp`.
-    fn all(directory: &Path, root: &Path) -> Vec<Self> {
-        let own = Self { path: directory.to_path_buf(), prefix: String::new(), is_own: true };
-        let mut all = vec![own];
-        let mut prefix = String::new();
-        for (below, above) in root.ancestors().zip(root.ancestors().skip(1)).take(MAX_ABOVE) {
-            let name = below.file_name().and_then(|name| name.to_str());
-            let (Some(name), Ok(meta)) = (name, above.metadata()) else { break };
-            prefix = format!("{name}/{prefix}");
-            if is_shared(&meta) || !(prefix.matches('/').count() == 1 || is_ours(&meta, root)) {
-                break;
-            }
-            all.push(Self { path: above.to_path_buf(), prefix: prefix.clone(), is_own: false });
-        }
-        all
-    }
-
-    /// Whether a `path` whose reading failed with `error` is ignored: a file that is missing, or, above
-    /// the target's folder, one without read permission whose name is not that of a model.
-    fn passes(&self, error: &io::Error, path: &Path) -> bool {
-        let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
-        let looks_like_one =
-            name.is_some_and(|name| name.contains(".onnx") || name.ends_with(".pb"));
-        let refused = error.kind() == io::ErrorKind::PermissionDenied;
-        leads_nowhere(error) && path != self.path || !self.is_own && refused && !looks_like_one
-    }
-
-    fn passes_error(&self, error: &Error, path: &Path) -> bool {
-        let source = std::error::Error::source(error);
-        let source = source.and_then(|source| source.downcast_ref::<io::Error>());
-        source.is_some_and(|error| self.passes(error, path))
-    }
-}
-
-#[cfg(unix)]
-fn is_shared(meta: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    meta.mode() & 0o1002 == 0o1002
-}
-
-#[cfg(not(unix))]
-fn is_shared(_: &Metadata) -> bool {
-    false
-}
-
-/// Whether a folder has the owner of `root`.
-#[cfg(unix)]
-fn is_ours(meta: &Metadata, root: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let owner = root.metadata().map(|root| root.uid());
-    owner.is_ok_and(|owner| owner == meta.uid())
-}
-
-#[cfg(not(unix))]
-fn is_ours(_: &Metadata, _: &Path) -> bool {
-    true
-}
-
-/// The files that would be replaced, indexed so that the locations of models can be matched with them.
-struct Wanted<'n> {
-    directory: &'n Path,
-    root: &'n Path,
-    /// By their names in folded case.
-    names: HashMap<String, Vec<&'n String>>,
-    /// By their identities and those of the files that they link to.
-    files: HashMap<FileId, &'n String>,
-}
-
-impl<'n> Wanted<'n> {
-    fn new(directory: &'n Path, root: &'n Path, names: &'n [String]) -> Self {
-        let mut wanted = Self { directory, root, names: HashMap::new(), files: HashMap::new() };
-        for name in names {
-            wanted.names.entry(fold_case(name)).or_default().push(name);
-            wanted.files.extend(file_ids(&directory.join(name)).map(|id| (id, name)));
-        }
-        wanted
-    }
-
-    /// Records which of the files the `model` in `base` needs.
-    fn find(
-        &self,
-        base: &Base,
-        model: &Path,
-        locations: &BTreeSet<String>,
-        users: &mut BTreeMap<String, PathBuf>,
-    ) {
-        for location in locations {
-            for name in self.named(base, location).into_iter().chain(self.reached(base, location)) {
-                users.entry(name.clone()).or_insert_with(|| model.to_path_buf());
-            }
-        }
-    }
-
-    /// The file whose name is `location`.
-    fn named(&self, base: &Base, location: &str) -> Option<&'n String> {
-        let folded = fold_case(location);
-        let name = folded.strip_prefix(&fold_case(&base.prefix))?;
-        let same = |wanted: &&&String| {
-            format!("{}{wanted}", base.prefix) == location
-                || same_entry(&base.path.join(location), &self.directory.join(wanted))
-        };
-        self.names.get(name)?.iter().find(same).copied()
-    }
-
-    /// The file that `location` leads to by links.
-    fn reached(&self, base: &Base, location: &str) -> Option<&'n String> {
-        let path = base.path.join(location);
-        let name = *self.files.get(&file_ids(&path).last()?)?;
-        let own = self.directory.join(name);
-        // Replacing this file does not affect another hard link to the same bytes.
-        let leads_here =
-            own.is_symlink() || path.canonicalize().is_ok_and(|real| real == self.root.join(name));
-        leads_here.then_some(name)
-    }
-}
-
-/// The identity of a file.
-#[cfg(unix)]
-type FileId = (u64, u64);
-#[cfg(not(unix))]
-type FileId = PathBuf;
-
-/// The identity of `path`, and of the file it leads to when it is a link.
-#[cfg(unix)]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
-    use std::os::unix::fs::MetadataExt;
-    let found = [path.symlink_metadata().ok(), path.metadata().ok()];
-    found.into_iter().flatten().map(|meta| (meta.dev(), meta.ino()))
-}
-
-#[cfg(not(unix))]
-fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
-    path.canonicalize().ok().into_iter()
-}
-
-/// The identities of `paths` and of the files they lead to.
-fn ids_of<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> HashSet<FileId> {
-    paths.into_iter().flat_map(|path| file_ids(path)).collect()
-}
-
-/// Whether the file at `path`, or the one it leads to, is one of `files`.
-fn is_any_of(path: &Path, files: &HashSet<FileId>) -> bool {
-    !files.is_empty() && file_ids(path).any(|id| files.contains(&id))
-}
-
-/// Whether `path` is the `model`, a link to it, or the same file under a name in another case.
-fn is_same(path: &Path, model: &Path) -> bool {
-    if path.file_name() == model.file_name() {
-        return true;
-    }
-    if path.is_symlink() {
-        return path.canonicalize().is_ok_and(|target| target == *model);
-    }
-    let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
-    folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)
-}
-
-/// Whether two paths are the same file. Links are not followed.
-fn same_entry(a: &Path, b: &Path) -> bool {
-    let first = file_ids(a).next();
-    first.is_some() && first == file_ids(b).next()
 }

@@ -12,10 +12,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use crate::buffer::{Buffer, FileIdentity};
+use crate::buffer::Buffer;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, fold_case, is_handle};
+use crate::file_identity::FileIdentity;
 use crate::initializer::Initializer;
 use crate::save::file_names::{data_name, free_data_name};
 use crate::save::options::{SaveOptions, WeightFiles};

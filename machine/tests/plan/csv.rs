@@ -5,6 +5,7 @@ use onnx_container_machine::ErrorKind;
 use onnx_container_machine::plan::{
     Block, Named, PlanOptions, Row, draw_svg, plan, read_csv, write_csv,
 };
+use proptest::prelude::*;
 
 /// The example of MiniMalloc's documentation.
 const EXAMPLE: &str = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
@@ -118,4 +119,35 @@ fn errors_name_the_line() {
 fn a_file_without_an_end_is_refused() {
     let error = read_csv(std::io::repeat(b'a')).unwrap_err();
     assert_eq!(error.to_string(), "the file is longer than 256 MiB");
+}
+
+proptest! {
+    /// The fuzz target `plan_csv`, on files that are nearly right.
+    #[test]
+    fn any_file_is_read_or_refused(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        columns in prop::sample::subsequence(&["alignment", "offset", "gaps"][..], 0..3),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut header = EXAMPLE.lines().next().unwrap().to_owned();
+        columns.iter().for_each(|column| header += &format!(",{column}"));
+        let rest = EXAMPLE.lines().skip(1).map(|line| line.to_owned() + &",".repeat(columns.len()));
+        let text = [header].into_iter().chain(rest).collect::<Vec<_>>().join("\n");
+        let mut edited = text.into_bytes();
+        for (at, byte) in edits {
+            let at = at.index(edited.len());
+            edited[at] = byte;
+        }
+        for file in [edited, bytes] {
+            let Ok(named) = read_csv(&file[..]) else { continue };
+            let blocks: Vec<_> = named.iter().map(|named| named.block.clone()).collect();
+            let Ok(plan) = plan(&blocks, PlanOptions::new()) else { continue };
+            let rows: Vec<_> =
+                named.iter().zip(&plan.offsets).map(|(named, at)| row(named, *at)).collect();
+            let again = read(&write_csv(&rows));
+            let blocks = again.into_iter().map(|named| named.block);
+            let fixed = rows.iter().map(|row| row.block.clone().fixed_at(row.offset));
+            prop_assert!(blocks.eq(fixed));
+        }
+    }
 }

@@ -38,11 +38,17 @@ mod elementwise;
 mod activation;
 mod batch_norm;
 mod cast;
+mod conv;
+mod conv_transpose;
 mod matmul;
 mod movement;
 mod normalization;
+mod pad;
+mod pool;
 mod reduce;
 mod softmax;
+mod space;
+mod window;
 
 use crate::kernel::Builtin;
 
@@ -52,12 +58,17 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         activation::KERNELS,
         batch_norm::KERNELS,
         cast::KERNELS,
+        conv::KERNELS,
+        conv_transpose::KERNELS,
         elementwise::KERNELS,
         matmul::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,
+        pad::KERNELS,
+        pool::KERNELS,
         reduce::KERNELS,
         softmax::KERNELS,
+        space::KERNELS,
     ];
     families.into_iter().flatten()
 }

@@ -36,16 +36,22 @@
 #[macro_use] // for its macros `unary!` and `float!`
 mod elementwise;
 mod activation;
+mod along;
+mod attention;
+mod attention_bias;
 mod batch_norm;
 mod cast;
 mod conv;
 mod conv_transpose;
+mod dropout;
+mod loss;
 mod matmul;
 mod movement;
 mod normalization;
 mod pad;
 mod pool;
 mod reduce;
+mod rotary;
 mod softmax;
 mod space;
 mod window;
@@ -56,17 +62,22 @@ use crate::kernel::Builtin;
 pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
     let families = [
         activation::KERNELS,
+        along::KERNELS,
+        attention::KERNELS,
         batch_norm::KERNELS,
         cast::KERNELS,
         conv::KERNELS,
         conv_transpose::KERNELS,
+        dropout::KERNELS,
         elementwise::KERNELS,
+        loss::KERNELS,
         matmul::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,
         pad::KERNELS,
         pool::KERNELS,
         reduce::KERNELS,
+        rotary::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
     ];

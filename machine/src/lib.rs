@@ -24,6 +24,7 @@ mod memory;
 mod numeric;
 pub mod plan;
 mod program;
+mod random;
 mod table;
 mod value;
 

@@ -1,0 +1,83 @@
+//! Dropout: the input as it is, or, in training, without elements that are drawn at random.
+//!
+//! See <https://onnx.ai/onnx/operators/onnx__Dropout.html>. A node without `seed` is drawn with seed 0, so
+//! that a run can be repeated.
+
+use onnx_container::DataType;
+
+use crate::arrange::{Run, arrange};
+use crate::broadcast::count;
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Builtin;
+use crate::numeric::{Float, Number, for_type};
+use crate::random::Twister;
+
+pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Dropout", infer, dropout)];
+
+/// The output and the mask, which has the type of the input before version 10.
+fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let (dtype, shape) = (call.dtype(0)?, call.shape(0)?);
+    let mask = if call.version() < 10 { dtype } else { DataType::Bool };
+    Ok(vec![OutSpec::tensor(dtype, shape.clone()), OutSpec::tensor(mask, shape)])
+}
+
+/// The probability of an element to be left out; 0 outside of training. It is an attribute before version
+/// 12, and an input later.
+fn probability(call: &Call<'_>) -> Result<f64> {
+    let ratio = match call.version() {
+        ..7 if call.flag("is_test", false)? => 0.0,
+        ..7 => f64::from(call.float_or("ratio", 0.5)?),
+        7..12 => 0.0,
+        _ if !call.has_input(2) || !call.scalar::<bool>(2)? => 0.0,
+        _ if !call.has_input(1) => 0.5,
+        _ => for_type!(call.dtype(1)?, floats, T => Ok(Number::to_f64(call.scalar::<T>(1)?)))?,
+    };
+    if (0.0..1.0).contains(&ratio) {
+        Ok(ratio)
+    } else {
+        Err(Error::new(ErrorKind::Value, format!("a ratio of {ratio} is not from 0 to below 1")))
+    }
+}
+
+fn dropout(cx: &mut RunCx<'_>) -> Result<()> {
+    let (probability, elements) = (probability(cx)?, count(&cx.shape(0)?));
+    if probability > 0.0 {
+        let seed = cx.int_or("seed", 0)?;
+        let mut twister = Twister::new(u32::try_from(seed & 0xffff_ffff).unwrap_or_default());
+        let kept: Vec<_> = (0..elements).map(|_| twister.uniform() >= probability).collect();
+        for_type!(cx.dtype(0)?, floats, T => drop_out::<T>(cx, &kept, probability))?;
+        return mask(cx, kept.into_iter());
+    }
+    if cx.has_output(0) {
+        arrange(cx, 0, [Run::Copy { input: 0, from: 0, len: elements }])?;
+    }
+    mask(cx, std::iter::repeat_n(true, elements))
+}
+
+/// What is kept grows so that the expected sum stays.
+fn drop_out<T: Float>(cx: &mut RunCx<'_>, kept: &[bool], probability: f64) -> Result<()> {
+    let scale = <T::Real as Number>::from_f64(1.0 / (1.0 - probability));
+    let input = cx.input::<T>(0)?;
+    let Some(output) = cx.output_if::<T>(0)? else { return Ok(()) };
+    for ((y, x), kept) in output.iter_mut().zip(input).zip(kept) {
+        *y = if *kept { x.map(|x| x * scale) } else { T::ZERO };
+    }
+    Ok(())
+}
+
+/// Output 1, where it is asked for: true, or 1, for each element that is kept.
+fn mask(cx: &mut RunCx<'_>, kept: impl Iterator<Item = bool>) -> Result<()> {
+    if !cx.has_output(1) {
+        return Ok(());
+    }
+    if cx.out_dtype(1)? == DataType::Bool {
+        cx.output::<bool>(1)?.iter_mut().zip(kept).for_each(|(y, kept)| *y = kept);
+        return Ok(());
+    }
+    for_type!(cx.out_dtype(1)?, floats, T => {
+        let output = cx.output::<T>(1)?;
+        output.iter_mut().zip(kept).for_each(|(y, kept)| *y = if kept { T::ONE } else { T::ZERO });
+        Ok(())
+    })
+}

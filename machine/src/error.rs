@@ -61,6 +61,8 @@ pub enum ErrorKind {
     NoValue,
     /// Blocks of memory cannot be planned, or a file of them has a wrong line.
     Plan,
+    /// A trace cannot be written, or a file of one has a wrong line.
+    Trace,
     /// The container failed: reading weights, decoding or inlining a model. The source is its error.
     Container,
     /// A shape depends on the elements of this input, which are not known before the step runs.

@@ -25,7 +25,9 @@ mod numeric;
 pub mod plan;
 mod program;
 mod random;
+pub mod random_inputs;
 mod table;
+pub mod trace;
 mod value;
 
 pub use attribute::{Attribute, Attributes};

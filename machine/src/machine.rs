@@ -10,15 +10,13 @@ pub(crate) mod runner;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use onnx_container::{Buffer, Tensor};
-
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Observer, Runner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Registry;
 use crate::memory::Memory;
 use crate::program::{Block, Program, ValueId};
-use crate::table::{Entry, TensorTable, dims};
+use crate::table::{Entry, TensorTable};
 use crate::value::Value;
 
 /// A program with its memory and table, between two of its steps.
@@ -97,6 +95,16 @@ impl Machine {
     /// The index of the next node of the main graph.
     pub fn next_step(&self) -> usize {
         self.pc
+    }
+
+    /// The size of each symbolic dimension, as the inputs that are bound so far have it.
+    pub fn sizes(&self) -> &HashMap<String, usize> {
+        &self.symbols
+    }
+
+    /// The kernels.
+    pub fn registry(&self) -> &Registry {
+        &self.runner.registry
     }
 
     /// Every node that cannot run, inner ones too, each as an error that says where it is and why.
@@ -197,18 +205,9 @@ impl Machine {
     }
 }
 
-/// The tensor of `slot`, with a copy of its bytes.
-fn copied(memory: &Memory, slot: &crate::table::Slot) -> Result<Tensor> {
-    let bytes = Buffer::from(memory.read(slot.span()?)?.to_vec());
-    Ok(Tensor::new(slot.dtype, dims(&slot.shape)?, bytes)?)
-}
-
 impl Runner {
     /// The value of `entry`, with a copy of its bytes.
     pub(crate) fn to_value(&self, entry: &Entry) -> Result<Value> {
-        match entry {
-            Entry::Tensor(slot) => Ok(Value::Tensor(copied(&self.memory, slot)?)),
-            Entry::Outside(value) => Ok(value.clone()),
-        }
+        entry.to_value(&self.memory)
     }
 }

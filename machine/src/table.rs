@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onnx_container::{DataType, element_count};
+use onnx_container::{Buffer, DataType, Tensor, element_count};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Span;
+use crate::memory::{Memory, Span};
 use crate::program::ValueId;
 use crate::value::{Type, Value};
 
@@ -67,6 +67,20 @@ impl Entry {
         match self {
             Self::Tensor(slot) => Type::Tensor(slot.dtype),
             Self::Outside(value) => value.ty(),
+        }
+    }
+
+    /// The value, with a copy of its bytes in `memory`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when they do not lie there.
+    pub fn to_value(&self, memory: &Memory) -> Result<Value> {
+        match self {
+            Self::Tensor(slot) => {
+                let bytes = Buffer::from(memory.read(slot.span()?)?.to_vec());
+                Ok(Tensor::new(slot.dtype, dims(&slot.shape)?, bytes)?.into())
+            }
+            Self::Outside(value) => Ok(value.clone()),
         }
     }
 }

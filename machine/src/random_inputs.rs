@@ -1,0 +1,144 @@
+//! Inputs by a seed: the same values everywhere, for every type and shape that a graph declares.
+//!
+//! The generator is [SplitMix64](https://prng.di.unimi.it/splitmix64.c). Input `i` of the graph, from 0, has
+//! a stream of its own whose state begins with `mix(seed) + i`, where `mix(s)` is the first output from state
+//! `s`; names play no part. Each element takes one output `u`: a float is `(u >> 40) / 2^23 - 1`, which lies in
+//! `[-1, 1)`, rounded to its type; an integer is `u >> 63`, 0 or 1, which is an index into any table with two
+//! rows; a string is `a` or `b` in the same way. A complex number takes two.
+
+use std::collections::HashMap;
+
+use half::{bf16, f16};
+use onnx_container::{Buffer, DataType, Tensor};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::{Declared, Dim, Program};
+use crate::table::{byte_len, dims};
+use crate::value::{Type, Value};
+
+/// A value for every input of the graph that has no initializer, in its order, by name.
+///
+/// ```
+/// use onnx_container::proto::{GraphProto, ModelProto, ValueInfoProto};
+/// use onnx_container::{Container, DataType};
+/// use onnx_container_machine::{Program, ProgramOptions, random_inputs};
+///
+/// let mut graph = GraphProto::new("g");
+/// graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, ["n".into()]));
+/// let program = Program::new(&Container::new(ModelProto::new(graph)), ProgramOptions::new())?;
+/// let inputs = random_inputs::all(&program, 0, &[("n".to_owned(), 2)].into())?;
+/// assert_eq!(inputs[0].0, "x");
+/// assert_eq!(inputs[0].1.tensor()?.dims(), [2]);
+/// # Ok::<(), onnx_container_machine::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`one`], for all inputs.
+pub fn all(
+    program: &Program,
+    seed: u64,
+    sizes: &HashMap<String, usize>,
+) -> Result<Vec<(String, Value)>> {
+    let main = &program.main;
+    let has_default = |input: &Declared| main.constants.iter().any(|(id, _)| *id == input.value);
+    let numbered = main.inputs.iter().enumerate().filter(|(_, input)| !has_default(input));
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for (i, input) in numbered {
+        match one(input, i, seed, sizes) {
+            Ok(value) => values.push((main.name(input.value).to_owned(), value)),
+            Err(error) => errors.push(error.with_value(main.name(input.value))),
+        }
+    }
+    Error::join(errors).map_or(Ok(values), Err)
+}
+
+/// A value for `input`, the one with number `i`, whose symbolic dimensions have these `sizes`.
+///
+/// # Errors
+/// [`ErrorKind::Input`] when the graph declares no shape, a dimension has no size, or the input is no tensor
+/// or of a type that random values are not defined for.
+pub fn one(input: &Declared, i: usize, seed: u64, sizes: &HashMap<String, usize>) -> Result<Value> {
+    let Some(Type::Tensor(dtype)) = input.ty else {
+        let ty = input.ty.as_ref().map_or("no type".to_owned(), ToString::to_string);
+        return Err(refused(format_args!("it is declared as {ty}: there are random tensors only")));
+    };
+    let declared = input.dims.as_ref();
+    let declared = declared.ok_or_else(|| refused("the graph declares no shape for it"))?;
+    let size = |(axis, dim): (usize, &Dim)| match dim {
+        Dim::Fixed(size) => Ok(*size),
+        Dim::Symbol(name) => sizes
+            .get(name)
+            .copied()
+            .ok_or_else(|| refused(format_args!("its dimension {axis}, `{name}`, has no size"))),
+        Dim::Unknown => {
+            Err(refused(format_args!("its dimension {axis} has neither size nor name")))
+        }
+    };
+    let shape: Vec<usize> = declared.iter().enumerate().map(size).collect::<Result<_>>()?;
+    let stream = Stream(Stream(seed).next().wrapping_add(i as u64));
+    Ok(Value::Tensor(tensor(dtype, &shape, stream)?))
+}
+
+fn refused(reason: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Input, reason.to_string())
+}
+
+struct Stream(u64);
+
+impl Stream {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// 0 or 1.
+    fn bit(&mut self) -> u8 {
+        u8::from(self.next() >> 63 == 1)
+    }
+
+    /// In `[-1, 1)`, a multiple of 2^-23.
+    #[allow(clippy::cast_precision_loss, reason = "24 bits fit a float")]
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / 8_388_608.0 - 1.0
+    }
+}
+
+fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor> {
+    use DataType as D;
+    // Refuses shapes that are too large.
+    byte_len(if dtype == D::String { D::Uint8 } else { dtype }, shape)?;
+    let count = shape.iter().product::<usize>();
+    let dims = dims(shape)?;
+    let mut out = Vec::new();
+    for _ in 0..count {
+        match dtype {
+            D::Float => out.extend(stream.float().to_le_bytes()),
+            D::Double => out.extend(f64::from(stream.float()).to_le_bytes()),
+            D::Float16 => out.extend(f16::from_f32(stream.float()).to_le_bytes()),
+            D::Bfloat16 => out.extend(bf16::from_f32(stream.float()).to_le_bytes()),
+            D::Complex64 => (0..2).for_each(|_| out.extend(stream.float().to_le_bytes())),
+            D::Complex128 => {
+                (0..2).for_each(|_| out.extend(f64::from(stream.float()).to_le_bytes()));
+            }
+            D::Int64 | D::Uint64 => out.extend(u64::from(stream.bit()).to_le_bytes()),
+            D::Int32 | D::Uint32 => out.extend(u32::from(stream.bit()).to_le_bytes()),
+            D::Int16 | D::Uint16 => out.extend(u16::from(stream.bit()).to_le_bytes()),
+            D::Int8 | D::Uint8 | D::Bool | D::Int4 | D::Uint4 | D::Int2 | D::Uint2 | D::String => {
+                out.push(stream.bit());
+            }
+            other => {
+                return Err(refused(format_args!("there are no random values of type {other}")));
+            }
+        }
+    }
+    Ok(match dtype {
+        D::Int4 | D::Uint4 | D::Int2 | D::Uint2 => Tensor::pack(dtype, dims, &out)?,
+        D::String => {
+            let string = |bit: &u8| Buffer::from(vec![b'a' + bit]);
+            Tensor::from_strings(dims, out.iter().map(string).collect())?
+        }
+        _ => Tensor::new(dtype, dims, Buffer::from(out))?,
+    })
+}

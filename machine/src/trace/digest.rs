@@ -1,0 +1,108 @@
+//! The SHA-256 of values: of the bytes of a tensor as they lie in M, and of what has no bytes there.
+//!
+//! A tensor of strings is the strings in order, each with its length before it as 8 little-endian bytes. A
+//! sequence or an optional is its elements in order, each as one line of JSON: `{"dt":..,"sh":..,"sha":..}`.
+
+use onnx_container::Tensor;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::{TracedValue, TracedWeight};
+use crate::error::{Error, Result};
+use crate::machine::Touched;
+use crate::memory::Memory;
+use crate::table::Entry;
+use crate::value::{Type, Value};
+
+/// `digest` in lower-case hexadecimal digits.
+pub fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The value that a step read or wrote. `known` is its digest, where it need not be computed.
+pub(super) fn traced(
+    touched: &Touched,
+    memory: &Memory,
+    known: Option<&String>,
+) -> Result<TracedValue> {
+    let name = touched.name.clone();
+    match &touched.entry {
+        Entry::Tensor(slot) => {
+            let sha = match known {
+                Some(sha) => sha.clone(),
+                None => hex(&Sha256::digest(memory.read(slot.span()?)?)),
+            };
+            let shape = slot.shape.iter().map(|dim| *dim as u64).collect();
+            let (offset, dtype) = (Some(slot.offset), slot.dtype.to_string());
+            Ok(TracedValue { name, offset, dtype, shape: Some(shape), sha })
+        }
+        Entry::Outside(value) => of_value(name, value),
+    }
+}
+
+/// The value, which has no place in M.
+pub(super) fn of_value(name: String, value: &Value) -> Result<TracedValue> {
+    let (dtype, shape) = match value {
+        Value::Tensor(tensor) => {
+            let shape = tensor.shape().iter().map(|dim| *dim as u64).collect();
+            (tensor.dtype().to_string(), Some(shape))
+        }
+        value => (value.ty().to_string(), None),
+    };
+    Ok(TracedValue { name, offset: None, dtype, shape, sha: sha(value)? })
+}
+
+/// The constant called `name`.
+pub(super) fn weight(name: String, entry: &Entry, memory: &Memory) -> Result<TracedWeight> {
+    let touched = Touched { name: name.clone(), entry: entry.clone() };
+    let TracedValue { offset, sha, .. } = traced(&touched, memory, None)?;
+    let bytes = match entry {
+        Entry::Tensor(slot) => slot.span()?.len,
+        Entry::Outside(value) => value.byte_len(),
+    };
+    Ok(TracedWeight { name, off: offset, bytes, sha })
+}
+
+fn sha(value: &Value) -> Result<String> {
+    let mut hasher = Sha256::new();
+    match value {
+        Value::Tensor(tensor) => tensor_into(tensor, &mut hasher),
+        Value::Sequence(_, elements) => {
+            elements.iter().try_for_each(|element| element_into(element, &mut hasher))?;
+        }
+        Value::Optional(_, element) => {
+            element.iter().try_for_each(|element| element_into(element, &mut hasher))?;
+        }
+    }
+    Ok(hex(&hasher.finalize()))
+}
+
+fn tensor_into(tensor: &Tensor, hasher: &mut Sha256) {
+    hasher.update(tensor.as_bytes().unwrap_or_default());
+    for string in tensor.strings().unwrap_or_default() {
+        hasher.update((string.len() as u64).to_le_bytes());
+        hasher.update(&string[..]);
+    }
+}
+
+/// An element of a sequence or optional, as it is digested.
+#[derive(Serialize)]
+struct Element {
+    dt: String,
+    sh: Option<Vec<u64>>,
+    sha: String,
+}
+
+fn element_into(element: &Value, hasher: &mut Sha256) -> Result<()> {
+    let TracedValue { dtype: dt, shape: sh, sha, .. } = of_value(String::new(), element)?;
+    let line = serde_json::to_vec(&Element { dt, sh, sha });
+    hasher.update(line.map_err(|error| Error::internal(error.to_string()))?);
+    hasher.update(b"\n");
+    Ok(())
+}
+
+/// The type that `dt` of a trace names, of a tensor.
+pub(super) fn tensor_type(dt: &str) -> Option<Type> {
+    let known = onnx_container::DataType::ALL.iter().find(|dtype| dtype.to_string() == dt);
+    known.map(|dtype| Type::Tensor(*dtype))
+}

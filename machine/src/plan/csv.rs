@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The longest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 28;
 /// The most blocks that a file can have.
-const MAX_BLOCKS: usize = 1 << 20;
+const MAX_BLOCKS: usize = 1 << 17;
 
 /// A block with the name that a file gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Named {
 /// # Errors
 /// [`ErrorKind::Plan`](crate::ErrorKind::Plan) names the line that is wrong: an unknown or missing column, a field too many or too
 /// few, a number that is none, steps that end before they begin, an id that an earlier line has. Files
-/// over 256 MiB or over 1,048,576 blocks are refused. [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
+/// over 256 MiB or over 131,072 blocks are refused. [`ErrorKind::Container`](crate::ErrorKind::Container) when `file` cannot be read.
 pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(onnx_container::Error::from)?;

@@ -37,7 +37,9 @@ use self::scope::{Binding, Scope, outputs_of};
 use self::share::ParallelCopy;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+};
 use crate::suggest::did_you_mean;
 
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
@@ -90,6 +92,25 @@ pub fn inline_functions(
             model.functions = functions;
             Err(error)
         }
+    }
+}
+
+/// The local functions of a model, none of which calls itself.
+pub(crate) struct Callable<'m>(Functions<'m>);
+
+impl<'m> Callable<'m> {
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when two functions have one id, or when functions call themselves.
+    pub(crate) fn new(list: &'m [FunctionProto]) -> Result<Self> {
+        let functions = Functions::new(list)?;
+        Calls::new(&functions).order(&functions)?;
+        Ok(Self(functions))
+    }
+
+    /// The function that `node` calls, and its index, if it is a call.
+    pub(crate) fn callee(&self, node: &NodeProto) -> Option<(usize, &'m FunctionProto)> {
+        let index = self.0.callee(node)?;
+        Some((index, self.0.get(index)?))
     }
 }
 

@@ -170,6 +170,7 @@ pub mod safetensors;
 #[cfg(feature = "safetensors")]
 mod safetensors_header;
 mod save;
+mod semantic;
 mod source;
 mod suggest;
 mod tensor;
@@ -206,6 +207,7 @@ pub use save::{
     Parts, Progress, SaveOptions, Saved, SavedFile, Waiting, WeightFiles, interrupted_saves,
     model_that_needs,
 };
+pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub use source::WeightSource;
 pub use tensor::Tensor;
 pub use tensors::{TensorIndex, TensorRef, TensorStorage};

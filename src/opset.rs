@@ -4,9 +4,12 @@
 //! move into the model only if each operator has the same schema in both versions. The table of
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
+mod defaults;
 mod signatures;
 mod table;
 
+pub(crate) use defaults::DefaultValue;
+use defaults::{DEFAULTS, Defaults};
 use signatures::SIGNATURES;
 pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
@@ -49,6 +52,20 @@ pub(crate) fn since_version(domain: &[u8], op_type: &[u8], version: i64) -> Sinc
 pub(crate) fn same_operator(domain: &[u8], op_type: &[u8], a: i64, b: i64) -> bool {
     let since = since_version(domain, op_type, a);
     a == b || (since != Since::NewerThanTable && since == since_version(domain, op_type, b))
+}
+
+/// The attributes of `op_type` that have a default, in the version that came `since`, by their names.
+pub(crate) fn defaults(
+    domain: &[u8],
+    op_type: &[u8],
+    since: i64,
+) -> &'static [(&'static str, DefaultValue)] {
+    let key = (normalized(domain), op_type, since);
+    let of = |row: &Defaults| (row.domain.as_bytes(), row.name.as_bytes(), row.since);
+    let after = DEFAULTS.partition_point(|row| of(row) <= key);
+    let row = after.checked_sub(1).and_then(|place| DEFAULTS.get(place));
+    let same = row.filter(|row| (row.domain.as_bytes(), row.name.as_bytes()) == (key.0, key.1));
+    same.map_or(&[], |row| row.attributes)
 }
 
 /// What an input or output of an operator may be.
@@ -209,6 +226,31 @@ mod tests {
             assert!(Signature::of(op_type.as_bytes(), version).is_none(), "{op_type}");
         }
         assert!(SIGNATURES.is_sorted_by_key(|row| (row.name, row.since)));
+    }
+
+    #[test]
+    fn a_default_is_that_of_the_version() {
+        use DefaultValue::{Float, Int, String};
+        type Case = (&'static str, &'static str, i64, &'static [(&'static str, DefaultValue)]);
+        let cases: &[Case] = &[
+            ("", "Softmax", 11, &[("axis", Int(1))]),
+            ("ai.onnx", "Softmax", 13, &[("axis", Int(-1))]),
+            ("", "Concat", 1, &[("axis", Int(1))]),
+            ("", "Concat", 13, &[]),
+            ("", "LeakyRelu", 16, &[("alpha", Float(0x3c23_d70a))]),
+            ("", "ConstantOfShape", 25, &[("value", DefaultValue::ZeroTensor)]),
+            ("", "Relu", 14, &[]),
+            ("", "Softmax", 0, &[]),
+            ("", "Zzz", 1, &[]),
+            ("mine", "Softmax", 13, &[]),
+            (ML, "LinearRegressor", 1, &[("post_transform", String("NONE")), ("targets", Int(1))]),
+        ];
+        for (domain, op_type, since, expected) in cases {
+            let found = defaults(domain.as_bytes(), op_type.as_bytes(), *since);
+            assert_eq!(found, *expected, "{domain}.{op_type} {since}");
+        }
+        assert!(DEFAULTS.is_sorted_by_key(|row| (row.domain, row.name, row.since)));
+        assert!(DEFAULTS.iter().all(|row| row.attributes.is_sorted_by_key(|(name, _)| *name)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod inline;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
+mod semantic;
 mod tensors;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use inline::InlineArgs;
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
+pub use semantic::{DiffArgs, DigestArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 
 /// Move the weights of large ONNX models out of the model file and back in, and check the result.
@@ -49,6 +51,10 @@ pub enum Command {
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
+    /// Print one digest of what a model computes, whatever its names, layout and functions
+    Digest(DigestArgs),
+    /// Tell whether two models compute the same, and where they part
+    Diff(DiffArgs),
     /// Write single tensors to files that numpy and others read
     Extract(ExtractArgs),
     /// Write the model with other elements in one of its tensors
@@ -74,6 +80,8 @@ impl Command {
             Self::Check(args) => ("check", args.json),
             Self::Inspect(args) => ("inspect", args.json),
             Self::Files(args) => ("files", args.json),
+            Self::Digest(args) => ("digest", args.json),
+            Self::Diff(args) => ("diff", args.json),
             Self::Extract(args) => ("extract", args.out.json),
             Self::Replace(args) => ("replace", args.json),
             #[cfg(feature = "machine")]
@@ -94,6 +102,9 @@ impl Command {
             Self::Check(args) => Some(&args.model),
             Self::Inspect(args) => Some(&args.model),
             Self::Files(args) => Some(&args.model),
+            Self::Digest(args) => Some(&args.model),
+            // Two models: `b` may be the one that an error is about.
+            Self::Diff(_) => None,
             Self::Extract(args) => Some(&args.model),
             Self::Replace(args) => Some(&args.model),
             #[cfg(feature = "machine")]

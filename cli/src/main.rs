@@ -23,6 +23,7 @@ mod plan;
 mod progress;
 mod replace;
 mod save;
+mod semantic;
 mod stop;
 mod tensor_file;
 mod write;
@@ -97,6 +98,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Check(args) => check::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Files(args) => files::run(&args, out),
+        Command::Digest(args) => semantic::digest(&args, out),
+        Command::Diff(args) => semantic::diff(&args, out),
         Command::Extract(args) => extract::run(&args, out),
         Command::Replace(args) => replace::run(&args, out),
         #[cfg(feature = "machine")]

@@ -49,6 +49,12 @@ impl Flow {
         self.facts.iter().filter(|((kind, _), _)| kind.starts_with("node ")).map(|(_, n)| n).sum()
     }
 
+    /// Whether the outputs of both are the same expressions, whatever their names.
+    pub fn has_outputs_of(&self, other: &Self) -> bool {
+        let [mine, theirs] = [self, other].map(|flow| flow.outputs.iter().map(|(_, value)| value));
+        mine.eq(theirs)
+    }
+
     /// In what `other` is another model; empty when it is the same.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut all = Vec::new();

@@ -45,6 +45,7 @@ mod save_folder;
 mod save_inlined;
 mod save_structure;
 mod save_targets;
+mod semantic;
 mod sessions;
 mod shape_operands;
 mod sources;

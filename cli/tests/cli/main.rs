@@ -17,6 +17,7 @@ mod leftovers;
 mod plan;
 mod protected;
 mod safetensors;
+mod semantic;
 #[cfg(target_os = "linux")]
 mod stop;
 mod support;

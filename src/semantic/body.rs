@@ -1,0 +1,126 @@
+//! [`Body`]: what each name of a graph or function stands for.
+//!
+//! A name means what its own graph defines under it, wherever in the graph that is, else what the graph around
+//! it defines. Two definitions of one name have no such meaning and are an error. Following names from graph
+//! to graph is left to `scope`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use foldhash::fast::RandomState;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{
+    FunctionProto, GraphProto, NodeProto, SparseTensorProto, Str, TensorProto, ValueInfoProto,
+};
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Definition<'m> {
+    /// The input of this index.
+    Input(usize),
+    Constant(Constant<'m>),
+    /// An output of a node.
+    Output {
+        node: usize,
+        index: usize,
+    },
+}
+
+/// An initializer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Constant<'m> {
+    Dense(&'m TensorProto),
+    Sparse(&'m SparseTensorProto),
+}
+
+/// A graph or function with its names.
+#[derive(Debug)]
+pub(super) struct Body<'m> {
+    pub(super) nodes: &'m [NodeProto],
+    pub(super) inputs: Vec<&'m [u8]>,
+    pub(super) outputs: Vec<&'m [u8]>,
+    /// The initializers of inputs: what they are when nothing else is given.
+    pub(super) defaults: HashMap<usize, Constant<'m>, RandomState>,
+    definitions: HashMap<&'m [u8], Definition<'m>, RandomState>,
+}
+
+/// The bytes of a name that may be unset.
+pub(super) fn bytes(name: Option<&Str>) -> &[u8] {
+    name.map(Str::as_bytes).unwrap_or_default()
+}
+
+impl<'m> Body<'m> {
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when a name is defined twice.
+    pub(super) fn of_graph(graph: &'m GraphProto) -> Result<Self> {
+        let names = |infos: &'m [ValueInfoProto]| {
+            infos.iter().map(|info| bytes(info.name.as_ref())).collect()
+        };
+        let mut body = Self::new(&graph.node, names(&graph.input), names(&graph.output))?;
+        for tensor in &graph.initializer {
+            body.constant(bytes(tensor.name.as_ref()), Constant::Dense(tensor))?;
+        }
+        for tensor in &graph.sparse_initializer {
+            let name = tensor.values.as_deref().and_then(|values| values.name.as_ref());
+            body.constant(bytes(name), Constant::Sparse(tensor))?;
+        }
+        Ok(body)
+    }
+
+    /// # Errors
+    /// As [`of_graph`](Self::of_graph).
+    pub(super) fn of_function(function: &'m FunctionProto) -> Result<Self> {
+        let names = |names: &'m [Str]| names.iter().map(Str::as_bytes).collect();
+        Self::new(&function.node, names(&function.input), names(&function.output))
+    }
+
+    fn new(nodes: &'m [NodeProto], inputs: Vec<&'m [u8]>, outputs: Vec<&'m [u8]>) -> Result<Self> {
+        let definitions = HashMap::with_capacity_and_hasher(nodes.len(), RandomState::default());
+        let defaults = HashMap::default();
+        let mut body = Self { nodes, inputs: Vec::new(), outputs, defaults, definitions };
+        for (i, name) in inputs.iter().enumerate() {
+            body.define(name, Definition::Input(i))?;
+        }
+        body.inputs = inputs;
+        for (node, proto) in nodes.iter().enumerate() {
+            for (index, name) in proto.output.iter().enumerate() {
+                body.define(name.as_bytes(), Definition::Output { node, index })?;
+            }
+        }
+        Ok(body)
+    }
+
+    fn constant(&mut self, name: &'m [u8], constant: Constant<'m>) -> Result<()> {
+        match self.definitions.get(name) {
+            Some(Definition::Input(input)) => match self.defaults.insert(*input, constant) {
+                None => Ok(()),
+                Some(_) => Err(defined_twice(name)),
+            },
+            _ => self.define(name, Definition::Constant(constant)),
+        }
+    }
+
+    fn define(&mut self, name: &'m [u8], definition: Definition<'m>) -> Result<()> {
+        // Nothing can refer to what has no name.
+        if name.is_empty() {
+            return Ok(());
+        }
+        match self.definitions.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(definition);
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(defined_twice(name)),
+        }
+    }
+
+    pub(super) fn find(&self, name: &[u8]) -> Option<Definition<'m>> {
+        self.definitions.get(name).copied()
+    }
+}
+
+fn defined_twice(name: &[u8]) -> Error {
+    let name = String::from_utf8_lossy(name);
+    Error::new(ErrorKind::InvalidModel, format!("the value `{name}` is defined twice"))
+}

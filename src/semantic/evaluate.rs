@@ -1,0 +1,502 @@
+//! [`Evaluator`]: computes the digest of every value that an output depends on.
+//!
+//! Work starts at the outputs and goes to what they need, inputs before attributes, so the order of nodes in the
+//! model does not matter and what no output needs is not looked at. What waits for other values is on a stack
+//! of its own: a chain of nodes may be longer than the thread's stack is deep.
+//!
+//! A call is evaluated as if its function's body stood in its place. Where every operator of the model is known to
+//! give the same for the same inputs, calls of one function with the same inputs and attributes are evaluated
+//! once. Otherwise each is evaluated by itself, in the order in which the nodes would be met after inlining: the
+//! draws of random operators are numbered in that order.
+
+use std::collections::HashMap;
+use std::mem;
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use super::attributes;
+use super::body::{Body, bytes};
+use super::hash::{Digest, Form};
+use super::operator::{self, Operator};
+use super::scope::{Frame, Given, Imports, Kind, NodeState, ScopeId, Value};
+use super::store::{Call, CallOutput, Found, Store};
+use super::types::Symbols;
+use super::weights::Weights;
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inline::Callable;
+use crate::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
+
+/// The scope of the main graph.
+pub(super) const MAIN: ScopeId = 0;
+
+/// A model whose outputs are computed.
+pub(super) struct Evaluator<'m> {
+    pub(super) store: Store<'m>,
+    model: &'m ModelProto,
+    functions: Callable<'m>,
+    bodies: HashMap<*const (), Rc<Body<'m>>, RandomState>,
+    imports: HashMap<*const (), Rc<Imports<'m>>, RandomState>,
+    /// The calls by function, inputs and attributes; `None` where two calls of the same are not one.
+    same_calls: Option<HashMap<Digest, usize, RandomState>>,
+    /// How many nodes draw that are otherwise the same.
+    draws: HashMap<Digest, usize, RandomState>,
+}
+
+/// The digests of a model's outputs.
+pub(super) struct Outputs {
+    pub(super) model: Digest,
+    pub(super) each: Vec<Digest>,
+}
+
+/// Something that waits for a value.
+enum Task<'m> {
+    Node(Box<NodeTask<'m>>),
+    Output(Box<OutputTask<'m>>),
+}
+
+/// An operator whose inputs and graphs are computed.
+struct NodeTask<'m> {
+    scope: ScopeId,
+    node: usize,
+    proto: &'m NodeProto,
+    inputs: Vec<Value>,
+    /// The attributes, when the inputs are done.
+    given: Option<Vec<Given<'m>>>,
+    /// The graphs in the attributes, those that are done.
+    graphs: Vec<(ScopeId, Digest)>,
+    /// The graph that is being computed, with its outputs so far.
+    open: Option<(ScopeId, Vec<Value>)>,
+}
+
+/// An output of a call that is computed.
+struct OutputTask<'m> {
+    scope: ScopeId,
+    node: usize,
+    index: usize,
+    proto: &'m NodeProto,
+    function: (usize, &'m FunctionProto),
+    inputs: Vec<Value>,
+    given: Option<Vec<Given<'m>>>,
+    opened: bool,
+}
+
+/// What a task has come to.
+enum Step<'m> {
+    Done,
+    Wait(Task<'m>),
+}
+
+impl<'m> Evaluator<'m> {
+    /// # Errors
+    /// Those of the functions' call graph, and of the default values of inputs.
+    pub(super) fn new(container: &'m Container) -> Result<Self> {
+        let model: &'m ModelProto = &container.model;
+        let functions = Callable::new(&model.functions)?;
+        let weights = Weights::of(container);
+        let graph = main_graph(model)?;
+        let body = Body::of_graph(graph)?;
+        let mut symbols = Symbols::default();
+        let mut inputs = Vec::with_capacity(graph.input.len());
+        for (i, input) in graph.input.iter().enumerate() {
+            let mut form = Form::new("input");
+            form.count(i);
+            symbols.write(&mut form, input.r#type.as_deref());
+            let default = body.defaults.get(&i).map(|default| weights.constant(*default));
+            form.optional(default.transpose()?.as_ref());
+            inputs.push(form.end());
+        }
+        let mut evaluator = Self {
+            store: Store::new(weights, inputs),
+            model,
+            functions,
+            bodies: HashMap::default(),
+            imports: HashMap::default(),
+            same_calls: None,
+            draws: HashMap::default(),
+        };
+        let imports = Rc::new(Imports::new(&[], &model.opset_import));
+        evaluator.same_calls = (!evaluator.draws_anywhere(&imports)).then(HashMap::default);
+        let frame = Rc::new(Frame::of_model(imports));
+        evaluator.store.open(Rc::new(body), Kind::Main, 0, frame)?;
+        Ok(evaluator)
+    }
+
+    /// The digests of all outputs.
+    ///
+    /// # Errors
+    /// What keeps a value from having a meaning, with the node.
+    pub(super) fn run(&mut self) -> Result<Outputs> {
+        let graph = main_graph(self.model)?;
+        let mut each = Vec::with_capacity(graph.output.len());
+        for output in &graph.output {
+            let name = bytes(output.name.as_ref());
+            let value = self.demand(MAIN, name).and_then(|value| value.ok_or_else(not_computed));
+            each.push(value.map_err(|error| {
+                error.because(&format!("output `{}`", String::from_utf8_lossy(name)))
+            })?);
+        }
+        let mut form = Form::new("model");
+        for digests in [&self.store.inputs, &each] {
+            form.count(digests.len());
+            digests.iter().for_each(|digest| form.digest(digest));
+        }
+        form.unknown(&graph.unknown);
+        form.unknown(&self.model.unknown);
+        Ok(Outputs { model: form.end(), each })
+    }
+
+    /// The value of `name` in `scope`.
+    fn demand(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Value> {
+        loop {
+            let mut stack = match self.find(scope, name)? {
+                Ok(value) => return Ok(value),
+                Err(task) => vec![task],
+            };
+            while let Some(mut task) = stack.pop() {
+                if let Step::Wait(next) = self.step(&mut task)? {
+                    stack.extend([task, next]);
+                }
+            }
+        }
+    }
+
+    /// The value of `name` in `scope`, or what has to be done first.
+    fn find(&mut self, scope: ScopeId, name: &'m [u8]) -> Result<Result<Value, Task<'m>>> {
+        let (scope, node, index) = match self.store.find(scope, name)? {
+            Found::Value(value) => return Ok(Ok(value)),
+            Found::Pending { scope, node, index } => (scope, node, index),
+        };
+        let proto = self.store.node(scope, node)?;
+        let (inputs, given) = (Vec::new(), None);
+        Ok(Err(match self.functions.callee(proto) {
+            Some(function) => Task::Output(Box::new(OutputTask {
+                scope,
+                node,
+                index,
+                proto,
+                function,
+                inputs,
+                given,
+                opened: false,
+            })),
+            None => {
+                let (graphs, open) = (Vec::new(), None);
+                Task::Node(Box::new(NodeTask { scope, node, proto, inputs, given, graphs, open }))
+            }
+        }))
+    }
+
+    fn step(&mut self, task: &mut Task<'m>) -> Result<Step<'m>> {
+        let (scope, node, step) = match task {
+            Task::Node(task) => (task.scope, task.node, self.step_node(task)),
+            Task::Output(task) => (task.scope, task.node, self.step_output(task)),
+        };
+        step.map_err(|error| error.because(&self.store.describe(scope, node)))
+    }
+
+    /// Adds the values of a node's inputs to `inputs`, those that are not there yet, up to the first that has to
+    /// be computed.
+    fn inputs(
+        &mut self,
+        scope: ScopeId,
+        node: &'m NodeProto,
+        inputs: &mut Vec<Value>,
+    ) -> Result<Option<Task<'m>>> {
+        while let Some(name) = node.input.get(inputs.len()) {
+            match self.find(scope, name.as_bytes())? {
+                Ok(value) => inputs.push(value),
+                Err(task) => return Ok(Some(task)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn step_node(&mut self, task: &mut NodeTask<'m>) -> Result<Step<'m>> {
+        self.store.set(task.scope, task.node, NodeState::Open);
+        if let Some(first) = self.inputs(task.scope, task.proto, &mut task.inputs)? {
+            return Ok(Step::Wait(first));
+        }
+        let given = match task.given.take() {
+            Some(given) => given,
+            None => {
+                let frame = self.store.scope(task.scope)?.frame.clone();
+                frame.attributes(task.proto, task.scope)?
+            }
+        };
+        let graphs = given.iter().flat_map(|given| {
+            attributes::graphs(given.value).map(|graph| (graph, given.closure.clone()))
+        });
+        for (graph, closure) in graphs.skip(task.graphs.len()) {
+            let (scope, mut outputs) = match task.open.take() {
+                Some(open) => open,
+                None => {
+                    let level = self.store.scope(task.scope)?.level + 1;
+                    let kind = Kind::Graph { around: closure.around };
+                    let body = self.body_of_graph(graph)?;
+                    (self.store.open(body, kind, level, closure.frame)?, Vec::new())
+                }
+            };
+            if let Some(first) = self.outputs(scope, &mut outputs)? {
+                task.open = Some((scope, outputs));
+                task.given = Some(given);
+                return Ok(Step::Wait(first));
+            }
+            task.graphs.push((scope, digest_of_graph(graph, &outputs)));
+        }
+        self.finish(task, &given)?;
+        Ok(Step::Done)
+    }
+
+    /// As [`inputs`](Self::inputs), for the outputs of a graph.
+    fn outputs(&mut self, scope: ScopeId, outputs: &mut Vec<Value>) -> Result<Option<Task<'m>>> {
+        let body = self.store.scope(scope)?.body.clone();
+        while let Some(name) = body.outputs.get(outputs.len()) {
+            match self.find(scope, name)? {
+                Ok(value) => outputs.push(value),
+                Err(task) => return Ok(Some(task)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Computes a node whose inputs and graphs are there.
+    fn finish(&mut self, task: &mut NodeTask<'m>, given: &[Given<'m>]) -> Result<()> {
+        let NodeTask { scope, node, proto, inputs, graphs, .. } = task;
+        let operator = self.operator(*scope, proto)?;
+        let state = match self.passed(&operator, proto, inputs, given)? {
+            Some(value) => NodeState::Value(Some(value)),
+            None => {
+                let digests: Vec<_> = graphs.iter().map(|(_, digest)| *digest).collect();
+                let attributes = operator.attributes(given, &digests, &self.store.weights)?;
+                let digest = operator::digest(&operator, proto, inputs, &attributes);
+                let has_input = |input: usize| inputs.get(input).is_some_and(Option::is_some);
+                NodeState::Node(match operator.draws(has_input) {
+                    true => self.draw(digest),
+                    false => digest,
+                })
+            }
+        };
+        if !graphs.is_empty() {
+            self.store.graphs.insert((*scope, *node), mem::take(graphs));
+        }
+        self.store.set(*scope, *node, state);
+        Ok(())
+    }
+
+    /// The operator of a node in `scope`.
+    pub(super) fn operator(&self, scope: ScopeId, node: &'m NodeProto) -> Result<Operator<'m>> {
+        let version = self.store.scope(scope)?.frame.version(operator::domain(node));
+        Ok(Operator::new(node, version))
+    }
+
+    /// The value that a Constant or an Identity only passes on.
+    fn passed(
+        &self,
+        operator: &Operator<'_>,
+        node: &NodeProto,
+        inputs: &[Value],
+        given: &[Given<'_>],
+    ) -> Result<Option<Digest>> {
+        if operator::outputs(node) != [true] || !node.unknown.is_empty() {
+            return Ok(None);
+        }
+        match (inputs, given) {
+            ([Some(input)], []) if operator.is("Identity") => Ok(Some(*input)),
+            ([], [one]) if operator.is("Constant") => {
+                attributes::of_constant(one.name, one.value, &self.store.weights)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn draw(&mut self, node: Digest) -> Digest {
+        let number = self.draws.entry(node).or_default();
+        *number += 1;
+        operator::draw(&node, *number - 1)
+    }
+
+    fn step_output(&mut self, task: &mut OutputTask<'m>) -> Result<Step<'m>> {
+        let call = match self.store.state(task.scope, task.node)? {
+            NodeState::Call(call) => call,
+            _ => {
+                if let Some(first) = self.open_call(task)? {
+                    return Ok(Step::Wait(first));
+                }
+                match self.store.state(task.scope, task.node)? {
+                    NodeState::Call(call) => call,
+                    _ => return Err(Error::internal("a call that was not opened")),
+                }
+            }
+        };
+        match self.store.output(call, task.index) {
+            Some(CallOutput::Done(_)) => return Ok(Step::Done),
+            Some(CallOutput::Open) if !task.opened => {
+                return Err(invalid("it is computed from itself"));
+            }
+            Some(_) => {}
+            None => return Err(invalid("the call has more outputs than the function")),
+        }
+        task.opened = true;
+        self.store.set_output(call, task.index, CallOutput::Open);
+        let scope = self.store.calls.get(call).map_or(MAIN, |call| call.scope);
+        let name = self.store.scope(scope)?.body.outputs.get(task.index).copied();
+        match self.find(scope, name.unwrap_or_default())? {
+            Err(first) => Ok(Step::Wait(first)),
+            Ok(None) => Err(not_computed()),
+            Ok(value) => {
+                self.store.set_output(call, task.index, CallOutput::Done(value));
+                Ok(Step::Done)
+            }
+        }
+    }
+
+    /// Opens the scope of a call, or finds that of the same call; what has to be computed first is returned.
+    fn open_call(&mut self, task: &mut OutputTask<'m>) -> Result<Option<Task<'m>>> {
+        let (index, function) = task.function;
+        if task.proto.input.len() > function.input.len() {
+            return Err(invalid("the call has more inputs than the function"));
+        }
+        if !task.proto.unknown.is_empty() || !function.unknown.is_empty() {
+            let reason = "a call or function has a field that is not known";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        let here = self.store.scope(task.scope)?;
+        let (level, frame) = (here.level, here.frame.clone());
+        let given = match task.given.take() {
+            Some(given) => given,
+            None => frame.attributes(task.proto, task.scope)?,
+        };
+        let mut inputs = vec![None; function.input.len()];
+        let mut key = None;
+        if self.same_calls.is_some() && !given.iter().any(Given::has_graphs) {
+            self.store.set(task.scope, task.node, NodeState::Open);
+            if let Some(first) = self.inputs(task.scope, task.proto, &mut task.inputs)? {
+                task.given = Some(given);
+                return Ok(Some(first));
+            }
+            inputs.iter_mut().zip(&task.inputs).for_each(|(place, input)| *place = Some(*input));
+            let new = self.key(index, level, &task.inputs, &given)?;
+            let same = self.same_calls.as_ref().and_then(|calls| calls.get(&new));
+            if let Some(call) = same {
+                self.store.set(task.scope, task.node, NodeState::Call(*call));
+                return Ok(None);
+            }
+            key = Some(new);
+        }
+        let frame = Rc::new(Frame::of_call(function, self.imports_of(function), given)?);
+        let body = self.body_of_function(function)?;
+        let outputs = vec![CallOutput::New; body.outputs.len()];
+        let kind = Kind::Call { caller: task.scope, node: task.node, inputs };
+        let scope = self.store.open(body, kind, level, frame)?;
+        let call = self.store.calls.len();
+        self.store.calls.push(Call { scope, outputs });
+        self.store.set(task.scope, task.node, NodeState::Call(call));
+        if let (Some(key), Some(calls)) = (key, &mut self.same_calls) {
+            calls.insert(key, call);
+        }
+        Ok(None)
+    }
+
+    /// What calls have in common that compute the same.
+    fn key(
+        &self,
+        function: usize,
+        level: usize,
+        inputs: &[Value],
+        given: &[Given<'m>],
+    ) -> Result<Digest> {
+        let mut form = Form::new("call");
+        form.count(function);
+        form.count(level);
+        let inputs = operator::trimmed(inputs);
+        form.count(inputs.len());
+        inputs.iter().for_each(|input| form.optional(input.as_ref()));
+        for (name, digest) in operator::given_attributes(given, &[], &self.store.weights)? {
+            form.bytes(name);
+            form.digest(&digest);
+        }
+        Ok(form.end())
+    }
+
+    fn body_of_graph(&mut self, graph: &'m GraphProto) -> Result<Rc<Body<'m>>> {
+        let place = std::ptr::from_ref(graph).cast();
+        if let Some(body) = self.bodies.get(&place) {
+            return Ok(body.clone());
+        }
+        let body = Rc::new(Body::of_graph(graph)?);
+        self.bodies.insert(place, body.clone());
+        Ok(body)
+    }
+
+    fn body_of_function(&mut self, function: &'m FunctionProto) -> Result<Rc<Body<'m>>> {
+        let place = std::ptr::from_ref(function).cast();
+        if let Some(body) = self.bodies.get(&place) {
+            return Ok(body.clone());
+        }
+        let body = Rc::new(Body::of_function(function)?);
+        self.bodies.insert(place, body.clone());
+        Ok(body)
+    }
+
+    fn imports_of(&mut self, function: &'m FunctionProto) -> Rc<Imports<'m>> {
+        let around = &self.model.opset_import;
+        let new = || Rc::new(Imports::new(&function.opset_import, around));
+        self.imports.entry(std::ptr::from_ref(function).cast()).or_insert_with(new).clone()
+    }
+
+    /// Whether any node, of the main graph or of a function, may give something else each time.
+    fn draws_anywhere(&self, imports: &Imports<'m>) -> bool {
+        let ModelProto { graph, functions, opset_import, .. } = self.model;
+        // Without functions nothing is called, and the answer does not matter.
+        if functions.is_empty() {
+            return false;
+        }
+        let main = graph.as_deref().into_iter().flat_map(|graph| &graph.node);
+        self.draws(main, imports)
+            || functions.iter().any(|function| {
+                let imports = Imports::new(&function.opset_import, opset_import);
+                let defaults = function.attribute_proto.iter().flat_map(attributes::graphs);
+                let nodes = function.node.iter().chain(defaults.flat_map(|graph| &graph.node));
+                self.draws(nodes, &imports)
+            })
+    }
+
+    /// Whether any of `nodes`, or of the nodes in their graphs, may give something else each time.
+    fn draws(&self, nodes: impl Iterator<Item = &'m NodeProto>, imports: &Imports<'_>) -> bool {
+        let mut nodes: Vec<_> = nodes.collect();
+        while let Some(node) = nodes.pop() {
+            let graphs = node.attribute.iter().flat_map(attributes::graphs);
+            nodes.extend(graphs.flat_map(|graph| &graph.node));
+            if self.functions.callee(node).is_none() {
+                let operator = Operator::new(node, imports.version(operator::domain(node)));
+                if operator.draws(|i| node.input.get(i).is_some_and(|name| !name.is_empty())) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+fn digest_of_graph(graph: &GraphProto, outputs: &[Value]) -> Digest {
+    let mut form = Form::new("graph");
+    form.count(graph.input.len());
+    form.count(outputs.len());
+    outputs.iter().for_each(|output| form.optional(output.as_ref()));
+    form.unknown(&graph.unknown);
+    form.end()
+}
+
+fn main_graph(model: &ModelProto) -> Result<&GraphProto> {
+    model.graph.as_deref().ok_or_else(|| invalid("the model has no graph"))
+}
+
+fn not_computed() -> Error {
+    invalid("nothing computes it")
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::new(ErrorKind::InvalidModel, reason)
+}

@@ -1,0 +1,204 @@
+//! The canonical form of a node that applies an operator, when its inputs and graphs have their digests.
+//!
+//! The version of an operator is that of its last change, so that two versions in which it is the same have
+//! one digest. Attributes that are left out have the operator's defaults. What a node gives is part of its form:
+//! some operators compute something else when fewer outputs are asked for.
+
+use std::fmt;
+
+use super::attributes;
+use super::body::bytes;
+use super::hash::{Digest, Form};
+use super::scope::{Given, Value};
+use super::weights::Weights;
+use crate::error::Result;
+use crate::opset::{self, Since};
+use crate::proto::NodeProto;
+
+/// The operator of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Operator<'m> {
+    /// That of ONNX is empty.
+    pub(super) domain: &'m [u8],
+    pub(super) op_type: &'m [u8],
+    overload: &'m [u8],
+    version: Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// Unchanged since this version of its domain.
+    Since(i64),
+    /// Added to its domain later than the version that is imported.
+    NotYet,
+    /// Without a schema: the same in all versions, as onnx's checker has it.
+    Any,
+    /// Of a version of its domain that is newer than the table of operators.
+    Newer(i64),
+    /// Of a domain that is not imported.
+    NotImported,
+}
+
+impl<'m> Operator<'m> {
+    /// The operator of `node`, where this version of its domain is imported.
+    pub(super) fn new(node: &'m NodeProto, imported: Option<i64>) -> Self {
+        let domain = domain(node);
+        let op_type = bytes(node.op_type.as_ref());
+        let version = match (opset::since_version(domain, op_type, imported.unwrap_or(0)), imported)
+        {
+            (Since::NoSchema, _) => Version::Any,
+            (_, None) => Version::NotImported,
+            (Since::Known(since), _) => Version::Since(since),
+            (Since::NotYet, _) => Version::NotYet,
+            (Since::NewerThanTable, Some(version)) => Version::Newer(version),
+        };
+        Self { domain, op_type, overload: bytes(node.overload.as_deref()), version }
+    }
+
+    /// Whether this is ONNX's operator of this name.
+    pub(super) fn is(&self, op_type: &str) -> bool {
+        self.domain.is_empty() && self.overload.is_empty() && self.op_type == op_type.as_bytes()
+    }
+
+    /// Whether its outputs may be something else each time, for the same inputs. `inputs` tells which inputs
+    /// the node has.
+    pub(super) fn draws(&self, has_input: impl Fn(usize) -> bool) -> bool {
+        let Version::Since(since) = self.version else { return true };
+        match (self.domain, self.op_type) {
+            (b"", b"Dropout") => since < 7 || (since >= 12 && has_input(2)),
+            (b"", b"Bernoulli" | b"Multinomial") => true,
+            (b"", op_type) => op_type.starts_with(b"Random"),
+            _ => false,
+        }
+    }
+
+    /// The names and digests of the attributes, with the operator's defaults, by name.
+    pub(super) fn attributes(
+        &self,
+        given: &[Given<'m>],
+        graphs: &[Digest],
+        weights: &Weights<'_>,
+    ) -> Result<Vec<(&'m [u8], Digest)>> {
+        let mut all = given_attributes(given, graphs, weights)?;
+        if let Version::Since(since) = self.version {
+            for (name, default) in opset::defaults(self.domain, self.op_type, since) {
+                if given.binary_search_by_key(&name.as_bytes(), |given| given.name).is_err() {
+                    all.push((name.as_bytes(), attributes::of_default(*default)));
+                }
+            }
+            all.sort_by_key(|(name, _)| *name);
+        }
+        Ok(all)
+    }
+
+    fn write(&self, form: &mut Form) {
+        form.bytes(self.domain);
+        form.bytes(self.op_type);
+        form.bytes(self.overload);
+        match self.version {
+            Version::Any => form.tag(0),
+            Version::Since(since) => {
+                form.tag(1);
+                form.number(since);
+            }
+            Version::Newer(version) => {
+                form.tag(2);
+                form.number(version);
+            }
+            Version::NotYet => form.tag(3),
+            Version::NotImported => form.tag(4),
+        }
+    }
+}
+
+impl fmt::Display for Operator<'_> {
+    /// The name with its version.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.op_type))?;
+        if !self.overload.is_empty() {
+            write!(f, ":{}", String::from_utf8_lossy(self.overload))?;
+        }
+        match self.version {
+            Version::Any => Ok(()),
+            Version::Since(version) | Version::Newer(version) => write!(f, " of version {version}"),
+            Version::NotYet => f.write_str(" of a version that has no such operator"),
+            Version::NotImported => f.write_str(" of no version"),
+        }
+    }
+}
+
+/// The domain of a node's operator; that of ONNX is empty.
+pub(super) fn domain(node: &NodeProto) -> &[u8] {
+    opset::normalized(bytes(node.domain.as_ref()))
+}
+
+/// The names and digests of attributes whose graphs, in their order, have the digests `graphs`.
+pub(super) fn given_attributes<'m>(
+    given: &[Given<'m>],
+    graphs: &[Digest],
+    weights: &Weights<'_>,
+) -> Result<Vec<(&'m [u8], Digest)>> {
+    let mut rest = graphs;
+    let each = given.iter().map(|given| {
+        let count = attributes::graphs(given.value).count();
+        let (own, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        rest = after;
+        let digest = attributes::digest(given.value, own, weights).map_err(|error| {
+            let name = String::from_utf8_lossy(given.name);
+            error.because(&format!("attribute `{name}`"))
+        })?;
+        Ok((given.name, digest))
+    });
+    each.collect()
+}
+
+/// The inputs without those at the end that are left out.
+pub(super) fn trimmed<T>(values: &[Option<T>]) -> &[Option<T>] {
+    let len = values.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    values.get(..len).unwrap_or_default()
+}
+
+/// Which outputs a node has; those at the end that are left out do not count.
+pub(super) fn outputs(node: &NodeProto) -> Vec<bool> {
+    let len = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+    node.output.iter().take(len).map(|name| !name.is_empty()).collect()
+}
+
+/// The digest of a node.
+pub(super) fn digest(
+    operator: &Operator<'_>,
+    node: &NodeProto,
+    inputs: &[Value],
+    attributes: &[(&[u8], Digest)],
+) -> Digest {
+    let mut form = Form::new("node");
+    operator.write(&mut form);
+    let (inputs, outputs) = (trimmed(inputs), outputs(node));
+    form.count(inputs.len());
+    inputs.iter().for_each(|input| form.optional(input.as_ref()));
+    form.count(outputs.len());
+    outputs.iter().for_each(|given| form.tag(u8::from(*given)));
+    form.count(attributes.len());
+    for (name, digest) in attributes {
+        form.bytes(name);
+        form.digest(digest);
+    }
+    form.unknown(&node.unknown);
+    form.end()
+}
+
+/// The digest of a node that draws: the one of this number among those that are otherwise the same.
+pub(super) fn draw(node: &Digest, number: usize) -> Digest {
+    let mut form = Form::new("draw");
+    form.digest(node);
+    form.count(number);
+    form.end()
+}
+
+/// The digest of an output of the node with the digest `node`.
+pub(super) fn output(node: &Digest, index: usize) -> Digest {
+    let mut form = Form::new("output");
+    form.digest(node);
+    form.count(index);
+    form.end()
+}

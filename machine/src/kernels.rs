@@ -43,7 +43,10 @@ mod batch_norm;
 mod cast;
 mod conv;
 mod conv_transpose;
+mod det;
 mod dropout;
+mod einsum;
+mod linear_attention;
 mod loss;
 mod matmul;
 mod movement;
@@ -54,6 +57,7 @@ mod reduce;
 mod rotary;
 mod softmax;
 mod space;
+mod training;
 mod window;
 
 use crate::kernel::Builtin;
@@ -68,8 +72,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         cast::KERNELS,
         conv::KERNELS,
         conv_transpose::KERNELS,
+        det::KERNELS,
         dropout::KERNELS,
+        einsum::KERNELS,
         elementwise::KERNELS,
+        linear_attention::KERNELS,
         loss::KERNELS,
         matmul::KERNELS,
         movement::KERNELS,
@@ -80,6 +87,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         rotary::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
+        training::KERNELS,
     ];
     families.into_iter().flatten()
 }

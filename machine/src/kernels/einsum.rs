@@ -1,0 +1,242 @@
+//! Einsum: sums of products, with the axes of inputs and output named by letters.
+//!
+//! See <https://onnx.ai/onnx/operators/onnx__Einsum.html>. Two inputs without axes that only one of them sums
+//! are a product of matrices; everything else is a plain loop over all letters.
+
+use std::collections::BTreeMap;
+
+use crate::broadcast::{count, offsets, strides};
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gemm::{Matrix, gemm};
+use crate::kernel::Builtin;
+use crate::numeric::{Number, for_type};
+
+pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Einsum", infer, |cx| {
+    let equation = Equation::new(cx)?;
+    for_type!(cx.dtype(0)?, numbers, T => match equation.as_matrices() {
+        Some(matrices) => by_matrices::<T>(cx, &equation, &matrices),
+        None => by_loop::<T>(cx, &equation),
+    })
+})];
+
+/// The name of an axis. The axes of an ellipsis are numbered from the last one on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Ellipsis(usize),
+    Letter(char),
+}
+
+/// An equation, and the inputs that it is about.
+#[derive(Debug)]
+struct Equation {
+    shapes: Vec<Vec<usize>>,
+    inputs: Vec<Vec<Label>>,
+    output: Vec<Label>,
+    dims: BTreeMap<Label, usize>,
+}
+
+impl Equation {
+    fn new(call: &Call<'_>) -> Result<Self> {
+        let text: String =
+            call.str_or("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = match text.split_once("->") {
+            Some((left, right)) => (left, Some(right)),
+            None => (text.as_str(), None),
+        };
+        let terms: Vec<_> = left.split(',').collect();
+        if terms.len() != call.input_count() {
+            let reason = format!("{} terms for {} inputs", terms.len(), call.input_count());
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
+        let shapes = (0..terms.len()).map(|i| call.shape(i)).collect::<Result<Vec<_>>>()?;
+        let named = terms.iter().zip(&shapes).map(|(term, shape)| {
+            let letters = term.replace("...", "").chars().count();
+            labels(term, shape.len().checked_sub(letters).ok_or_else(|| unfit(term, shape))?)
+        });
+        let inputs = named.collect::<Result<Vec<_>>>()?;
+        let dims = dims(&inputs, &shapes)?;
+        let ellipsis = dims.keys().filter(|label| matches!(label, Label::Ellipsis(_))).count();
+        let output = match right {
+            Some(term) => labels(term, ellipsis)?,
+            None => implicit(&inputs, &dims),
+        };
+        let equation = Self { shapes, inputs, output, dims };
+        equation.check()?;
+        Ok(equation)
+    }
+
+    fn check(&self) -> Result<()> {
+        let known = |(i, label): (usize, &Label)| {
+            let before = self.output.get(..i).unwrap_or_default();
+            self.dims.contains_key(label) && !before.contains(label)
+        };
+        let volume = self.dims.values().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
+        if self.output.iter().enumerate().all(known) && volume.is_some() {
+            return Ok(());
+        }
+        let reason = format!("the output {:?} of axes {:?}", self.output, self.dims);
+        Err(Error::new(ErrorKind::InvalidModel, reason))
+    }
+
+    /// The lengths of the axes `labels`.
+    fn shape(&self, labels: &[Label]) -> Vec<usize> {
+        labels.iter().filter_map(|label| self.dims.get(label).copied()).collect()
+    }
+
+    /// How far apart the neighbours in each of the axes `labels` are in input `i`: 0 where it has no such
+    /// axis, or repeats it; with more than one such axis, the diagonal.
+    fn strides(&self, i: usize, labels: &[Label]) -> Vec<usize> {
+        let shape = self.shapes.get(i).map(Vec::as_slice).unwrap_or_default();
+        let own = self.inputs.get(i).map(Vec::as_slice).unwrap_or_default();
+        let stride = |label: &Label| {
+            let places = own.iter().zip(shape).zip(strides(shape));
+            let same = places.filter(|((other, dim), _)| *other == label && **dim != 1);
+            same.map(|(_, stride)| stride).sum()
+        };
+        labels.iter().map(stride).collect()
+    }
+
+    fn summed(&self) -> Vec<Label> {
+        self.dims.keys().filter(|label| !self.output.contains(label)).copied().collect()
+    }
+
+    /// Two inputs as matrices, where all that is summed is an axis of both.
+    fn as_matrices(&self) -> Option<Matrices> {
+        let [first, second] = self.inputs.as_slice() else { return None };
+        let summed = self.summed();
+        let of = |in_first: bool, in_second: bool| {
+            let is_such =
+                |l: &&Label| first.contains(l) == in_first && second.contains(l) == in_second;
+            self.output.iter().filter(is_such).copied().collect()
+        };
+        let in_both = summed.iter().all(|label| first.contains(label) && second.contains(label));
+        let labels = [of(true, true), of(true, false), of(false, true), summed];
+        in_both.then_some(Matrices { labels })
+    }
+}
+
+/// The axes of a product of matrices: of the batch, of rows, of columns, and those that are summed.
+#[derive(Debug)]
+struct Matrices {
+    labels: [Vec<Label>; 4],
+}
+
+/// The labels of a term, with as many for its ellipsis.
+fn labels(term: &str, ellipsis: usize) -> Result<Vec<Label>> {
+    let (before, behind) = match term.split_once("...") {
+        Some((before, behind)) => (before, Some(behind)),
+        None => (term, None),
+    };
+    let rest = behind.unwrap_or_default();
+    let letters = |text: &str| text.chars().map(Label::Letter).collect::<Vec<_>>();
+    if !before.chars().chain(rest.chars()).all(|c| c.is_ascii_alphabetic()) {
+        let reason = format!("the term `{term}` of the equation");
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    let dots = behind.map_or(0, |_| ellipsis);
+    let dots: Vec<_> = (0..dots).rev().map(Label::Ellipsis).collect();
+    Ok([letters(before), dots, letters(rest)].concat())
+}
+
+/// The length of each axis. Axes of one element are repeated.
+fn dims(inputs: &[Vec<Label>], shapes: &[Vec<usize>]) -> Result<BTreeMap<Label, usize>> {
+    let mut dims = BTreeMap::new();
+    for (labels, shape) in inputs.iter().zip(shapes) {
+        if labels.len() != shape.len() {
+            return Err(unfit(&format!("{labels:?}"), shape));
+        }
+        for (label, size) in labels.iter().zip(shape) {
+            let dim = dims.entry(*label).or_insert(1);
+            match (*dim, *size) {
+                (1, size) => *dim = size,
+                (dim, size) if size == 1 || size == dim => {}
+                _ => return Err(unfit(&format!("{labels:?}"), shape)),
+            }
+        }
+    }
+    Ok(dims)
+}
+
+fn unfit(term: &str, shape: &[usize]) -> Error {
+    Error::new(ErrorKind::Shape, format!("the term {term} of the equation for the shape {shape:?}"))
+}
+
+/// The output of an equation without one: the ellipsis, and the letters that stand once, in order.
+fn implicit(inputs: &[Vec<Label>], dims: &BTreeMap<Label, usize>) -> Vec<Label> {
+    let times = |label: &Label| inputs.iter().flatten().filter(|other| *other == label).count();
+    let ellipsis = dims.keys().rev().filter(|label| matches!(label, Label::Ellipsis(_)));
+    let letters = dims.keys().filter(|l| matches!(l, Label::Letter(_)) && times(l) == 1);
+    ellipsis.chain(letters).copied().collect()
+}
+
+fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let equation = Equation::new(call)?;
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, equation.shape(&equation.output))])
+}
+
+/// For each element of the output, the sum over all other axes of the product of the inputs' elements.
+fn by_loop<T: Number>(cx: &mut RunCx<'_>, equation: &Equation) -> Result<()> {
+    let inputs = (0..cx.input_count()).map(|i| cx.input::<T>(i)).collect::<Result<Vec<_>>>()?;
+    let summed = equation.summed();
+    let (shape, inner) = (equation.shape(&equation.output), equation.shape(&summed));
+    let all = |labels: &[Label]| -> Vec<_> {
+        (0..inputs.len()).map(|i| equation.strides(i, labels)).collect()
+    };
+    let (outer_strides, inner_strides) = (all(&equation.output), all(&summed));
+    let mut starts: Vec<_> = outer_strides.iter().map(|by| offsets(&shape, by)).collect();
+    for y in cx.output::<T>(0)? {
+        let walks =
+            inner_strides.iter().map(|by| offsets(&inner, by)).zip(&mut starts).zip(&inputs);
+        let mut factors: Vec<_> = walks
+            .map(|((walk, start), input)| {
+                let start = start.next().unwrap_or_default();
+                walk.map(move |at| input.get(start + at).map_or(T::Sum::ZERO, |x| x.to_sum()))
+            })
+            .collect();
+        let mut sum = T::Sum::ZERO;
+        for _ in 0..count(&inner) {
+            let factors = factors.iter_mut().filter_map(Iterator::next);
+            sum = sum.add(factors.fold(T::Sum::ONE, |product, factor| product.mul(factor)));
+        }
+        *y = T::from_sum(sum);
+    }
+    Ok(())
+}
+
+/// One product of matrices for each element of the batch axes.
+fn by_matrices<T: Number>(
+    cx: &mut RunCx<'_>,
+    equation: &Equation,
+    matrices: &Matrices,
+) -> Result<()> {
+    let [batch, rows, columns, summed] = &matrices.labels;
+    let gather = |i: usize, labels: &[Label]| -> Result<Vec<T::Sum>> {
+        let (input, by) = (cx.input::<T>(i)?, equation.strides(i, labels));
+        let places = offsets(&equation.shape(labels), &by).collect::<Vec<_>>();
+        Ok(places.into_iter().filter_map(|at| input.get(at)).map(|x| x.to_sum()).collect())
+    };
+    let size = |labels: &[Label]| count(&equation.shape(labels));
+    let (m, n, k) = (size(rows), size(columns), size(summed));
+    let left = gather(0, &[batch.as_slice(), rows, summed].concat())?;
+    let right = gather(1, &[batch.as_slice(), summed, columns].concat())?;
+    let mut products = vec![T::Sum::ZERO; size(batch) * m * n];
+    let each = products.chunks_exact_mut((m * n).max(1)).enumerate();
+    for (b, product) in each {
+        let left = left.get(b * m * k..(b + 1) * m * k).unwrap_or_default();
+        let right = right.get(b * k * n..(b + 1) * k * n).unwrap_or_default();
+        gemm(Matrix::new(left, m, k)?, &Matrix::new(right, k, n)?, product)?;
+    }
+    let order = [batch.as_slice(), rows, columns].concat();
+    let (shape, output) = (equation.shape(&order), cx.output::<T>(0)?);
+    let own = strides(&equation.shape(&equation.output));
+    let stride = |label: &Label| {
+        let place = equation.output.iter().zip(&own).find(|(other, _)| *other == label);
+        place.map_or(0, |(_, stride)| *stride)
+    };
+    let by: Vec<_> = order.iter().map(stride).collect();
+    for (product, at) in products.into_iter().zip(offsets(&shape, &by)) {
+        output.get_mut(at).into_iter().for_each(|y| *y = T::from_sum(product));
+    }
+    Ok(())
+}

@@ -30,7 +30,7 @@ pub(crate) fn of(node: &Node) -> Option<Build> {
 }
 
 /// A body of nodes between values of these names.
-fn body(version: i64, inputs: &[&str], outputs: &[&str], nodes: Vec<NodeProto>) -> Body {
+pub(crate) fn body(version: i64, inputs: &[&str], outputs: &[&str], nodes: Vec<NodeProto>) -> Body {
     let value = |name: &&str| {
         let mut value = ValueInfoProto::default();
         value.name = Some((*name).into());

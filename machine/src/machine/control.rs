@@ -3,6 +3,7 @@
 //! A [`Frame`] is what such an operator gets: its inputs as entries, and a way to run a block on entries.
 
 mod body;
+mod flex_attention;
 mod if_;
 mod loop_;
 
@@ -22,6 +23,7 @@ pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
 /// The function of `node` if its operator has graphs inside.
 pub(crate) fn of(node: &Node) -> Option<Control> {
     match (node.domain.as_str(), node.op_type.as_str()) {
+        ("ai.onnx.preview", "FlexAttention") => Some(flex_attention::run),
         ("", "If") => Some(if_::run),
         ("", "Loop") => Some(loop_::run),
         _ => bodies::of(node).map(|_| body::run as Control),

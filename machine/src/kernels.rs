@@ -46,6 +46,7 @@ mod conv_transpose;
 mod det;
 mod dropout;
 mod einsum;
+mod gemm;
 mod linear_attention;
 mod loss;
 mod matmul;
@@ -53,6 +54,9 @@ mod movement;
 mod normalization;
 mod pad;
 mod pool;
+mod quantize;
+mod quantized_matmul;
+mod recurrent;
 mod reduce;
 mod rotary;
 mod softmax;
@@ -76,6 +80,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         dropout::KERNELS,
         einsum::KERNELS,
         elementwise::KERNELS,
+        gemm::KERNELS,
         linear_attention::KERNELS,
         loss::KERNELS,
         matmul::KERNELS,
@@ -83,6 +88,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         normalization::KERNELS,
         pad::KERNELS,
         pool::KERNELS,
+        quantize::KERNELS,
+        quantized_matmul::KERNELS,
+        recurrent::KERNELS,
         reduce::KERNELS,
         rotary::KERNELS,
         softmax::KERNELS,

@@ -21,6 +21,7 @@ mod kernels;
 mod lines;
 mod machine;
 mod memory;
+mod narrow;
 mod numeric;
 pub mod plan;
 mod program;

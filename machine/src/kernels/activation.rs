@@ -43,7 +43,7 @@ pub(super) const KERNELS: &[Builtin] = &[
     with!("Celu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| {
         if x > R::ZERO { x } else { a * ((x / a).exp() - R::ONE) }
     }),
-    with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| clamp(a * x + b)),
+    with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| unit(a * x + b)),
     with!("Swish", "alpha" = 1.0, "" = 0.0, R => |x, a, _| x * sigmoid(a * x)),
     with!("Shrink", "lambd" = 0.5, "bias" = 0.0, R => |x, lambda, bias| {
         if x < -lambda {
@@ -57,20 +57,20 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Gelu", same, gelu),
 ];
 
-fn softsign<R: Real>(x: R) -> R {
+pub(super) fn softsign<R: Real>(x: R) -> R {
     x / (R::ONE + x.abs())
 }
 
 fn hard_swish<R: Real>(x: R) -> R {
-    x * clamp(x / R::of(6.0) + R::of(0.5))
+    x * unit(x / R::of(6.0) + R::of(0.5))
 }
 
-fn softplus<R: Real>(x: R) -> R {
+pub(super) fn softplus<R: Real>(x: R) -> R {
     (x.exp() + R::ONE).ln()
 }
 
 /// `1 / (1 + exp(-x))`, for negative `x` as `exp(x) / (1 + exp(x))`.
-fn sigmoid<R: Real>(x: R) -> R {
+pub(super) fn sigmoid<R: Real>(x: R) -> R {
     if x < R::ZERO {
         let e = x.exp();
         e / (R::ONE + e)
@@ -80,7 +80,7 @@ fn sigmoid<R: Real>(x: R) -> R {
 }
 
 /// Between 0 and 1.
-fn clamp<R: Real>(x: R) -> R {
+pub(super) fn unit<R: Real>(x: R) -> R {
     if x < R::ZERO {
         R::ZERO
     } else if x > R::ONE {

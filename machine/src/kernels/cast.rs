@@ -1,51 +1,224 @@
-//! [Cast](https://onnx.ai/onnx/operators/onnx__Cast.html) and
-//! [CastLike](https://onnx.ai/onnx/operators/onnx__CastLike.html) between numbers and BOOL.
+//! [Cast](https://onnx.ai/onnx/operators/onnx__Cast.html),
+//! [CastLike](https://onnx.ai/onnx/operators/onnx__CastLike.html) and
+//! [BitCast](https://onnx.ai/onnx/operators/onnx__BitCast.html).
 //!
 //! Integers wrap to a narrower type. Floats round to the nearest float, and towards zero to an integer; one
-//! that is too large for it becomes the nearest one.
+//! that is too large for an integer of 8 bits or more becomes the nearest one. Numbers of a type in
+//! [`narrow`](crate::narrow) are looked up in a table with the result for every code.
 
-use onnx_container::DataType;
+use onnx_container::{Buffer, DataType, Element};
 
 use super::elementwise::map;
+use crate::arrange::{Run, arrange};
+use crate::broadcast::count;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::narrow::{Rounding, codes, decode, set_codes};
 use crate::numeric::{Number, for_type};
 
-pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new("Cast", infer, cast), Builtin::new("CastLike", infer_like, cast)];
+pub(super) const KERNELS: &[Builtin] = &[
+    Builtin::new("Cast", infer, cast),
+    Builtin::new("CastLike", infer_like, cast),
+    Builtin::view("BitCast", infer_bits),
+];
+
+/// The element type that attribute `name` gives.
+pub(super) fn dtype_of(call: &Call<'_>, name: &str) -> Result<DataType> {
+    let number = i32::try_from(call.int(name)?).map_err(|_| {
+        let reason = format!("attribute `{name}` is not an element type");
+        Error::new(ErrorKind::InvalidModel, reason)
+    })?;
+    Ok(DataType::try_from(number)?)
+}
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let number = i32::try_from(call.int("to")?).map_err(|_| {
-        Error::new(ErrorKind::InvalidModel, "attribute `to` is not an element type")
-    })?;
-    Ok(vec![OutSpec::tensor(DataType::try_from(number)?, call.shape(0)?)])
+    Ok(vec![OutSpec::tensor(dtype_of(call, "to")?, call.shape(0)?)])
 }
 
 fn infer_like(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(1)?, call.shape(0)?)])
 }
 
+/// The bytes are those of the input, so the types need the same width.
+fn infer_bits(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let (from, to) = (call.dtype(0)?, dtype_of(call, "to")?);
+    if from.bit_width().is_none() || from.bit_width() != to.bit_width() {
+        let reason = format!("the bits of {from} are not those of {to}");
+        return Err(Error::new(ErrorKind::Type, reason));
+    }
+    Ok(vec![OutSpec::tensor(to, call.shape(0)?)])
+}
+
 fn cast(cx: &mut RunCx<'_>) -> Result<()> {
     let (from, to) = (cx.dtype(0)?, cx.out_dtype(0)?);
     if from == to {
-        return crate::arrange::arrange(cx, 0, whole(cx)?);
+        return arrange(cx, 0, [Run::Copy { input: 0, from: 0, len: count(&cx.shape(0)?) }]);
+    }
+    if let Some(decode) = decode(from) {
+        return from_codes(cx, to, decode);
     }
     match (from, to) {
+        (DataType::String, _) => from_strings(cx, to),
+        (_, DataType::String) => to_strings(cx, from),
+        (DataType::Bool, _) if decode(to).is_some() => {
+            let [zero, one] = [0.0, 1.0].map(Rounding::of(cx)?.encode(to)?);
+            set_codes(cx, 0, cx.input::<bool>(0)?.iter().map(|x| if *x { one } else { zero }))
+        }
         (DataType::Bool, _) => for_type!(to, numbers, D => {
             map(cx, |x: bool| if x { D::ONE } else { D::ZERO })
         }),
         (_, DataType::Bool) => for_type!(from, numbers, S => map(cx, |x: S| x != S::ZERO)),
+        _ if decode(to).is_some() => for_type!(from, numbers, S => to_codes::<S>(cx, to)),
         _ => for_type!(from, numbers, S => for_type!(to, numbers, D => map(cx, convert::<S, D>))),
     }
 }
 
-/// All elements of input 0.
-fn whole(cx: &RunCx<'_>) -> Result<[crate::arrange::Run; 1]> {
-    let len = crate::broadcast::count(&cx.shape(0)?);
-    Ok([crate::arrange::Run::Copy { input: 0, from: 0, len }])
-}
-
 fn convert<S: Number, D: Number>(x: S) -> D {
     if S::DTYPE.is_integer() { D::from_i128(x.to_i128()) } else { D::from_f64(x.to_f64()) }
+}
+
+/// From a type of [`decode`]: the result of every code once, and then of every element.
+fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result<()> {
+    let (from, codes) = (cx.dtype(0)?, codes(cx, 0)?);
+    let value = |code: usize| decode(u8::try_from(code).unwrap_or_default());
+    if to == DataType::String {
+        let encode = Rounding::of(cx)?.encode(from)?;
+        let text = |code: &u8| text(f64::from(decode(*code)), |x| encode(x) == *code);
+        return cx.set_strings(0, codes.iter().map(text).collect());
+    }
+    if self::decode(to).is_some() {
+        let encode = Rounding::of(cx)?.encode(to)?;
+        let table: [u8; 256] = std::array::from_fn(|code| encode(f64::from(value(code))));
+        return set_codes(cx, 0, codes.iter().filter_map(|c| table.get(usize::from(*c)).copied()));
+    }
+    if to == DataType::Bool {
+        let output = cx.output::<bool>(0)?;
+        output.iter_mut().zip(&*codes).for_each(|(y, code)| *y = decode(*code) != 0.0);
+        return Ok(());
+    }
+    for_type!(to, numbers, D => {
+        let table: [D; 256] = std::array::from_fn(|code| convert::<f32, D>(value(code)));
+        for (y, code) in cx.output::<D>(0)?.iter_mut().zip(&*codes) {
+            table.get(usize::from(*code)).into_iter().for_each(|value| *y = *value);
+        }
+        Ok(())
+    })
+}
+
+/// To a type of [`decode`]. An integer keeps its low bits.
+fn to_codes<S: Number>(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
+    let (encode, input) = (Rounding::of(cx)?.encode(to)?, cx.input::<S>(0)?);
+    if S::DTYPE.is_integer() && to.is_integer() {
+        return set_codes(cx, 0, input.iter().map(|x| u8::from_i128(x.to_i128())));
+    }
+    set_codes(cx, 0, input.iter().map(|x| encode(x.to_f64())))
+}
+
+/// A number in a string: decimal, or an infinity, or not a number, or True or False.
+fn parse(string: &Buffer) -> Result<f64> {
+    let text = str::from_utf8(string.as_ref()).unwrap_or_default().trim();
+    match text.parse::<f64>() {
+        Ok(value) => Ok(value),
+        Err(_) if text.eq_ignore_ascii_case("true") => Ok(1.0),
+        Err(_) if text.eq_ignore_ascii_case("false") => Ok(0.0),
+        Err(_) => Err(Error::new(ErrorKind::Value, format!("the string {text:?} is not a number"))),
+    }
+}
+
+/// An integer in a string, exactly where it is written as one.
+fn parse_as<D: Number>(string: &Buffer) -> Result<D> {
+    let text = str::from_utf8(string.as_ref()).unwrap_or_default().trim();
+    match text.parse::<i128>() {
+        Ok(integer) if D::DTYPE.is_integer() => Ok(D::from_i128(integer)),
+        _ => parse(string).map(D::from_f64),
+    }
+}
+
+fn from_strings(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
+    let strings = cx.strings(0)?;
+    if decode(to).is_some() {
+        let encode = Rounding::of(cx)?.encode(to)?;
+        let codes: Vec<u8> =
+            strings.iter().map(|s| parse(s).map(&encode)).collect::<Result<_>>()?;
+        return set_codes(cx, 0, codes.into_iter());
+    }
+    if to == DataType::Bool {
+        for (y, string) in cx.output::<bool>(0)?.iter_mut().zip(strings) {
+            *y = parse(string)? != 0.0;
+        }
+        return Ok(());
+    }
+    for_type!(to, numbers, D => {
+        for (y, string) in cx.output::<D>(0)?.iter_mut().zip(strings) {
+            *y = parse_as(string)?;
+        }
+        Ok(())
+    })
+}
+
+fn to_strings(cx: &mut RunCx<'_>, from: DataType) -> Result<()> {
+    if from == DataType::Bool {
+        let word = |x: &bool| Buffer::from(if *x { b"True".to_vec() } else { b"False".to_vec() });
+        return cx.set_strings(0, cx.input::<bool>(0)?.iter().map(word).collect());
+    }
+    for_type!(from, numbers, S => {
+        let of_integer = |x: &S| Buffer::from(x.to_i128().to_string().into_bytes());
+        let of_float = |x: &S| text(x.to_f64(), |y| S::from_f64(y) == *x);
+        let input = cx.input::<S>(0)?;
+        let strings = match S::DTYPE.is_integer() {
+            true => input.iter().map(of_integer).collect(),
+            false => input.iter().map(of_float).collect(),
+        };
+        cx.set_strings(0, strings)
+    })
+}
+
+/// A float as NumPy writes it, but always without an exponent: with as few digits as the value needs
+/// (`same` says whether a number is still the value), and a digit behind the point.
+fn text(value: f64, same: impl Fn(f64) -> bool) -> Buffer {
+    if !value.is_finite() {
+        let text = value.to_string().to_ascii_lowercase();
+        return Buffer::from(text.into_bytes());
+    }
+    let shorter = |digits: usize| format!("{value:.digits$e}").parse::<f64>().ok();
+    let shortest = (0..17).filter_map(shorter).find(|short| same(*short)).unwrap_or(value);
+    let digits = shortest.to_string();
+    let text = if digits.contains('.') { digits } else { digits + ".0" };
+    Buffer::from(text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    fn written<T: Number>(value: T) -> String {
+        let buffer = text(value.to_f64(), |y| T::from_f64(y) == value);
+        String::from_utf8(buffer.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn floats_are_written_with_the_digits_that_they_need() {
+        assert_eq!(written(0.1_f32), "0.1");
+        assert_eq!(written(0.1_f64 + 0.2), "0.30000000000000004");
+        assert_eq!(written(f16::from_f32(0.1)), "0.1");
+        assert_eq!(written(-3.0_f32), "-3.0");
+        assert_eq!(written(1e-7_f32), "0.0000001");
+        assert_eq!(written(f32::NEG_INFINITY), "-inf");
+        assert_eq!(written(f64::NAN), "nan");
+    }
+
+    #[test]
+    fn strings_are_read_as_numbers() {
+        let read = |text: &str| parse(&Buffer::from(text.as_bytes().to_vec())).ok();
+        assert_eq!(read(" 1e-5 "), Some(1e-5));
+        assert_eq!(read("+INF"), Some(f64::INFINITY));
+        assert_eq!(read("-inf"), Some(f64::NEG_INFINITY));
+        assert!(read("NaN").unwrap().is_nan());
+        assert_eq!(read("True"), Some(1.0));
+        assert_eq!(read("one"), None);
+        let integer = parse_as::<i64>(&Buffer::from(b"9007199254740993".to_vec()));
+        assert_eq!(integer.ok(), Some(9_007_199_254_740_993));
+    }
 }

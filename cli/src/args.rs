@@ -1,5 +1,7 @@
 //! The command line. The texts of its help are the manual of the command.
 
+#[cfg(feature = "machine")]
+mod evaluate;
 mod inline;
 mod paths;
 #[cfg(feature = "machine")]
@@ -12,6 +14,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use onnx_container::Alignment;
 
+#[cfg(feature = "machine")]
+pub use evaluate::{
+    InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
+};
 pub use inline::InlineArgs;
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
@@ -62,6 +68,12 @@ pub enum Command {
     /// Plan where every tensor of a run lies in memory, and how much that needs
     #[cfg(feature = "machine")]
     Plan(PlanArgs),
+    /// Run a model, on given or random inputs, and show, write or compare its outputs
+    #[cfg(feature = "machine")]
+    Run(RunArgs),
+    /// Run a model and write what every step read and wrote, with digests, as lines of JSON
+    #[cfg(feature = "machine")]
+    Trace(TraceArgs),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
@@ -86,6 +98,10 @@ impl Command {
             Self::Replace(args) => ("replace", args.json),
             #[cfg(feature = "machine")]
             Self::Plan(args) => ("plan", args.json),
+            #[cfg(feature = "machine")]
+            Self::Run(args) => ("run", args.json),
+            #[cfg(feature = "machine")]
+            Self::Trace(args) => ("trace", args.prints_json()),
             Self::Completions(_) => ("completions", false),
         }
     }
@@ -109,6 +125,10 @@ impl Command {
             Self::Replace(args) => Some(&args.model),
             #[cfg(feature = "machine")]
             Self::Plan(args) => args.model.as_deref(),
+            #[cfg(feature = "machine")]
+            Self::Run(args) => Some(&args.model),
+            #[cfg(feature = "machine")]
+            Self::Trace(args) => args.model.as_deref(),
             Self::Completions(_) => None,
         }
     }

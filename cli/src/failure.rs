@@ -111,7 +111,31 @@ impl Failure {
         matches!(self, Self::Output(_))
     }
 
-    fn message(&self) -> String {
+    /// The failure with the file that it is about.
+    #[cfg(feature = "machine")]
+    pub fn about(self, path: &std::path::Path) -> Self {
+        match self {
+            Self::Model(error) => Self::Model(error.with_path(path)),
+            Self::Machine { kind, message } => {
+                Self::Machine { kind, message: format!("`{}`: {message}", path.display()) }
+            }
+            Self::Output(error) => Self::Model(Error::io(path, error)),
+            other => other,
+        }
+    }
+
+    /// Whether a file holds a value of another type or shape than is expected.
+    #[cfg(feature = "machine")]
+    pub fn is_about_type(&self) -> bool {
+        match self {
+            Self::Model(error) => error.kind() == onnx_container::ErrorKind::DataType,
+            Self::Machine { kind, .. } => kind == "Type",
+            _ => false,
+        }
+    }
+
+    /// What happened, in words.
+    pub fn message(&self) -> String {
         match self {
             Self::Model(error) => error.to_string(),
             Self::Hinted(error, hint) => format!("{error}: {hint}"),

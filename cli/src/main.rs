@@ -6,6 +6,8 @@
 mod args;
 mod check;
 mod completions;
+#[cfg(feature = "machine")]
+mod evaluate;
 mod export;
 mod extract;
 mod failure;
@@ -22,10 +24,14 @@ mod output;
 mod plan;
 mod progress;
 mod replace;
+#[cfg(feature = "machine")]
+mod run;
 mod save;
 mod semantic;
 mod stop;
 mod tensor_file;
+#[cfg(feature = "machine")]
+mod trace;
 mod write;
 
 use std::path::Path;
@@ -104,6 +110,10 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Replace(args) => replace::run(&args, out),
         #[cfg(feature = "machine")]
         Command::Plan(args) => plan::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Run(args) => run::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Trace(args) => trace::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

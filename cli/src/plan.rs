@@ -50,9 +50,9 @@ fn options(args: &PlanArgs) -> PlanOptions {
 
 fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     let opened = File::open(file).map_err(|error| Error::io(file, error))?;
-    let named = read_csv(opened).map_err(|error| about(file, error))?;
+    let named = read_csv(opened).map_err(|error| Failure::from(error).about(file))?;
     let blocks: Vec<_> = named.iter().map(|named| named.block.clone()).collect();
-    let plan = plan(&blocks, options(args)).map_err(|error| about(file, error))?;
+    let plan = plan(&blocks, options(args)).map_err(|error| Failure::from(error).about(file))?;
     let tensor = |(named, offset): (Named, &u64)| Tensor {
         name: named.id,
         dtype: None,
@@ -64,17 +64,6 @@ fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     };
     let tensors = named.into_iter().zip(&plan.offsets).map(tensor).collect();
     Ok(Planned { source: file.to_owned(), plan, tensors, nodes: None, barrier: None })
-}
-
-/// A failure with the list that it is about.
-fn about(file: &Path, error: onnx_container_machine::Error) -> Failure {
-    match Failure::from(error) {
-        Failure::Model(error) => Failure::Model(error.with_path(file)),
-        Failure::Machine { kind, message } => {
-            Failure::Machine { kind, message: format!("`{}`: {message}", file.display()) }
-        }
-        other => other,
-    }
 }
 
 fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {

@@ -3,7 +3,7 @@
 //! `extract` writes them and `replace` reads them. A file does not have to fit into memory: elements that
 //! can be written from a mapped file, or used in it, are not copied.
 
-mod npy;
+pub mod npy;
 pub mod safetensors;
 
 use std::io::Write;

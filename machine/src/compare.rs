@@ -29,6 +29,47 @@ impl Tolerance {
     }
 }
 
+/// How far the elements of two tensors are from each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distance {
+    /// How many elements each has.
+    pub elements: usize,
+    /// How many of them are not equal. A NaN is equal to a NaN.
+    pub differing: usize,
+    /// The largest difference; infinite where only one of two elements is finite.
+    pub max_abs: f64,
+    /// The largest difference relative to the expected element.
+    pub max_rel: f64,
+}
+
+/// How far two tensors of one type and shape are from each other; `None` for other values.
+///
+/// # Errors
+/// When the elements of a tensor cannot be read.
+pub fn distance(found: &Value, expected: &Value) -> Result<Option<Distance>> {
+    let (Value::Tensor(found), Value::Tensor(expected)) = (found, expected) else {
+        return Ok(None);
+    };
+    let comparable = found.dims() == expected.dims() && found.dtype() == expected.dtype();
+    if !comparable || found.strings().is_some() {
+        return Ok(None);
+    }
+    let (found, expected) = (to_f64(found)?, to_f64(expected)?);
+    let elements = expected.len();
+    let mut distance = Distance { elements, differing: 0, max_abs: 0.0, max_rel: 0.0 };
+    for (found, expected) in found.into_iter().zip(expected) {
+        if found == expected || (found.is_nan() && expected.is_nan()) {
+            continue;
+        }
+        let apart = (found - expected).abs();
+        let apart = if apart.is_nan() { f64::INFINITY } else { apart };
+        distance.differing += 1;
+        distance.max_abs = distance.max_abs.max(apart);
+        distance.max_rel = distance.max_rel.max(apart / expected.abs());
+    }
+    Ok(Some(distance))
+}
+
 /// The first difference between two values; `None` when there is none.
 ///
 /// ```

@@ -47,7 +47,7 @@ pub struct PlanArgs {
 }
 
 /// A name and a size: `batch=1`. The name may contain `=`.
-fn dim(text: &str) -> Result<(String, usize), String> {
+pub fn dim(text: &str) -> Result<(String, usize), String> {
     let pair = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
     let (name, size) = pair.ok_or("not a name and a size such as batch=1")?;
     let digits = Some(size).filter(|size| size.bytes().all(|byte| byte.is_ascii_digit()));

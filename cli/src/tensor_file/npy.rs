@@ -38,6 +38,12 @@ fn code(dtype: DataType) -> Option<&'static str> {
     })
 }
 
+/// Whether NumPy has a type for elements of `dtype`.
+#[cfg(feature = "machine")]
+pub fn has(dtype: DataType) -> bool {
+    code(dtype).is_some()
+}
+
 /// The types that the codes of `dtype` are written and read as: the first one written, the others as
 /// `ml_dtypes` and older readers write them.
 fn codes_of(dtype: DataType) -> &'static [&'static str] {

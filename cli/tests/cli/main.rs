@@ -16,11 +16,15 @@ mod leftovers;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
+#[cfg(feature = "machine")]
+mod run;
 mod safetensors;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod stop;
 mod support;
 mod tensors;
+#[cfg(feature = "machine")]
+mod trace;
 mod usage;
 mod write;

@@ -120,6 +120,10 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&["replace", "m.onnx", "w", "gone.npy", "-o", "o.onnx"], 1, "MissingFile", none),
         #[cfg(feature = "machine")]
         (&["plan", "none.onnx"], 1, "MissingFile", none),
+        #[cfg(feature = "machine")]
+        (&["run", "none.onnx"], 1, "MissingFile", none),
+        #[cfg(feature = "machine")]
+        (&["trace", "diff", "none.onnx", "m.onnx"], 1, "MissingFile", none),
     ];
     for (args, code, kind, kinds) in cases {
         let run = folder.run(&[args, &["--json"][..]].concat());
@@ -351,7 +355,7 @@ fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions import-safetensors export-safetensors check inspect \
                     files extract replace";
-    let machine = if cfg!(feature = "machine") { &["plan"][..] } else { &[] };
+    let machine = if cfg!(feature = "machine") { &["plan", "run", "trace"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {
         let mut run = folder.command(&[command, "--help"]);
         let help = String::from_utf8(run.env("COLUMNS", "80").output().unwrap().stdout).unwrap();

@@ -1,0 +1,165 @@
+//! The commands that run models: `run`, `trace` and `verify`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::paths::model_to_read;
+use super::plan::dim;
+use super::{MapArgs, pair, size};
+
+/// What the inputs of a run are.
+#[derive(Debug, Args)]
+pub struct InputArgs {
+    /// Read the input NAME from FILE, whose suffix is .npy, .npz (the entry NAME, or the only one) or
+    /// .pb (as the test data of ONNX); may be given several times
+    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    pub input: Vec<(String, String)>,
+    /// Read the inputs, by their numbers from 0, from the files input_<i>.pb or input_<i>.npy in DIR, as
+    /// ONNX's test data has them. An input that has an initializer needs no file
+    #[arg(long, value_name = "DIR")]
+    pub input_dir: Option<PathBuf>,
+    /// Make the inputs that are not given out of N: the same N gives the same elements everywhere. Without
+    /// --input, --input-dir and --seed all inputs are those of --seed 0
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Dimensions called NAME have the size N in the inputs that are made; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = dim)]
+    pub dim: Vec<(String, usize)>,
+}
+
+/// What a run may use.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Fail when more than N bytes of memory are needed, weights not counted; K, M and G are powers of
+    /// 1024
+    #[arg(long, value_name = "N", value_parser = size)]
+    pub max_memory: Option<u64>,
+    /// Fail after N steps; steps in branches, and iterations of loops, count too
+    #[arg(long, value_name = "N")]
+    pub max_steps: Option<u64>,
+}
+
+/// A file with a value that a run reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ValueFormat {
+    /// NumPy's, one array: output_<i>.npy
+    Npy,
+    /// NumPy's, all arrays by name: outputs.npz
+    Npz,
+    /// As the test data of ONNX, sequences and optionals too: output_<i>.pb
+    Pb,
+}
+
+/// How types that npy does not have are stored, for the end of the help.
+const CODES: &str = "In npy and npz files, elements of types that NumPy does not have are integers of the same bits: \
+                     BFLOAT16 as uint16, FLOAT8 as uint8; types narrower than a byte take one byte for each element. \
+                     Strings, sequences and optionals need .pb.";
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CODES}\n\nExit code: 1 when an output is not the expected one."))]
+pub struct RunArgs {
+    /// The model
+    #[arg(value_parser = model_to_read())]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub inputs: InputArgs,
+    /// Write the outputs to files in DIR, which is made if it does not exist; existing files of these
+    /// names are replaced
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// The format of these files
+    #[arg(long, value_name = "FORMAT", default_value = "npy", requires = "output")]
+    pub format: ValueFormat,
+    /// Compare the outputs with the files output_<i>.pb or output_<i>.npy, or outputs.npz, in DIR
+    #[arg(long, value_name = "DIR")]
+    pub expect: Option<PathBuf>,
+    /// The tolerance relative to the expected element
+    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance, requires = "expect")]
+    pub rtol: f64,
+    /// The tolerance in absolute terms, which is added
+    #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
+    pub atol: f64,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Print the outputs as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "A model called diff is ./diff. docs/machine.md states the format.")]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    pub diff: Option<TraceCommand>,
+    /// The model
+    #[arg(required = true, value_parser = model_to_read())]
+    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub inputs: InputArgs,
+    /// The file to write, which is replaced if it exists [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Also state min and max of every output, and how many elements are not finite
+    #[arg(long)]
+    pub stats: bool,
+    /// Also write every output of every step to a file in DIR: output 0 of step 12 to 12_0.pb
+    #[arg(long, value_name = "DIR")]
+    pub dump: Option<PathBuf>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+impl TraceArgs {
+    /// Whether standard output is one JSON object.
+    pub fn prints_json(&self) -> bool {
+        matches!(&self.diff, Some(TraceCommand::Diff(args)) if args.json)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Compare two runs: name the first step whose values differ, and by how much
+    Diff(TraceDiffArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Values are aligned by what they are, not by their names: models that are renamed, reordered or inlined have \
+the same values. How much values differ is told for models, which are run again, and for traces \
+with --dump-a and --dump-b.\n\n\
+Exit code: 1 when the runs differ.")]
+pub struct TraceDiffArgs {
+    /// One trace, or a model to trace
+    #[arg(value_name = "A", value_parser = model_to_read())]
+    pub a: PathBuf,
+    /// The other trace or model
+    #[arg(value_name = "B", value_parser = model_to_read())]
+    pub b: PathBuf,
+    #[command(flatten)]
+    pub inputs: InputArgs,
+    /// The folder that trace --dump wrote for A
+    #[arg(long, value_name = "DIR")]
+    pub dump_a: Option<PathBuf>,
+    /// The folder that trace --dump wrote for B
+    #[arg(long, value_name = "DIR")]
+    pub dump_b: Option<PathBuf>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub map: MapArgs,
+}
+
+/// A tolerance: not negative, and a number.
+fn tolerance(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number >= 0.0);
+    number.ok_or_else(|| "not a tolerance such as 1e-3 or 0".to_owned())
+}

@@ -1,0 +1,127 @@
+//! The inputs of a run: from files, or made by a seed.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use onnx_container::{Error, ErrorKind};
+use onnx_container_machine::{Block, Program, Value, random_inputs};
+use serde::Serialize;
+
+use super::values;
+use crate::args::InputArgs;
+use crate::failure::Failure;
+
+/// An input with where it comes from.
+#[derive(Debug, Clone)]
+pub struct Input {
+    pub name: String,
+    pub value: Value,
+    pub source: Source,
+}
+
+/// Where an input comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// This file.
+    File(String),
+    /// This seed.
+    Seed(u64),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{path}"),
+            Self::Seed(seed) => write!(f, "random, seed {seed}"),
+        }
+    }
+}
+
+/// The inputs of `program` that `args` say, in the order of the graph. Those with an initializer may be missing.
+pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure> {
+    let main = &program.main;
+    check_names(main, args)?;
+    let named: HashMap<_, _> = args.input.iter().cloned().collect();
+    let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
+    let seed = match args.seed {
+        None if args.input.is_empty() && args.input_dir.is_none() => Some(0),
+        seed => seed,
+    };
+    let sizes = sizes(program, args)?;
+    let (mut inputs, mut errors) = (Vec::new(), Vec::new());
+    for (i, declared) in main.inputs.iter().enumerate() {
+        let name = main.name(declared.value);
+        let in_folder = || values::find(args.input_dir.as_deref()?, "input", i);
+        let file = named.get(name).map(|file| Path::new(file).to_owned()).or_else(in_folder);
+        let read = |path: &Path| {
+            let value = values::read(path, name, declared.ty.as_ref())?;
+            Ok::<_, Failure>((value, Source::File(path.display().to_string())))
+        };
+        let (value, source) = match (file, seed) {
+            (Some(path), _) => read(&path)?,
+            (None, _) if defaults.contains(&declared.value) => continue,
+            (None, Some(seed)) => match random_inputs::one(declared, i, seed, &sizes) {
+                Ok(value) => (value, Source::Seed(seed)),
+                Err(error) => {
+                    errors.push(error.with_value(name));
+                    continue;
+                }
+            },
+            (None, None) => return Err(missing(name)),
+        };
+        inputs.push(Input { name: name.to_owned(), value, source });
+    }
+    match onnx_container_machine::Error::join(errors) {
+        None => Ok(inputs),
+        Some(error) => Err(unmade(error)),
+    }
+}
+
+/// Every name that `--input` gives is one of the graph's, and given once.
+fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
+    let mut given = HashSet::new();
+    for (name, _) in &args.input {
+        if !given.insert(name) {
+            return Err(Failure::Usage(format!("--input gives `{name}` twice")));
+        }
+        if !main.inputs.iter().any(|input| main.name(input.value) == name) {
+            let names: Vec<_> = main.inputs.iter().map(|input| main.name(input.value)).collect();
+            let reason = format!("the graph has no such input; it has {}", names.join(", "));
+            return Err(Error::new(ErrorKind::MissingTensor, reason).with_tensor(name).into());
+        }
+    }
+    Ok(())
+}
+
+/// The sizes that `--dim` gives, each of them for a dimension of an input.
+fn sizes(program: &Program, args: &InputArgs) -> Result<HashMap<String, usize>, Failure> {
+    use onnx_container_machine::Dim;
+    let dims = program.main.inputs.iter().flat_map(|input| input.dims.iter().flatten());
+    let known: HashSet<_> = dims
+        .filter_map(|dim| if let Dim::Symbol(name) = dim { Some(name.as_str()) } else { None })
+        .collect();
+    if let Some((name, _)) = args.dim.iter().find(|(name, _)| !known.contains(name.as_str())) {
+        let mut names: Vec<_> = known.into_iter().collect();
+        names.sort_unstable();
+        let reason = format!(
+            "no input has a dimension `{name}`; those with a name are: {}",
+            names.join(", ")
+        );
+        return Err(Failure::Machine { kind: "Input".to_owned(), message: reason });
+    }
+    Ok(args.dim.iter().cloned().collect())
+}
+
+fn missing(name: &str) -> Failure {
+    let message = format!(
+        "value `{name}`: the input is missing: --input {name}=FILE gives it, --seed N makes it"
+    );
+    Failure::Machine { kind: "Input".to_owned(), message }
+}
+
+/// The failure for inputs that cannot be made, with the options that help.
+fn unmade(error: onnx_container_machine::Error) -> Failure {
+    let message = format!("{error}. --dim NAME=N gives a size, --input NAME=FILE an input");
+    Failure::Machine { kind: format!("{:?}", error.kind()), message }
+}

@@ -1,0 +1,125 @@
+//! `run MODEL`: evaluates a model, writes its outputs and compares them.
+
+mod expected;
+mod files;
+mod summary;
+
+use std::io;
+use std::path::Path;
+
+use onnx_container::ByteSize;
+use onnx_container_machine::Value;
+use serde::Serialize;
+
+use self::summary::{Numbers, Summary};
+use crate::args::RunArgs;
+use crate::evaluate::Model;
+use crate::evaluate::inputs::{Input, Source, inputs};
+use crate::failure::{Failure, Outcome};
+use crate::mapping;
+use crate::output::{Output, count, lossy};
+
+/// Runs, writes, compares and prints.
+pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let model = Model::load(&args.model, mapping::choice(&args.map))?;
+    let inputs = inputs(&model.program, &args.inputs)?;
+    let mut machine = model.machine(&inputs, &args.limits)?;
+    let mut steps = 0_u64;
+    let outputs = machine.run_with(&mut |_, _| {
+        steps += 1;
+        Ok(())
+    })?;
+    let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));
+    let expected = expected.transpose()?;
+    let files = match &args.output {
+        Some(folder) => files::write(&outputs, folder, args.format)?,
+        None => vec![None; outputs.len()],
+    };
+    let report = Report {
+        command: "run",
+        model: &args.model,
+        inputs: inputs.iter().map(InputInfo::from).collect(),
+        steps,
+        memory_bytes: machine.memory().high_water(),
+        outputs: outputs.iter().zip(files).map(|(o, file)| OutputInfo::new(o, file)).collect(),
+        expected,
+    };
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::of(report.expected.is_none_or(|expected| expected.ok)))
+}
+
+/// What was run, for people and as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    inputs: Vec<InputInfo<'a>>,
+    steps: u64,
+    /// What was needed of the memory, without weights.
+    memory_bytes: u64,
+    outputs: Vec<OutputInfo<'a>>,
+    /// How the outputs compare with those that were expected.
+    expected: Option<expected::Expected>,
+}
+
+#[derive(Serialize)]
+struct InputInfo<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    what: Summary,
+    source: &'a Source,
+}
+
+impl<'a> From<&'a Input> for InputInfo<'a> {
+    fn from(input: &'a Input) -> Self {
+        let Input { name, value, source } = input;
+        Self { name, what: Summary::of(value), source }
+    }
+}
+
+#[derive(Serialize)]
+struct OutputInfo<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    what: Summary,
+    #[serde(flatten)]
+    numbers: Numbers,
+    /// The file that was written.
+    path: Option<String>,
+}
+
+impl<'a> OutputInfo<'a> {
+    fn new((name, value): &'a (String, Value), path: Option<String>) -> Self {
+        Self { name, what: Summary::of(value), numbers: Numbers::of(value), path }
+    }
+}
+
+impl Report<'_> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        for InputInfo { name, what, source } in &self.inputs {
+            out.line(format_args!("input     {name}: {what} ({source})"))?;
+        }
+        let (steps, memory) = (count_of(self.steps), ByteSize(self.memory_bytes));
+        out.line(format_args!("ran       {steps}, {memory} of memory"))?;
+        for OutputInfo { name, what, numbers, path } in &self.outputs {
+            out.line(format_args!("output    {name}: {what}"))?;
+            numbers
+                .lines()
+                .iter()
+                .try_for_each(|line| out.line(format_args!("{:10}{line}", "")))?;
+            if let Some(path) = path {
+                out.line(format_args!("wrote     {path}"))?;
+            }
+        }
+        self.expected.as_ref().map_or(Ok(()), |expected| expected.print(out))
+    }
+}
+
+fn count_of(steps: u64) -> String {
+    count(usize::try_from(steps).unwrap_or(usize::MAX), "step")
+}

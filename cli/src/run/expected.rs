@@ -1,0 +1,71 @@
+//! `run --expect DIR`: the outputs, compared with those in files.
+
+use std::io;
+use std::path::Path;
+
+use onnx_container_machine::Value;
+use onnx_container_machine::compare::{Tolerance, difference};
+use serde::Serialize;
+
+use crate::args::RunArgs;
+use crate::evaluate::values;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+
+/// How the outputs compare with those that were expected.
+#[derive(Debug, Serialize)]
+pub struct Expected {
+    pub ok: bool,
+    rtol: f64,
+    atol: f64,
+    /// Outputs that are as expected.
+    same: usize,
+    differences: Vec<Difference>,
+}
+
+#[derive(Debug, Serialize)]
+struct Difference {
+    output: String,
+    reason: String,
+}
+
+/// Compares `outputs` with the files in `folder`, of which each has to be there.
+pub fn compare(
+    outputs: &[(String, Value)],
+    folder: &Path,
+    args: &RunArgs,
+) -> Result<Expected, Failure> {
+    let RunArgs { rtol, atol, .. } = *args;
+    let mut differences = Vec::new();
+    for (i, (name, found)) in outputs.iter().enumerate() {
+        let Some(path) = values::find(folder, "output", i) else {
+            let folder = folder.display();
+            return Err(Failure::Refused(format!(
+                "`{folder}`: has neither output_{i}.pb nor output_{i}.npy nor outputs.npz, which `{name}` is compared with"
+            )));
+        };
+        let reason = match values::read(&path, name, Some(&found.ty())) {
+            Ok(expected) => difference(found, &expected, Tolerance { rtol, atol })?,
+            Err(failure) if failure.is_about_type() => Some(failure.message()),
+            Err(failure) => return Err(failure),
+        };
+        differences.extend(reason.map(|reason| Difference { output: name.clone(), reason }));
+    }
+    let same = outputs.len() - differences.len();
+    Ok(Expected { ok: differences.is_empty(), rtol, atol, same, differences })
+}
+
+impl Expected {
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { rtol, atol, .. } = self;
+        let same = count(self.same, "output");
+        let verb = if self.same == 1 { "is" } else { "are" };
+        out.line(format_args!(
+            "compared  {same} {verb} as expected (rtol {rtol:e}, atol {atol:e})"
+        ))?;
+        for Difference { output, reason } in &self.differences {
+            out.line(format_args!("differs   {output}: {reason}"))?;
+        }
+        Ok(())
+    }
+}

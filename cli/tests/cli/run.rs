@@ -1,0 +1,265 @@
+//! `run`: inputs from files and by a seed, outputs to files, comparisons, limits.
+
+use std::fs;
+use std::path::Path;
+
+use onnx_container::proto::{
+    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
+    ValueInfoProto, type_proto,
+};
+use onnx_container::{DataType, Tensor};
+use serde_json::json;
+
+use crate::support::{Folder, floats};
+
+/// y = x + w and z = |x|, of FLOAT [batch, 4], with w = 0, 1, 2, 3.
+pub fn model() -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    let dims = || ["batch".into(), 4.into()];
+    graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, dims()));
+    graph.initializer.push(floats("w", 4));
+    graph.node.push(NodeProto::new("Add", ["x", "w"], ["y"]));
+    graph.node.push(NodeProto::new("Abs", ["x"], ["z"]));
+    for name in ["y", "z"] {
+        graph.output.push(ValueInfoProto::tensor_with(name, DataType::Float, dims()));
+    }
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    model
+}
+
+fn of_one(op: &str, dtype: DataType) -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor_with("x", dtype, [2.into()]));
+    graph.node.push(NodeProto::new(op, ["x"], ["y"]));
+    graph.output.push(ValueInfoProto::tensor_with("y", dtype, [2.into()]));
+    let mut model = ModelProto::new(graph);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    model
+}
+
+fn write_pb(path: &Path, values: &[f32], dims: &[i64]) {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let proto = TensorProto::new("", TensorProto::FLOAT, dims.to_vec()).with_raw_data(bytes);
+    fs::write(path, proto.encode_to_vec().unwrap()).unwrap();
+}
+
+const X: [f32; 4] = [-1.5, 0.0, 2.0, -8.0];
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.save("m.onnx", &model());
+    fs::create_dir(folder.path("data")).unwrap();
+    write_pb(&folder.path("data/input_0.pb"), &X, &[1, 4]);
+    write_pb(&folder.path("data/output_0.pb"), &[-1.5, 1.0, 4.0, -5.0], &[1, 4]);
+    write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0, 2.0, 8.0], &[1, 4]);
+    folder
+}
+
+#[test]
+fn inputs_of_every_format_give_the_same_outputs() {
+    let folder = folder();
+    let in_format = |format: &str| {
+        let run = ["run", "m.onnx", "--input-dir", "data", "-o", format, "--format", format];
+        folder.run(&run).done();
+    };
+    ["npy", "npz", "pb"].into_iter().for_each(in_format);
+    fs::rename(folder.path("npy/output_1.npy"), folder.path("z.npy")).unwrap();
+    // z is |x|, so it is an input as well as an output.
+    let by_name = |file: &str| {
+        let run = folder.run(&["run", "m.onnx", "--input", file, "--json"]).done().json();
+        run["outputs"][0]["first"].clone()
+    };
+    fs::copy(folder.path("pb/output_1.pb"), folder.path("z.pb")).unwrap();
+    let expected = json!(["1.5", "1", "4", "11"]);
+    assert_eq!(by_name("x=z.npy"), expected);
+    assert_eq!(by_name("x=z.pb"), expected);
+    let missing = folder.run(&["run", "m.onnx", "--input", "x=npz/outputs.npz"]);
+    missing.failed(&["npz/outputs.npz", "no `x.npy`; it has y.npy, z.npy"]);
+    for format in ["npy", "npz", "pb"] {
+        let run = ["run", "m.onnx", "--input-dir", "data", "--expect", format];
+        if format == "npy" {
+            fs::rename(folder.path("z.npy"), folder.path("npy/output_1.npy")).unwrap();
+        }
+        folder.run(&run).done().says(&["2 outputs are as expected (rtol 1e-3, atol 1e-7)"]);
+    }
+}
+
+#[test]
+fn outputs_are_shown_and_in_json() {
+    let folder = folder();
+    let run = ["run", "m.onnx", "--input-dir", "data"];
+    folder.run(&run).done().says(&[
+        "input     x: FLOAT [1, 4] (data/input_0.pb)",
+        "ran       2 steps",
+        "output    y: FLOAT [1, 4]",
+        "min -5.000000, max 4.000000, mean -0.375000",
+        "[-1.5, 1, 4, -5]",
+    ]);
+    let json = folder.run(&[&run[..], &["--json"]].concat()).done().json();
+    assert_eq!((&json["command"], &json["steps"]), (&"run".into(), &2.into()));
+    assert_eq!(json["inputs"][0]["source"]["file"], "data/input_0.pb");
+    let y = &json["outputs"][0];
+    assert_eq!(
+        (&y["name"], &y["dtype"], &y["shape"]),
+        (&"y".into(), &"FLOAT".into(), &json!([1, 4]))
+    );
+    assert_eq!((&y["min"], &y["max"], &y["nan"]), (&(-5.0).into(), &4.0.into(), &0.into()));
+    assert_eq!((&json["expected"], &y["path"]), (&json!(null), &json!(null)));
+}
+
+#[test]
+fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
+    let folder = folder();
+    write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0, 2.0, 8.1], &[1, 4]);
+    let run = ["run", "m.onnx", "--input-dir", "data", "--expect", "data"];
+    let failed = folder.run(&run);
+    assert_eq!(failed.code(), 1);
+    failed.says(&["1 output is as expected", "differs   z: element 3 is 8, not 8.1"]);
+    folder.run(&[&run[..], &["--rtol", "0.1"]].concat()).done();
+    folder.run(&[&run[..], &["--atol", "0.2"]].concat()).done();
+    let json = folder.run(&[&run[..], &["--json"]].concat());
+    assert_eq!((json.code(), &json.json()["expected"]["ok"]), (1, &false.into()));
+    // Another shape, another type, and a file that is not there.
+    write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0], &[2]);
+    folder.run(&run).says(&["differs   z: the shape is [1, 4], not [2]"]);
+    let ints = Tensor::from_vec([1, 4], vec![1_i64; 4]).unwrap().to_proto("");
+    fs::write(folder.path("data/output_1.pb"), ints.encode_to_vec().unwrap()).unwrap();
+    assert_eq!(
+        folder.run(&run).says(&["differs   z: ", "the tensor is INT64, not FLOAT"]).code(),
+        1
+    );
+    fs::remove_file(folder.path("data/output_1.pb")).unwrap();
+    folder.run(&run).failed(&["has neither output_1.pb nor output_1.npy"]);
+}
+
+#[test]
+fn random_inputs_depend_on_the_seed_alone() {
+    let folder = folder();
+    let run = |more: &[&str]| {
+        let args = [&["run", "m.onnx", "--dim", "batch=3", "--json"], more].concat();
+        folder.run(&args).done().json()["outputs"].clone()
+    };
+    assert_eq!(run(&[]), run(&["--seed", "0"]));
+    assert_eq!(run(&["--seed", "18446744073709551615"])[0]["shape"], json!([3, 4]));
+    assert_ne!(run(&["--seed", "1"]), run(&["--seed", "0"]));
+    folder.run(&["run", "m.onnx"]).failed(&["value `x`", "`batch`, has no size", "--dim"]);
+    folder
+        .run(&["run", "m.onnx", "--dim", "b=1"])
+        .failed(&["no input has a dimension `b`", "batch"]);
+}
+
+#[test]
+fn inputs_that_are_wrong_are_told() {
+    let folder = folder();
+    fs::create_dir(folder.path("empty")).unwrap();
+    write_pb(&folder.path("short.pb"), &X, &[2, 2]);
+    fs::write(folder.path("bad.npy"), "x").unwrap();
+    fs::write(folder.path("bad.npz"), "x").unwrap();
+    fs::write(folder.path("bad.pb"), [0xff; 3]).unwrap();
+    fs::write(folder.path("lfs.pb"), "version https://git-lfs.github.com/spec/v1\noid sha256:4d\n")
+        .unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["--input", "a=short.pb"], "`a`: the graph has no such input; it has x"),
+        (&["--input", "x=short.pb"], "dimension 1 is 2 in [2, 2], not 4"),
+        (&["--input", "x=gone.pb"], "gone.pb"),
+        (&["--input", "x=bad.npy"], "`bad.npy`"),
+        (&["--input", "x=bad.npz"], "not an npz file"),
+        (&["--input", "x=bad.pb"], "`bad.pb`"),
+        (&["--input", "x=lfs.pb"], "git lfs pull"),
+        (&["--input-dir", "empty"], "value `x`: the input is missing"),
+        (&["--input-dir", "data", "--max-memory", "100"], "its budget is 100 B"),
+    ];
+    for (args, reason) in cases {
+        folder.run(&[&["run", "m.onnx"], args].concat()).failed(&[reason]);
+    }
+    let steps = ["run", "m.onnx", "--input-dir", "data", "--max-steps"];
+    folder.run(&[&steps[..], &["1"]].concat()).failed(&["step 1", "more than 1 steps"]);
+    folder.run(&[&steps[..], &["2"]].concat()).done();
+    let misused: [&[&str]; 6] = [
+        &["--input", "x"],
+        &["--input", "x=a.txt"],
+        &["--input", "x=short.pb", "--input", "x=short.pb"],
+        &["--format", "pb"],
+        &["--rtol", "1"],
+        &["--expect", "data", "--atol=-1"],
+    ];
+    for args in misused {
+        folder.run(&[&["run", "m.onnx"], args].concat()).misused(&[]);
+    }
+}
+
+#[test]
+fn types_that_numpy_does_not_have_are_integers_in_npy() {
+    let folder = Folder::new();
+    for (dtype, op) in
+        [(DataType::Bfloat16, "Abs"), (DataType::String, "Identity"), (DataType::Bool, "Not")]
+    {
+        folder.save("m.onnx", &of_one(op, dtype));
+        let run = folder.run(&["run", "m.onnx", "-o", "out", "--format", "npy"]);
+        if dtype == DataType::String {
+            run.failed(&["`y`", "--format pb holds them"]);
+        } else {
+            run.done();
+            folder.run(&["run", "m.onnx", "--expect", "out"]).done();
+            folder.run(&["run", "m.onnx", "--input", "x=out/output_0.npy"]).done();
+        }
+        folder.run(&["run", "m.onnx", "-o", dtype.name(), "--format", "pb"]).done();
+        folder.run(&["run", "m.onnx", "--expect", dtype.name()]).done();
+    }
+}
+
+/// A SequenceProto of one tensor.
+fn sequence() -> Vec<u8> {
+    let tensor = Tensor::from_vec([2], vec![1.0_f32, 2.0]).unwrap().to_proto("");
+    let bytes = tensor.encode_to_vec().unwrap();
+    [&[0x10, 1, 0x1a, u8::try_from(bytes.len()).unwrap()][..], &bytes].concat()
+}
+
+#[test]
+fn sequences_are_read_written_and_compared_as_pb() {
+    let folder = Folder::new();
+    let mut model = of_one("Identity", DataType::Float);
+    let graph = model.graph.as_mut().unwrap();
+    for value in graph.input.iter_mut().chain(&mut graph.output) {
+        let element = value.r#type.take().unwrap();
+        let mut sequence = type_proto::Sequence::default();
+        sequence.elem_type = Some(element);
+        let mut ty = TypeProto::default();
+        ty.value = Some(type_proto::Value::SequenceType(Box::new(sequence)));
+        value.r#type = Some(Box::new(ty));
+    }
+    folder.save("m.onnx", &model);
+    fs::write(folder.path("s.pb"), sequence()).unwrap();
+    let run = ["run", "m.onnx", "--input", "x=s.pb"];
+    let written = folder.run(&[&run[..], &["-o", "out", "--format", "pb"]].concat()).done();
+    written.says(&["output    y: seq(tensor(FLOAT))", "[FLOAT [2]]"]);
+    assert_eq!(fs::read(folder.path("out/output_0.pb")).unwrap(), sequence());
+    folder.run(&[&run[..], &["--expect", "out"]].concat()).done();
+    folder.run(&[&run[..], &["-o", "out"]].concat()).failed(&["--format pb holds it"]);
+    folder.run(&["run", "m.onnx"]).failed(&["`x`", "there are random tensors only"]);
+}
+
+/// The tests of onnx itself, where they are: a few of every kind of input.
+#[test]
+fn node_tests_of_onnx_pass() {
+    let data =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../.models/onnx/onnx/backend/test/data/node");
+    let folder = Folder::new();
+    for name in [
+        "test_add",
+        "test_cast_FLOAT_to_DOUBLE",
+        "test_loop11",
+        "test_reshape_zero_dim",
+        "test_and2d",
+    ] {
+        let test = data.join(name);
+        if !test.is_dir() {
+            continue;
+        }
+        let model = test.join("model.onnx").display().to_string();
+        let set = test.join("test_data_set_0").display().to_string();
+        folder.run(&["run", &model, "--input-dir", &set, "--expect", &set]).done();
+    }
+}

@@ -1,0 +1,142 @@
+//! `trace` and `trace diff`.
+
+use std::fs;
+
+use onnx_container::proto::NodeProto;
+use serde_json::json;
+
+use crate::run::model;
+use crate::support::Folder;
+
+/// The model with other names and another order; with another operator for z when `other`.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.save("m.onnx", &model());
+    let mut renamed = model();
+    let graph = renamed.graph.as_mut().unwrap();
+    graph.node.reverse();
+    graph.output[0].name = Some("sum".into());
+    graph.node[1].output[0] = "sum".into();
+    folder.save("renamed.onnx", &renamed);
+    let mut other = model();
+    other.graph.as_mut().unwrap().node[1] = NodeProto::new("Neg", ["x"], ["z"]);
+    folder.save("other.onnx", &other);
+    folder
+}
+
+const DIM: [&str; 2] = ["--dim", "batch=2"];
+
+#[test]
+fn a_trace_is_lines_of_json_and_the_same_every_time() {
+    let folder = folder();
+    let trace = |more: &[&str]| folder.run(&[&["trace", "m.onnx"], &DIM[..], more].concat());
+    let printed = trace(&[]).done().stdout();
+    assert_eq!(trace(&["-o", "t.jsonl"]).done().stdout(), "");
+    assert_eq!(fs::read_to_string(folder.path("t.jsonl")).unwrap(), printed);
+    let lines: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [head, add, abs, end] = lines.as_slice() else { panic!("{printed}") };
+    assert_eq!(
+        (&head["t"], &head["profile"], &head["dims"]),
+        (&"head".into(), &"strict-1".into(), &json!({"batch": 2}))
+    );
+    assert_eq!(
+        (head["model"].as_str().unwrap().len(), &head["weights"][0]["name"]),
+        (64, &"w".into())
+    );
+    assert_eq!(
+        (&add["op"], &abs["op"], &end["steps"]),
+        (&"ai.onnx.Add-21".into(), &"ai.onnx.Abs-21".into(), &2.into())
+    );
+    assert_ne!(trace(&["--seed", "1"]).done().stdout(), printed);
+    let stats = trace(&["--stats"]).done().stdout();
+    assert!(stats.contains("\"stats\":[{\"min\":") && !printed.contains("stats"), "{stats}");
+    trace(&["--dump", "dumped"]).done();
+    assert!(folder.path("dumped/0_0.pb").is_file() && folder.path("dumped/1_0.pb").is_file());
+    trace(&["--max-steps", "1", "-o", "cut.jsonl"]).failed(&["more than 1 steps"]);
+    assert_eq!(folder.names(), ["dumped", "m.onnx", "other.onnx", "renamed.onnx", "t.jsonl"]);
+}
+
+#[test]
+fn runs_of_renamed_models_are_the_same() {
+    let folder = folder();
+    let diff = |a: &str, b: &str| folder.run(&[&["trace", "diff", a, b], &DIM[..]].concat());
+    diff("m.onnx", "m.onnx").done().says(&["same      all values of 2 steps and 2 steps"]);
+    diff("m.onnx", "renamed.onnx").done();
+    folder.run(&[&["trace", "renamed.onnx", "-o", "r.jsonl"], &DIM[..]].concat()).done();
+    diff("m.onnx", "r.jsonl").done();
+}
+
+#[test]
+fn the_first_step_that_differs_is_told_with_its_distance() {
+    let folder = folder();
+    let diff = ["trace", "diff", "m.onnx", "other.onnx", "--dim", "batch=2"];
+    let told = folder.run(&diff);
+    assert_eq!(told.code(), 1, "{told:?}");
+    told.says(&[
+        "first A   step 1, node (ai.onnx.Abs-21): z, FLOAT [2, 4]",
+        "first B   step 1, node (ai.onnx.Neg-21): z, FLOAT [2, 4]",
+        "reads     the same values",
+        " of 8 elements, at most ",
+        "steps     1 of 2 steps differ in A, 1 of 2 steps in B",
+        "outputs   differ: z",
+    ]);
+    let by_models = folder.run(&[&diff[..], &["--json"]].concat()).json();
+    assert_eq!((&by_models["same"], &by_models["outputs"]), (&false.into(), &json!(["z"])));
+    assert_eq!(
+        (&by_models["first"]["a"]["op"], &by_models["first"]["b"]["op"]),
+        (&"ai.onnx.Abs-21".into(), &"ai.onnx.Neg-21".into())
+    );
+    // The same from traces, once without and once with dumps.
+    for (model, name) in [("m.onnx", "a"), ("other.onnx", "b")] {
+        let trace =
+            ["trace", model, "--dim", "batch=2", "-o", &format!("{name}.jsonl"), "--dump", name];
+        folder.run(&trace).done();
+    }
+    let by_traces = ["trace", "diff", "a.jsonl", "b.jsonl", "--json"];
+    let json = folder.run(&by_traces).json();
+    assert_eq!(
+        (&json["first"]["a"], &json["first"]["by"]),
+        (&by_models["first"]["a"], &json!(null))
+    );
+    let dumps = [&by_traces[..], &["--dump-a", "a", "--dump-b", "b"]].concat();
+    assert_eq!(folder.run(&dumps).json()["first"]["by"], by_models["first"]["by"]);
+    assert!(by_models["first"]["by"]["max_abs"].as_f64().unwrap() > 0.0);
+    folder
+        .run(&[&by_traces[..], &["--dump-a", "b", "--dump-b", "b"]].concat())
+        .failed(&["is not the value that the trace has"]);
+}
+
+#[test]
+fn other_inputs_are_told_first() {
+    let folder = folder();
+    for seed in ["1", "2"] {
+        let file = format!("{seed}.jsonl");
+        folder.run(&[&["trace", "m.onnx", "--seed", seed, "-o", &file], &DIM[..]].concat()).done();
+    }
+    let told = folder.run(&["trace", "diff", "1.jsonl", "2.jsonl"]);
+    assert_eq!(told.code(), 1);
+    told.says(&["input     x differs\nfirst A   step 0", "reads     other values"]);
+}
+
+#[test]
+fn files_that_are_no_traces_are_told_with_their_line() {
+    let folder = folder();
+    folder.run(&[&["trace", "m.onnx", "-o", "t.jsonl"], &DIM[..]].concat()).done();
+    let good = fs::read_to_string(folder.path("t.jsonl")).unwrap();
+    let cases = [
+        ("", "`bad.jsonl`: the file is empty"),
+        ("{\n", "`bad.jsonl`: line 1: "),
+        (&good.replace("ai.onnx.Abs", "ai.onnx.Neg"), "line 3: its digest `chain` is another"),
+        (good.split_inclusive('\n').next().unwrap(), "the trace has no end"),
+    ];
+    for (text, reason) in cases {
+        fs::write(folder.path("bad.jsonl"), text).unwrap();
+        folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl"]).failed(&[reason]);
+        let json = folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl", "--json"]).json();
+        assert_eq!((&json["command"], &json["error"]["kind"]), (&"trace".into(), &"Trace".into()));
+    }
+    folder.run(&["trace"]).misused(&["MODEL"]);
+    folder.run(&["trace", "diff", "t.jsonl"]).misused(&["B"]);
+    folder.run(&["trace", "--stats", "diff", "t.jsonl", "t.jsonl"]).misused(&[]);
+}

@@ -20,7 +20,7 @@ use super::body::{Body, bytes};
 use super::hash::{Digest, Form};
 use super::operator::{self, Operator};
 use super::scope::{Frame, Given, Imports, Kind, NodeState, ScopeId, Value};
-use super::store::{Call, CallOutput, Found, Store};
+use super::store::{Call, CallOutput, Found, MAX_NODES, Store, too_large};
 use super::types::Symbols;
 use super::weights::Weights;
 use crate::container::Container;
@@ -117,7 +117,10 @@ impl<'m> Evaluator<'m> {
             draws: HashMap::default(),
         };
         let imports = Rc::new(Imports::new(&[], &model.opset_import));
-        evaluator.same_calls = (!evaluator.draws_anywhere(&imports)).then(HashMap::default);
+        match evaluator.draws_anywhere(&imports) {
+            true => evaluator.check_size(graph)?,
+            false => evaluator.same_calls = Some(HashMap::default()),
+        }
         let frame = Rc::new(Frame::of_model(imports));
         evaluator.store.open(Rc::new(body), Kind::Main, 0, frame)?;
         Ok(evaluator)
@@ -444,6 +447,20 @@ impl<'m> Evaluator<'m> {
         let around = &self.model.opset_import;
         let new = || Rc::new(Imports::new(&function.opset_import, around));
         self.imports.entry(std::ptr::from_ref(function).cast()).or_insert_with(new).clone()
+    }
+
+    /// Checks that the calls of `graph`, each evaluated by itself, are not too many. What graphs that are passed as
+    /// attributes add is counted when they are evaluated.
+    fn check_size(&self, graph: &'m GraphProto) -> Result<()> {
+        let (mut nodes, mut size): (Vec<_>, _) = (graph.node.iter().collect(), 0_u64);
+        while let Some(node) = nodes.pop() {
+            let graphs = node.attribute.iter().flat_map(attributes::graphs);
+            nodes.extend(graphs.flat_map(|graph| &graph.node));
+            if let Some((function, _)) = self.functions.callee(node) {
+                size = size.saturating_add(self.functions.size(function));
+            }
+        }
+        if size > MAX_NODES as u64 { Err(too_large()) } else { Ok(()) }
     }
 
     /// Whether any node, of the main graph or of a function, may give something else each time.

@@ -19,7 +19,7 @@ use crate::inline::FunctionId;
 use crate::proto::{NodeProto, Str};
 
 /// How many nodes the bodies of calls may have together, each as often as it is evaluated.
-const MAX_NODES: usize = 10_000_000;
+pub(super) const MAX_NODES: usize = 10_000_000;
 
 /// What a name stands for, as far as it is known.
 pub(super) enum Found {
@@ -94,9 +94,7 @@ impl<'m> Store<'m> {
             let size = 1 + body.nodes.len() + body.inputs.len();
             self.nodes = self.nodes.saturating_add(size);
             if self.nodes > MAX_NODES {
-                let reason =
-                    format!("its calls, expanded, are more than {MAX_NODES} nodes and inputs");
-                return Err(Error::new(ErrorKind::TooLarge, reason));
+                return Err(too_large());
             }
         }
         let nodes = vec![NodeState::New; body.nodes.len()];
@@ -276,6 +274,12 @@ impl<'m> Store<'m> {
             function.map(|function| format!(" of function `{}`", FunctionId::from(function)));
         format!("node {name}({op_type}){}", function.unwrap_or_default())
     }
+}
+
+/// The error of a model whose calls multiply beyond all bounds.
+pub(super) fn too_large() -> Error {
+    let reason = format!("its calls, expanded, are more than {MAX_NODES} nodes and inputs");
+    Error::new(ErrorKind::TooLarge, reason)
 }
 
 fn undefined(name: &[u8]) -> Error {

@@ -1,0 +1,291 @@
+//! Operators over axes (reductions, normalizations, sums of products, attention): versions, types and wrong
+//! input that ONNX's node tests do not show.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use half::{bf16, f16};
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
+use onnx_container::{Container, Element};
+use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Result, Value};
+
+fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
+    Value::from_elements(dims, elements).unwrap()
+}
+
+fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto::int(name, value)
+}
+
+fn text(name: &str, value: &str) -> AttributeProto {
+    AttributeProto::string(name, value)
+}
+
+/// The outputs of one node of operator `op` at version `version`.
+fn outputs(
+    (op, version): (&str, i64),
+    attributes: &[AttributeProto],
+    inputs: &[Value],
+    count: usize,
+) -> Result<Vec<Value>> {
+    let names = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+    let (ins, outs) = (names("x", inputs.len()), names("y", count));
+    let mut node =
+        NodeProto::new(op, ins.iter().map(String::as_str), outs.iter().map(String::as_str));
+    node.attribute = attributes.to_vec();
+    let mut graph = GraphProto::new("g");
+    for (name, value) in ins.iter().zip(inputs) {
+        let tensor = value.tensor().unwrap();
+        let dims = tensor.shape().into_iter().map(|dim| i64::try_from(dim).unwrap().into());
+        let dims: Vec<_> = dims.collect();
+        graph.input.push(ValueInfoProto::tensor_with(name.as_str(), tensor.dtype(), dims));
+    }
+    for name in &outs {
+        let mut output = ValueInfoProto::default();
+        output.name = Some(name.as_str().into());
+        graph.output.push(output);
+    }
+    graph.node = vec![node];
+    let mut model = ModelProto::new(graph);
+    model.opset_import = vec![OperatorSetIdProto::new("", version)];
+    let program = Program::new(&Container::new(model), ProgramOptions::new())?;
+    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    for (name, value) in ins.iter().zip(inputs) {
+        machine.bind(name, value.clone())?;
+    }
+    machine.run()?;
+    outs.iter().map(|name| machine.value(name)).collect()
+}
+
+#[test]
+fn every_version_and_type_has_its_meaning() {
+    let square = || tensor([1, 2, 2], &[0.0_f32; 4]);
+    let halves = |x: f32| [f16::from_f32(x), f16::from_f32(x)];
+    let [high, low] = [f32::INFINITY, f32::NEG_INFINITY];
+    let empty: [f32; 0] = [];
+    let axis = |axis: i64| tensor([1], &[axis]);
+    type Case = ((&'static str, i64), Vec<AttributeProto>, Vec<Value>, Value);
+    let cases: Vec<Case> = vec![
+        (("Softmax", 11), vec![], vec![square()], tensor([1, 2, 2], &[0.25_f32; 4])),
+        (("Softmax", 13), vec![], vec![square()], tensor([1, 2, 2], &[0.5_f32; 4])),
+        (("Softmax", 13), vec![], vec![tensor([2], &halves(7.0))], tensor([2], &halves(0.5))),
+        (
+            ("Softmax", 13),
+            vec![],
+            vec![tensor([2], &[bf16::from_f32(1e30); 2])],
+            tensor([2], &[bf16::from_f32(0.5); 2]),
+        ),
+        (
+            ("ReduceSum", 11),
+            vec![AttributeProto::ints("axes", [-1]), int("keepdims", 0)],
+            vec![tensor([2, 2], &[1_i64, 2, 3, i64::MAX])],
+            tensor([2], &[3_i64, i64::MAX.wrapping_add(3)]),
+        ),
+        (
+            ("ReduceSumSquare", 18),
+            vec![int("noop_with_empty_axes", 1)],
+            vec![tensor([2], &[2.0_f32, -3.0])],
+            tensor([2], &[4.0_f32, 9.0]),
+        ),
+        (("ReduceMean", 18), vec![], vec![tensor([2], &[-1_i32, -2])], tensor([1], &[-1_i32])),
+        (("ReduceL2", 18), vec![], vec![tensor([2], &[3_i64, 4])], tensor([1], &[5_i64])),
+        (("ReduceMin", 18), vec![], vec![tensor([2], &[3_u8, 200])], tensor([1], &[3_u8])),
+        (
+            ("ReduceMax", 20),
+            vec![],
+            vec![tensor([2, 0], &empty), axis(1)],
+            tensor([2, 1], &[low; 2]),
+        ),
+        (("ReduceLogSumExp", 18), vec![], vec![tensor([2], &[low; 2])], tensor([1], &[low])),
+        (("ReduceLogSumExp", 18), vec![], vec![tensor([2], &[high, 0.0])], tensor([1], &[high])),
+        (
+            ("ArgMax", 13),
+            vec![int("keepdims", 0)],
+            vec![tensor([3], &[high, f32::NAN, 0.0])],
+            tensor([], &[1_i64]),
+        ),
+        (
+            ("TopK", 1),
+            vec![int("k", 2), int("axis", 0)],
+            vec![tensor([3, 1], &[1.0_f32, 3.0, 2.0])],
+            tensor([2, 1], &[3.0_f32, 2.0]),
+        ),
+        (
+            ("BatchNormalization", 7),
+            vec![int("spatial", 0), AttributeProto::float("epsilon", 0.0)],
+            [[3.0, 5.0], [2.0, 2.0], [1.0, 1.0], [1.0, 2.0], [4.0, 9.0]]
+                .iter()
+                .enumerate()
+                .map(|(i, x): (usize, &[f32; 2])| match i {
+                    0 => tensor([1, 1, 2], x),
+                    _ => tensor([1, 2], x),
+                })
+                .collect(),
+            tensor([1, 1, 2], &[3.0_f32, 3.0]),
+        ),
+        (
+            ("LayerNormalization", 17),
+            vec![AttributeProto::float("epsilon", 0.0)],
+            vec![
+                tensor([2, 2], &[1.0_f32, 3.0, 5.0, 1.0]),
+                tensor([2, 1], &[1.0_f32, 10.0]),
+                tensor([1], &[1.0_f32]),
+            ],
+            tensor([2, 2], &[0.0_f32, 2.0, 11.0, -9.0]),
+        ),
+        (
+            ("GroupNormalization", 18),
+            vec![int("num_groups", 1), AttributeProto::float("epsilon", 0.0)],
+            vec![
+                tensor([1, 2, 1], &[1.0_f32, 3.0]),
+                tensor([1], &[2.0_f32]),
+                tensor([1], &[1.0_f32]),
+            ],
+            tensor([1, 2, 1], &[-1.0_f32, 3.0]),
+        ),
+        (
+            ("Einsum", 12),
+            vec![text("equation", "...ii -> ...i")],
+            vec![tensor([1, 2, 2], &[1_u8, 2, 3, 4])],
+            tensor([1, 2], &[1_u8, 4]),
+        ),
+        (
+            ("Einsum", 12),
+            vec![text("equation", "i,j,ij")],
+            vec![tensor([2], &[1_i32, 2]), tensor([1], &[3_i32]), tensor([2, 1], &[5_i32, 7])],
+            tensor([], &[57_i32]),
+        ),
+        (
+            ("Einsum", 12),
+            vec![text("equation", "kb,...k->b...")],
+            vec![tensor([2, 2], &[1.0_f32, 2.0, 3.0, 4.0]), tensor([1, 2], &[1.0_f32, 10.0])],
+            tensor([2, 1], &[31.0_f32, 42.0]),
+        ),
+        (("Det", 11), vec![], vec![tensor([2, 0, 0], &empty)], tensor([2], &[1.0_f32; 2])),
+        (
+            ("Attention", 23),
+            vec![],
+            vec![
+                tensor([1, 1, 1, 2], &[1.0_f32; 2]),
+                tensor([1, 1, 0, 2], &empty),
+                tensor([1, 1, 0, 1], &empty),
+            ],
+            tensor([1, 1, 1, 1], &[0.0_f32]),
+        ),
+    ];
+    for (op, attributes, inputs, expected) in cases {
+        let count = if op.0 == "TopK" { 2 } else { 1 };
+        let found = outputs(op, &attributes, &inputs, count).unwrap();
+        assert_eq!(found[0], expected, "{op:?} {inputs:?}");
+    }
+}
+
+#[test]
+fn the_mask_of_dropout_has_the_type_of_its_version() {
+    let input = tensor([2], &[1.0_f32, 2.0]);
+    let masks = [(7, tensor([2], &[1.0_f32; 2])), (10, tensor([2], &[true; 2]))];
+    for (version, mask) in masks {
+        let found = outputs(("Dropout", version), &[], std::slice::from_ref(&input), 2).unwrap();
+        assert_eq!(found, [input.clone(), mask]);
+    }
+}
+
+#[test]
+fn running_statistics_are_outputs_of_old_versions_too() {
+    let one = |x: f32| tensor([1], &[x]);
+    let inputs = [tensor([2, 1], &[1.0_f32, 3.0]), one(1.0), one(0.0), one(0.0), one(0.0)];
+    let attributes =
+        [AttributeProto::float("momentum", 0.5), AttributeProto::float("epsilon", 0.0)];
+    let found = outputs(("BatchNormalization", 9), &attributes, &inputs, 5).unwrap();
+    let expected = [tensor([2, 1], &[-1.0_f32, 1.0]), one(1.0), one(0.5), one(2.0), one(1.0)];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn wrong_input_is_an_error_that_says_what_is_wrong() {
+    let f = |dims: &[i64]| {
+        let len = dims.iter().product::<i64>();
+        tensor(dims, &vec![0.0_f32; usize::try_from(len).unwrap()])
+    };
+    let i = |elements: &[i64]| tensor([i64::try_from(elements.len()).unwrap()], elements);
+    type Case = ((&'static str, i64), Vec<AttributeProto>, Vec<Value>, &'static str);
+    let cases: Vec<Case> = vec![
+        (
+            ("Softmax", 13),
+            vec![int("axis", 3)],
+            vec![f(&[2])],
+            "axis 3 of a tensor with 1 dimensions",
+        ),
+        (
+            ("Softmax", 13),
+            vec![],
+            vec![i(&[1])],
+            "the operator does not take elements of type INT64",
+        ),
+        (("ArgMax", 13), vec![], vec![f(&[0, 2])], "axis 0 of the shape [0, 2] has no elements"),
+        (("TopK", 11), vec![], vec![f(&[2]), i(&[3])], "3 of the 2 elements along axis 0"),
+        (("TopK", 11), vec![], vec![f(&[2]), i(&[-1])], "a dimension of -1 elements"),
+        (("CumSum", 14), vec![], vec![f(&[2]), i(&[0, 0])], "2 axes, not one"),
+        (
+            ("NegativeLogLikelihoodLoss", 13),
+            vec![],
+            vec![f(&[1, 2]), i(&[2])],
+            "label 2 among 2 classes",
+        ),
+        (
+            ("NegativeLogLikelihoodLoss", 13),
+            vec![text("reduction", "max")],
+            vec![f(&[1, 2]), i(&[1])],
+            "the reduction `max` is not none, sum or mean",
+        ),
+        (
+            ("LRN", 13),
+            vec![int("size", 0)],
+            vec![f(&[1, 1])],
+            "0 neighbouring channels of a tensor of shape [1, 1]",
+        ),
+        (
+            ("GroupNormalization", 21),
+            vec![int("num_groups", 0)],
+            vec![f(&[1, 2]), f(&[2]), f(&[2])],
+            "0 groups of 2 scales and 2 biases for a tensor of shape [1, 2]",
+        ),
+        (
+            ("LpNormalization", 22),
+            vec![int("p", 3)],
+            vec![f(&[1])],
+            "`p` is 3, and norms of order 1 and 2 are known",
+        ),
+        (
+            ("Einsum", 12),
+            vec![text("equation", "i")],
+            vec![f(&[1, 1])],
+            "the term [Letter('i')] of the equation for the shape [1, 1]",
+        ),
+        (("Einsum", 12), vec![text("equation", "i,i")], vec![f(&[1])], "2 terms for 1 inputs"),
+        (("Det", 22), vec![], vec![f(&[1, 2])], "a tensor of shape [1, 2] has no square matrices"),
+        (
+            ("Attention", 23),
+            vec![int("q_num_heads", 3), int("kv_num_heads", 1)],
+            vec![f(&[1, 1, 2]), f(&[1, 1, 2]), f(&[1, 1, 2])],
+            "3 heads of input 0 of shape [1, 1, 2]",
+        ),
+        (
+            ("RotaryEmbedding", 23),
+            vec![int("rotary_embedding_dim", 3)],
+            vec![f(&[1, 1, 1, 4]), f(&[1, 2]), f(&[1, 2])],
+            "pairs of the first 3 of 4 elements of a head",
+        ),
+        (
+            ("Dropout", 13),
+            vec![],
+            vec![f(&[1]), tensor([], &[1.0_f32]), tensor([], &[true])],
+            "a ratio of 1 is not from 0 to below 1",
+        ),
+    ];
+    for (op, attributes, inputs, expected) in cases {
+        let error = outputs(op, &attributes, &inputs, 1).unwrap_err();
+        assert_eq!(error.reason(), expected, "{op:?}");
+    }
+}

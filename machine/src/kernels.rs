@@ -41,12 +41,15 @@ mod attention;
 mod attention_bias;
 mod batch_norm;
 mod cast;
+mod causal_conv;
 mod conv;
 mod conv_transpose;
+mod deform_conv;
 mod det;
 mod dropout;
 mod einsum;
 mod gemm;
+mod grid;
 mod linear_attention;
 mod loss;
 mod matmul;
@@ -58,9 +61,15 @@ mod quantize;
 mod quantized_matmul;
 mod recurrent;
 mod reduce;
+mod resize;
+mod resize_scale;
+mod roi;
 mod rotary;
+mod signal;
 mod softmax;
 mod space;
+mod spectrum;
+mod suppression;
 mod training;
 mod window;
 
@@ -74,13 +83,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         attention::KERNELS,
         batch_norm::KERNELS,
         cast::KERNELS,
+        causal_conv::KERNELS,
         conv::KERNELS,
         conv_transpose::KERNELS,
+        deform_conv::KERNELS,
         det::KERNELS,
         dropout::KERNELS,
         einsum::KERNELS,
         elementwise::KERNELS,
         gemm::KERNELS,
+        grid::KERNELS,
         linear_attention::KERNELS,
         loss::KERNELS,
         matmul::KERNELS,
@@ -92,9 +104,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         quantized_matmul::KERNELS,
         recurrent::KERNELS,
         reduce::KERNELS,
+        resize::KERNELS,
+        roi::KERNELS,
         rotary::KERNELS,
+        signal::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
+        spectrum::KERNELS,
+        suppression::KERNELS,
         training::KERNELS,
     ];
     families.into_iter().flatten()

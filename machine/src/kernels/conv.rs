@@ -26,17 +26,17 @@ pub(super) const KERNELS: &[Builtin] = &[
 
 /// The sizes of a convolution; channels are those of one group.
 #[derive(Debug)]
-struct Sizes {
-    window: Window,
-    batch: usize,
-    groups: usize,
-    inputs: usize,
-    outputs: usize,
+pub(super) struct Sizes {
+    pub(super) window: Window,
+    pub(super) batch: usize,
+    pub(super) groups: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
 }
 
 impl Sizes {
     /// Those of the node with the image `x` and the weights `w`.
-    fn new(call: &Call<'_>, [x, w]: [usize; 2]) -> Result<Self> {
+    pub(super) fn new(call: &Call<'_>, [x, w]: [usize; 2]) -> Result<Self> {
         let (batch, channels, spatial) = image(call, x)?;
         let (outputs, inputs, kernel) = image(call, w)?;
         let groups = crate::broadcast::size(call.int_or("group", 1)?)?;
@@ -55,7 +55,8 @@ impl Sizes {
     }
 }
 
-fn spec(call: &Call<'_>, [x, w]: [usize; 2], dtype: DataType) -> Result<Vec<OutSpec>> {
+/// One output of type `dtype` with the shape of the convolution.
+pub(super) fn spec(call: &Call<'_>, [x, w]: [usize; 2], dtype: DataType) -> Result<Vec<OutSpec>> {
     let sizes = Sizes::new(call, [x, w])?;
     let mut shape = vec![sizes.batch, sizes.all_outputs()];
     shape.extend(sizes.window.output());

@@ -165,12 +165,16 @@ fn broadcast_bool(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(DataType::Bool, broadcast(&shapes(call)?)?)])
 }
 
-/// The shapes of all inputs. Before version 7, input 1 broadcasts from the attribute `axis` on.
+/// The shapes of all inputs. Before version 7, input 1 broadcasts from the attribute `axis` on, and the
+/// slopes of PRelu are those of the channels.
 fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     let mut shapes = (0..call.input_count()).map(|i| call.shape(i)).collect::<Result<Vec<_>>>()?;
-    if let (true, Some(axis), [first, second]) =
-        (call.version() < 7, call.node().attributes.int("axis")?, shapes.as_mut_slice())
-    {
+    let of_channels = match shapes.as_slice() {
+        [x, slope] => call.node().op_type == "PRelu" && x.len() > 1 && *slope != [1],
+        _ => false,
+    };
+    let axis = call.node().attributes.int("axis")?.or(of_channels.then_some(1));
+    if let (true, Some(axis), [first, second]) = (call.version() < 7, axis, shapes.as_mut_slice()) {
         let axis = crate::broadcast::axis(axis, first.len())?;
         second.resize(first.len().saturating_sub(axis), 1);
     }

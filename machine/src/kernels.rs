@@ -50,9 +50,11 @@ mod dropout;
 mod einsum;
 mod gemm;
 mod grid;
+mod label_encoder;
 mod linear_attention;
 mod loss;
 mod matmul;
+mod ml;
 mod movement;
 mod normalization;
 mod pad;
@@ -71,6 +73,7 @@ mod space;
 mod spectrum;
 mod suppression;
 mod training;
+mod tree;
 mod window;
 
 use crate::kernel::Builtin;
@@ -93,9 +96,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         elementwise::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
+        label_encoder::KERNELS,
         linear_attention::KERNELS,
         loss::KERNELS,
         matmul::KERNELS,
+        ml::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,
         pad::KERNELS,
@@ -113,6 +118,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         spectrum::KERNELS,
         suppression::KERNELS,
         training::KERNELS,
+        tree::KERNELS,
     ];
     families.into_iter().flatten()
 }

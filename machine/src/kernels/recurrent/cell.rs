@@ -128,10 +128,12 @@ impl<R: Real> Lstm<R> {
     pub(super) fn new(
         recurrent: Weights<R>,
         bias: &[R],
-        functions: [Function; 3],
+        [f, g, h]: [Function; 3],
         peepholes: &[R],
         coupled: bool,
     ) -> Self {
+        // Attribute `clip` bounds the gates and not C, as in ONNX Runtime, for which models are made.
+        let functions = [f, g, h.unclipped()];
         let (bias, peepholes) = (sum_of_halves(bias), peepholes.to_vec());
         Self { recurrent, bias, functions, peepholes, coupled }
     }

@@ -104,6 +104,11 @@ impl Function {
         }
     }
 
+    /// The function without its bounds.
+    pub(super) fn unclipped(self) -> Self {
+        Self { clip: None, ..self }
+    }
+
     /// Replaces every element.
     pub(super) fn apply<R: Real>(&self, elements: &mut [R]) {
         elements.iter_mut().for_each(|x| *x = self.of(*x));

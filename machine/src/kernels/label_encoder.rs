@@ -1,0 +1,191 @@
+//! [LabelEncoder](https://onnx.ai/onnx/operators/onnx_aionnxml_LabelEncoder.html): a value for every key.
+//!
+//! Keys and values are strings or numbers, in attributes of their types or, since version 4, in tensors. In
+//! version 1, strings become their numbers in one attribute, and numbers these strings.
+
+use std::collections::HashMap;
+
+use onnx_container::{Buffer, DataType, Element, Tensor};
+
+use crate::attribute::Attributes;
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Builtin;
+use crate::numeric::{Number, for_type};
+
+pub(super) const KERNELS: &[Builtin] = &[
+    Builtin::new("LabelEncoder", infer_classes, encode_classes).domain("ai.onnx.ml"),
+    Builtin::new("LabelEncoder", infer, encode).domain("ai.onnx.ml").since(2),
+];
+
+/// Keys or values.
+enum Labels {
+    Strings(Vec<Buffer>),
+    Numbers(DataType, Vec<Number128>),
+}
+
+/// A number of any element type that labels have, so that equal ones have equal bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Number128 {
+    Int(i128),
+    Float(u64),
+}
+
+fn exact<T: Number>(x: T) -> Number128 {
+    match T::DTYPE.is_integer() {
+        true => Number128::Int(x.to_i128()),
+        // Zeros are equal, and so are all that are not numbers.
+        false if x == T::ZERO => Number128::Float(0),
+        false if x.is_nan() => Number128::Float(f64::NAN.to_bits()),
+        false => Number128::Float(x.to_f64().to_bits()),
+    }
+}
+
+fn value_of<T: Number>(number: Number128) -> T {
+    match number {
+        Number128::Int(value) => T::from_i128(value),
+        Number128::Float(bits) => T::from_f64(f64::from_bits(bits)),
+    }
+}
+
+impl Labels {
+    fn dtype(&self) -> DataType {
+        match self {
+            Self::Strings(_) => DataType::String,
+            Self::Numbers(dtype, _) => *dtype,
+        }
+    }
+
+    fn of_tensor(tensor: &Tensor) -> Result<Self> {
+        if let Some(strings) = tensor.strings() {
+            return Ok(Self::Strings(strings.to_vec()));
+        }
+        for_type!(tensor.dtype(), numbers, T => {
+            let numbers = tensor.to_slice::<T>()?.iter().map(|x| exact(*x)).collect();
+            Ok(Self::Numbers(T::DTYPE, numbers))
+        })
+    }
+
+    fn of_numbers<T: Number>(numbers: &[T]) -> Self {
+        Self::Numbers(T::DTYPE, numbers.iter().map(|x| exact(*x)).collect())
+    }
+
+    /// The labels in the attributes whose names begin with `keys` or `values`.
+    fn of(attributes: &Attributes, prefix: &str) -> Result<Self> {
+        if let Some(tensor) = attributes.tensor(&format!("{prefix}_tensor"))? {
+            Self::of_tensor(tensor)
+        } else if let Some(strings) = attributes.strings(&format!("{prefix}_strings"))? {
+            Ok(Self::Strings(strings.iter().map(|s| Buffer::from(s.clone())).collect()))
+        } else if let Some(ints) = attributes.ints(&format!("{prefix}_int64s"))? {
+            Ok(Self::of_numbers(ints))
+        } else if let Some(floats) = attributes.floats(&format!("{prefix}_floats"))? {
+            Ok(Self::of_numbers(floats))
+        } else {
+            Err(Error::new(
+                ErrorKind::InvalidModel,
+                format!("there are no attributes `{prefix}_*`"),
+            ))
+        }
+    }
+
+    /// What a key has that is not among the keys: a list of one label of type `dtype`.
+    fn default_of(attributes: &Attributes, dtype: DataType) -> Result<Self> {
+        if let Some(tensor) = attributes.tensor("default_tensor")? {
+            return Self::of_tensor(tensor);
+        }
+        Ok(match dtype {
+            DataType::String => {
+                let text = attributes.bytes("default_string")?.unwrap_or(b"_Unused");
+                Self::Strings(vec![Buffer::from(text.to_vec())])
+            }
+            DataType::Int64 => Self::of_numbers(&[attributes.int("default_int64")?.unwrap_or(-1)]),
+            DataType::Float => {
+                Self::of_numbers(&[attributes.float("default_float")?.unwrap_or(-0.0)])
+            }
+            other => Self::Numbers(other, vec![Number128::Int(0)]),
+        })
+    }
+}
+
+fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let values = Labels::of(&call.node().attributes, "values")?;
+    Ok(vec![OutSpec::tensor(values.dtype(), call.shape(0)?)])
+}
+
+fn encode(cx: &mut RunCx<'_>) -> Result<()> {
+    let attributes = &cx.node().attributes;
+    let (keys, values) = (Labels::of(attributes, "keys")?, Labels::of(attributes, "values")?);
+    let default = Labels::default_of(attributes, values.dtype())?;
+    write(cx, &places(cx, &keys)?, &values, &default)
+}
+
+/// For every element of input 0, which key it is.
+fn places(cx: &RunCx<'_>, keys: &Labels) -> Result<Vec<Option<usize>>> {
+    match keys {
+        Labels::Strings(keys) => {
+            let places: HashMap<&[u8], usize> =
+                keys.iter().enumerate().map(|(i, key)| (key.as_ref(), i)).collect();
+            Ok(cx.strings(0)?.iter().map(|x| places.get(x.as_ref()).copied()).collect())
+        }
+        Labels::Numbers(_, keys) => {
+            let places: HashMap<Number128, usize> =
+                keys.iter().enumerate().map(|(i, key)| (*key, i)).collect();
+            for_type!(cx.dtype(0)?, numbers, T => {
+                let input = cx.input::<T>(0)?;
+                Ok(input.iter().map(|x| places.get(&exact(*x)).copied()).collect())
+            })
+        }
+    }
+}
+
+/// Writes the value at each place, or the default.
+fn write(
+    cx: &mut RunCx<'_>,
+    places: &[Option<usize>],
+    values: &Labels,
+    default: &Labels,
+) -> Result<()> {
+    match (values, default) {
+        (Labels::Strings(values), Labels::Strings(default)) => {
+            let label =
+                |place: &Option<usize>| place.and_then(|i| values.get(i)).or(default.first());
+            cx.set_strings(0, places.iter().filter_map(|p| label(p).cloned()).collect())
+        }
+        (Labels::Numbers(dtype, values), Labels::Numbers(_, default)) => {
+            let label =
+                |place: &Option<usize>| place.and_then(|i| values.get(i)).or(default.first());
+            for_type!(*dtype, numbers, T => {
+                for (y, place) in cx.output::<T>(0)?.iter_mut().zip(places) {
+                    *y = value_of(label(place).copied().unwrap_or(Number128::Int(0)));
+                }
+                Ok(())
+            })
+        }
+        _ => Err(Error::new(ErrorKind::InvalidModel, "the default has not the type of the values")),
+    }
+}
+
+/// Version 1: between strings and their places in attribute `classes_strings`.
+fn infer_classes(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let to = match call.dtype(0)? {
+        DataType::String => DataType::Int64,
+        _ => DataType::String,
+    };
+    Ok(vec![OutSpec::tensor(to, call.shape(0)?)])
+}
+
+fn encode_classes(cx: &mut RunCx<'_>) -> Result<()> {
+    let attributes = &cx.node().attributes;
+    let classes = attributes.strings("classes_strings")?.unwrap_or_default();
+    let classes = Labels::Strings(classes.iter().map(|s| Buffer::from(s.clone())).collect());
+    let default = Labels::default_of(attributes, cx.out_dtype(0)?)?;
+    if cx.dtype(0)? == DataType::String {
+        let places = places(cx, &classes)?;
+        let highest = places.iter().flatten().max().map_or(0, |highest| highest + 1);
+        let numbers: Vec<i64> = (0_i64..).take(highest).collect();
+        return write(cx, &places, &Labels::of_numbers(&numbers), &default);
+    }
+    let place = |x: &i64| usize::try_from(*x).ok();
+    let places: Vec<_> = cx.input::<i64>(0)?.iter().map(place).collect();
+    write(cx, &places, &classes, &default)
+}

@@ -1,0 +1,258 @@
+//! Decision trees, from the attributes of the operators that have them.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::call::Call;
+use crate::error::{Error, ErrorKind, Result};
+use crate::numeric::{Number, for_type};
+
+/// How a node decides: by the feature and its own value.
+#[derive(Debug, Clone, PartialEq)]
+enum Test {
+    LessOrEqual(f64),
+    Less(f64),
+    GreaterOrEqual(f64),
+    Greater(f64),
+    Equal(f64),
+    NotEqual(f64),
+    Member(Vec<f64>),
+}
+
+impl Test {
+    /// The test with this number in TreeEnsemble, or this name in the older operators.
+    fn of(mode: &Mode<'_>, split: f64) -> Option<Self> {
+        Some(match mode {
+            Mode::Number(0) | Mode::Name(b"BRANCH_LEQ") => Self::LessOrEqual(split),
+            Mode::Number(1) | Mode::Name(b"BRANCH_LT") => Self::Less(split),
+            Mode::Number(2) | Mode::Name(b"BRANCH_GTE") => Self::GreaterOrEqual(split),
+            Mode::Number(3) | Mode::Name(b"BRANCH_GT") => Self::Greater(split),
+            Mode::Number(4) | Mode::Name(b"BRANCH_EQ") => Self::Equal(split),
+            Mode::Number(5) | Mode::Name(b"BRANCH_NEQ") => Self::NotEqual(split),
+            Mode::Number(6) => Self::Member(Vec::new()),
+            _ => return None,
+        })
+    }
+
+    fn holds(&self, x: f64) -> bool {
+        match self {
+            Self::LessOrEqual(split) => x <= *split,
+            Self::Less(split) => x < *split,
+            Self::GreaterOrEqual(split) => x >= *split,
+            Self::Greater(split) => x > *split,
+            Self::Equal(split) => x == *split,
+            Self::NotEqual(split) => x != *split,
+            Self::Member(members) => members.contains(&x),
+        }
+    }
+}
+
+enum Mode<'m> {
+    Number(u8),
+    Name(&'m [u8]),
+}
+
+/// A node that decides, or a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Branch {
+    Node(usize),
+    Leaf(usize),
+}
+
+#[derive(Debug)]
+struct Node {
+    test: Test,
+    feature: usize,
+    /// Whether a feature that is not a number passes the test.
+    missing_passes: bool,
+    passed: Branch,
+    failed: Branch,
+}
+
+/// Targets with their weights.
+type Leaf = Vec<(usize, f64)>;
+
+/// Decision trees.
+#[derive(Debug, Default)]
+pub(super) struct Forest {
+    nodes: Vec<Node>,
+    leaves: Vec<Leaf>,
+    roots: Vec<Branch>,
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::new(ErrorKind::InvalidModel, reason)
+}
+
+fn index(value: i64) -> Result<usize> {
+    usize::try_from(value)
+        .map_err(|_| invalid("the number of a node, feature or target is negative"))
+}
+
+/// The floats of attribute `name`, or of the tensor `name` with `_as_tensor` behind it; none where there are neither.
+pub(super) fn floats(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
+    match call.node().attributes.floats(name)? {
+        Some(floats) => Ok(floats.iter().map(|x| f64::from(*x)).collect()),
+        None => tensor(call, &format!("{name}_as_tensor")),
+    }
+}
+
+/// The numbers of the tensor in attribute `name`; none where there is none.
+fn tensor(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
+    let Some(tensor) = call.node().attributes.tensor(name)? else { return Ok(Vec::new()) };
+    for_type!(tensor.dtype(), numbers, T => {
+        Ok(tensor.to_slice::<T>()?.iter().map(|x| x.to_f64()).collect())
+    })
+}
+
+/// The integers of attribute `name`, of which there have to be `len`.
+fn ints<'a>(call: &Call<'a>, name: &str, len: usize) -> Result<&'a [i64]> {
+    let ints = call.ints(name)?.unwrap_or_default();
+    if ints.len() == len {
+        return Ok(ints);
+    }
+    Err(invalid(&format!("attribute `{name}` has {} elements, not {len}", ints.len())))
+}
+
+/// Whether a missing feature passes, for each of `len` nodes.
+fn missing(call: &Call<'_>, len: usize) -> Result<Vec<bool>> {
+    match call.ints("nodes_missing_value_tracks_true")?.unwrap_or_default() {
+        [] => Ok(vec![false; len]),
+        _ => Ok(ints(call, "nodes_missing_value_tracks_true", len)?
+            .iter()
+            .map(|x| *x != 0)
+            .collect()),
+    }
+}
+
+impl Forest {
+    pub(super) fn trees(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// The trees of TreeEnsemble.
+    pub(super) fn of_ensemble(call: &Call<'_>) -> Result<Self> {
+        let modes = tensor(call, "nodes_modes")?;
+        let (len, splits) = (modes.len(), tensor(call, "nodes_splits")?);
+        if splits.len() != len {
+            return Err(invalid("there are more or fewer splits than modes"));
+        }
+        let nodes_of = |name| ints(call, name, len);
+        let (features, missing) = (nodes_of("nodes_featureids")?, missing(call, len)?);
+        let (passed, to_leaf) = (nodes_of("nodes_truenodeids")?, nodes_of("nodes_trueleafs")?);
+        let (failed, failed_leaf) =
+            (nodes_of("nodes_falsenodeids")?, nodes_of("nodes_falseleafs")?);
+        let branch = |id: &i64, leaf: &i64| {
+            index(*id).map(if *leaf == 0 { Branch::Node } else { Branch::Leaf })
+        };
+        let members = tensor(call, "membership_values")?;
+        let mut sets = members.split(|x| x.is_nan());
+        let mut forest = Self::default();
+        for (i, (mode, split)) in modes.iter().zip(splits).enumerate() {
+            let test = Test::of(&Mode::Number(u8::from_f64(*mode)), split);
+            let test = match test.ok_or_else(|| invalid("the mode of a node is not known"))? {
+                Test::Member(_) => {
+                    let set = sets.next().ok_or_else(|| invalid("a node has no set of members"))?;
+                    Test::Member(set.to_vec())
+                }
+                test => test,
+            };
+            let at = |list: &[i64]| list.get(i).copied().unwrap_or_default();
+            forest.nodes.push(Node {
+                test,
+                feature: index(at(features))?,
+                missing_passes: missing.get(i).copied().unwrap_or_default(),
+                passed: branch(&at(passed), &at(to_leaf))?,
+                failed: branch(&at(failed), &at(failed_leaf))?,
+            });
+        }
+        let weights = tensor(call, "leaf_weights")?;
+        for (target, weight) in ints(call, "leaf_targetids", weights.len())?.iter().zip(weights) {
+            forest.leaves.push(vec![(index(*target)?, weight)]);
+        }
+        let roots = call.ints("tree_roots")?.unwrap_or_default();
+        forest.roots =
+            roots.iter().map(|root| index(*root).map(Branch::Node)).collect::<Result<_>>()?;
+        Ok(forest)
+    }
+
+    /// The trees of TreeEnsembleRegressor: nodes are named by their tree and a number in it, and the first one of
+    /// a tree is its root.
+    pub(super) fn of_targets(call: &Call<'_>) -> Result<Self> {
+        let modes = call.node().attributes.strings("nodes_modes")?.unwrap_or_default();
+        let (len, splits) = (modes.len(), floats(call, "nodes_values")?);
+        let nodes_of = |name| ints(call, name, len);
+        let (trees, ids) = (nodes_of("nodes_treeids")?, nodes_of("nodes_nodeids")?);
+        let (passed, failed) = (nodes_of("nodes_truenodeids")?, nodes_of("nodes_falsenodeids")?);
+        let (features, missing) = (nodes_of("nodes_featureids")?, missing(call, len)?);
+        let mut forest = Self::default();
+        let (mut branches, mut seen) = (HashMap::new(), HashSet::new());
+        let mut inner = 0;
+        for ((tree, id), mode) in trees.iter().zip(ids).zip(modes) {
+            let branch = if mode.as_slice() == b"LEAF" {
+                forest.leaves.push(Leaf::new());
+                Branch::Leaf(forest.leaves.len() - 1)
+            } else {
+                inner += 1;
+                Branch::Node(inner - 1)
+            };
+            if seen.insert(*tree) {
+                forest.roots.push(branch);
+            }
+            branches.insert((*tree, *id), branch);
+        }
+        let find = |tree: i64, id: i64| {
+            branches.get(&(tree, id)).copied().ok_or_else(|| invalid("a tree has no such node"))
+        };
+        for (i, mode) in modes.iter().enumerate().filter(|(_, mode)| mode.as_slice() != b"LEAF") {
+            let at = |list: &[i64]| list.get(i).copied().unwrap_or_default();
+            let split =
+                splits.get(i).ok_or_else(|| invalid("there are fewer values than nodes"))?;
+            let test = Test::of(&Mode::Name(mode), *split);
+            forest.nodes.push(Node {
+                test: test.ok_or_else(|| invalid("the mode of a node is not known"))?,
+                feature: index(at(features))?,
+                missing_passes: missing.get(i).copied().unwrap_or_default(),
+                passed: find(at(trees), at(passed))?,
+                failed: find(at(trees), at(failed))?,
+            });
+        }
+        let weights = floats(call, "target_weights")?;
+        let of_leaf = |name| ints(call, name, weights.len());
+        let (trees, ids) = (of_leaf("target_treeids")?, of_leaf("target_nodeids")?);
+        let leaves = trees.iter().zip(ids).zip(of_leaf("target_ids")?.iter().zip(&weights));
+        for ((tree, id), (target, weight)) in leaves {
+            let Branch::Leaf(leaf) = find(*tree, *id)? else {
+                return Err(invalid("a node with a weight is not a leaf"));
+            };
+            let target = (index(*target)?, *weight);
+            forest.leaves.get_mut(leaf).into_iter().for_each(|leaf| leaf.push(target));
+        }
+        Ok(forest)
+    }
+
+    /// The leaf of every tree for a row of features.
+    pub(super) fn leaves<'f>(&'f self, row: &'f [f64]) -> impl Iterator<Item = Result<&'f Leaf>> {
+        self.roots.iter().map(|root| self.leaf(*root, row))
+    }
+
+    fn leaf(&self, root: Branch, row: &[f64]) -> Result<&Leaf> {
+        let mut branch = root;
+        // A path is no longer than there are nodes.
+        for _ in 0..=self.nodes.len() {
+            let node = match branch {
+                Branch::Leaf(leaf) => {
+                    return self.leaves.get(leaf).ok_or_else(|| invalid("there is no such leaf"));
+                }
+                Branch::Node(node) => self.nodes.get(node),
+            };
+            let node = node.ok_or_else(|| invalid("there is no such node"))?;
+            let x = *row.get(node.feature).ok_or_else(|| {
+                let reason = format!("a node asks for feature {} of {}", node.feature, row.len());
+                Error::new(ErrorKind::Shape, reason)
+            })?;
+            let passes = node.test.holds(x) || (x.is_nan() && node.missing_passes);
+            branch = if passes { node.passed } else { node.failed };
+        }
+        Err(invalid("a tree has a cycle"))
+    }
+}

@@ -8,6 +8,8 @@ mod paths;
 mod plan;
 mod semantic;
 mod tensors;
+#[cfg(feature = "machine")]
+mod verify;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,8 @@ use paths::{model_to_read, model_to_write};
 pub use plan::PlanArgs;
 pub use semantic::{DiffArgs, DigestArgs};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
+#[cfg(feature = "machine")]
+pub use verify::VerifyArgs;
 
 /// Move the weights of large ONNX models out of the model file and back in, and check the result.
 #[derive(Debug, Parser)]
@@ -74,6 +78,9 @@ pub enum Command {
     /// Run a model and write what every step read and wrote, with digests, as lines of JSON
     #[cfg(feature = "machine")]
     Trace(TraceArgs),
+    /// Show that two models compute the same: by their semantic digests, or by running both
+    #[cfg(feature = "machine")]
+    Verify(VerifyArgs),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
@@ -102,6 +109,8 @@ impl Command {
             Self::Run(args) => ("run", args.json),
             #[cfg(feature = "machine")]
             Self::Trace(args) => ("trace", args.prints_json()),
+            #[cfg(feature = "machine")]
+            Self::Verify(args) => ("verify", args.json),
             Self::Completions(_) => ("completions", false),
         }
     }
@@ -129,6 +138,8 @@ impl Command {
             Self::Run(args) => Some(&args.model),
             #[cfg(feature = "machine")]
             Self::Trace(args) => args.model.as_deref(),
+            #[cfg(feature = "machine")]
+            Self::Verify(args) => Some(&args.a),
             Self::Completions(_) => None,
         }
     }
@@ -300,7 +311,8 @@ impl PackedArgs {
 /// The options of every command that writes a model and can compare it with the one that was read.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
-    /// Load the written model, compare every tensor bit for bit with the one that was read, and check it
+    /// Load the written model, compare every tensor bit for bit with the one that was read, and what the
+    /// models compute by their semantic digests, and check it
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
     #[command(flatten)]
@@ -342,6 +354,10 @@ pub struct CheckArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
+    /// Also list every node that run cannot run
+    #[cfg(feature = "machine")]
+    #[arg(long)]
+    pub runnable: bool,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+#[cfg(feature = "machine")]
+use onnx_container::Container;
 use onnx_container::{CheckOptions, Error, ErrorKind, Severity, check_model, interrupted_saves};
 use serde::Serialize;
 
@@ -18,7 +20,12 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     // The bytes that are looked at are few: all of a BOOL, the last one of a narrow type.
     let options = CheckOptions::from(mapping::choice(&args.map)).contents(true);
     let findings = match check_model(&args.model, options) {
-        Ok(checked) => Findings::from(checked.findings),
+        Ok(checked) => {
+            let found = checked.findings.iter();
+            let found = found.flat_map(|found| Found::all(found.severity, &found.error));
+            // Errors come first.
+            not_runnable(args).into_iter().chain(found).collect()
+        }
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
             failed = Some(JsonError::from(&error));
@@ -34,6 +41,27 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         print(args, &findings, out)?;
     }
     Ok(Outcome::of(findings.ok))
+}
+
+/// The nodes that cannot run, where these are asked for.
+#[cfg(feature = "machine")]
+fn not_runnable(args: &CheckArgs) -> Vec<Found> {
+    use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry};
+    if !args.runnable {
+        return Vec::new();
+    }
+    // A model that cannot be loaded is a finding of the check itself.
+    let Ok(container) = Container::load(&args.model, mapping::choice(&args.map)) else {
+        return Vec::new();
+    };
+    let checked = Program::new(&container, ProgramOptions::new())
+        .and_then(|program| Machine::new(program, Registry::new(), Limits::new()).check_runnable());
+    checked.err().map(|error| Found::of_machine(&error)).unwrap_or_default()
+}
+
+#[cfg(not(feature = "machine"))]
+fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
+    Vec::new()
 }
 
 /// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.

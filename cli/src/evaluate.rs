@@ -23,7 +23,11 @@ pub struct Model {
 impl Model {
     /// The model at `path`.
     pub fn load(path: &Path, map: MmapChoice) -> Result<Self, Failure> {
-        let container = Container::load(path, LoadOptions::from(map))?;
+        Self::new(path, Container::load(path, LoadOptions::from(map))?)
+    }
+
+    /// The model in `container`, which was loaded from `path`.
+    pub fn new(path: &Path, container: Container) -> Result<Self, Failure> {
         let program = Arc::new(Program::new(&container, ProgramOptions::new())?);
         Ok(Self { path: path.to_owned(), container, program })
     }

@@ -29,6 +29,19 @@ impl Found {
         error.related().iter().flat_map(|error| Self::all(severity, error)).collect()
     }
 
+    /// An error for each node that `error` names.
+    #[cfg(feature = "machine")]
+    pub fn of_machine(error: &onnx_container_machine::Error) -> Vec<Self> {
+        if !error.related().is_empty() {
+            return error.related().iter().flat_map(Self::of_machine).collect();
+        }
+        let (kind, line) = (format!("{:?}", error.kind()), error.to_string());
+        let (path, offset) = (None, None);
+        // The message names the step and the node, for which there are no fields.
+        let (tensor, reason) = (error.value().map(str::to_owned), line.clone());
+        vec![Self { severity: "error", kind, tensor, path, offset, reason, line }]
+    }
+
     fn one(severity: Severity, error: &Error) -> Self {
         let severity = match severity {
             Severity::Error => "error",

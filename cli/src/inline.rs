@@ -37,9 +37,10 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Changed::new(inlined, nodes_before, nodes(saved.structure()), &saved.structure().functions);
     changed.warnings().for_each(|warning| print_on_stderr(format_args!("warning: {warning}")));
     let verified = original.map(|mut original| {
+        let semantic = original.semantic_digest().ok();
         // Copies of a tensor share its bytes: the result is compared with those that were read.
         inline_functions(original.model_mut(), options(args))?;
-        Ok::<_, Error>(verify(&original, &saved, &args.paths.output, map))
+        Ok::<_, Error>(verify(&original, semantic, &saved, &args.paths.output, map))
     });
     let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
     if args.write.json {

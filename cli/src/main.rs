@@ -32,6 +32,8 @@ mod stop;
 mod tensor_file;
 #[cfg(feature = "machine")]
 mod trace;
+#[cfg(feature = "machine")]
+mod verify;
 mod write;
 
 use std::path::Path;
@@ -114,6 +116,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Run(args) => run::run(&args, out),
         #[cfg(feature = "machine")]
         Command::Trace(args) => trace::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Verify(args) => verify::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

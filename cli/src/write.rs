@@ -105,7 +105,11 @@ impl<'a> Job<'a> {
             None => Externalized::default(),
         };
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
-        let verified = original.map(|original| verify(&original, &saved, self.output, map));
+        let verified = original.map(|original| {
+            // A model without a meaning, such as one that lacks a node, has no digest.
+            let semantic = original.semantic_digest().ok();
+            verify(&original, semantic, &saved, self.output, map)
+        });
         let mut report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         report.warn(leftovers::notes(self.input));
         if self.args.json {

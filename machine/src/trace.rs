@@ -80,7 +80,7 @@ pub struct Head {
     pub profile: String,
     /// The SHA-256 of the model file, where there is one.
     pub model: Option<String>,
-    /// The digest of what the model computes.
+    /// The semantic digest: of what the model computes. `None` when the model has none.
     pub semantic: Option<String>,
     /// The operator set versions that the model imports, by domain.
     pub opset: BTreeMap<String, i64>,

@@ -159,7 +159,7 @@ pub struct TraceDiffArgs {
 }
 
 /// A tolerance: not negative, and a number.
-fn tolerance(text: &str) -> Result<f64, String> {
+pub fn tolerance(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| *number >= 0.0);
     number.ok_or_else(|| "not a tolerance such as 1e-3 or 0".to_owned())
 }

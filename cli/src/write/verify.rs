@@ -1,7 +1,8 @@
 //! `--verify`: compares the result with the model that was read.
 //!
-//! Three things are verified: the model file is byte for byte what was encoded; every tensor, loaded back, has
-//! the type, shape and bits that it had in the model that was read; and the result passes a check.
+//! Four things are verified: the model file is byte for byte what was encoded; every tensor, loaded back, has
+//! the type, shape and bits that it had in the model that was read; both models compute the same, by their semantic digests; and the
+//! result passes a check.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,8 +13,8 @@ use indicatif::ProgressBar;
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::TensorProto;
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, Tensor, check_model,
-    traversal,
+    ByteSize, Container, Error, ErrorKind, MmapChoice, Result, Saved, SemanticDigest, Tensor,
+    check_model, traversal,
 };
 use serde::Serialize;
 
@@ -31,6 +32,8 @@ pub struct Verified {
     pub bytes: u64,
     /// Whether the result was mapped for that, not read.
     pub mapped: bool,
+    /// The digest of what both models compute; `None` where the model that was read has none.
+    pub semantic: Option<String>,
     /// Differences.
     pub problems: Vec<String>,
     pub check: Option<Findings>,
@@ -42,6 +45,9 @@ impl Verified {
         let (tensors, bytes) = (count(self.tensors, "tensor"), ByteSize(self.bytes));
         let how = if self.mapped { "mapped" } else { "read" };
         out.line(format_args!("verified  {tensors} ({bytes}, {how}) are the same bit for bit"))?;
+        if self.semantic.is_some() {
+            out.line("verified  it computes the same: the semantic digests are equal")?;
+        }
         for problem in &self.problems {
             out.line(format_args!("problem   {problem}"))?;
         }
@@ -56,21 +62,46 @@ impl Verified {
     }
 }
 
-/// Verifies the model at `path`, which `saved` says what was written to, against `original`.
-pub fn verify(original: &Container, saved: &Saved, path: &Path, map: MmapChoice) -> Verified {
+/// Verifies the model at `path`, which `saved` says what was written to, against `original`: the model that was
+/// read, whose `semantic` digest was taken before anything was done to it.
+pub fn verify(
+    original: &Container,
+    semantic: Option<SemanticDigest>,
+    saved: &Saved,
+    path: &Path,
+    map: MmapChoice,
+) -> Verified {
     let bar = progress::bar("verifying", saved.bytes);
     let mapped = map != MmapChoice::never();
     let (mut comparison, mut problems) = (Comparison::default(), Vec::new());
     problems.extend(same_model(saved, path).err());
     problems.extend(comparison.run(original, path, map, &bar).err());
     problems.append(&mut comparison.problems);
+    let semantic = semantic.and_then(|expected| match same_meaning(&expected, path, map) {
+        Ok(()) => Some(expected.to_string()),
+        Err(error) => {
+            problems.push(error);
+            None
+        }
+    });
     let check = check_model(path, map).map(|checked| Findings::from(checked.findings));
     let check = check.map_err(|error| problems.push(error)).ok();
     let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
     let problems = problems.iter().map(ToString::to_string).collect();
     let Comparison { tensors, bytes, .. } = comparison;
     bar.finish_and_clear();
-    Verified { ok, tensors, bytes, mapped, problems, check }
+    Verified { ok, tensors, bytes, mapped, semantic, problems, check }
+}
+
+/// Whether the model at `path` computes what `expected` stands for.
+fn same_meaning(expected: &SemanticDigest, path: &Path, map: MmapChoice) -> Result<()> {
+    let found = Container::load(path, map)?.semantic_digest()?;
+    if found == *expected {
+        return Ok(());
+    }
+    let reason =
+        format!("it computes something else: its semantic digest is {found}, not {expected}");
+    Err(differs(&reason).with_path(path))
 }
 
 /// Whether the file at `path` is the encoded model.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 
-use onnx_container::proto::TensorProto;
+use onnx_container::proto::{NodeProto, OperatorSetIdProto, TensorProto};
 
 use crate::support::{Folder, external};
 
@@ -57,6 +57,35 @@ fn bytes_that_readers_take_differently_are_advice() {
     folder.save("m.onnx", &model);
     let run = folder.run(&["check", "m.onnx"]).done();
     run.says(&["`b`", "a BOOL of 2", "`q`", "bits after the last element", "no errors"]);
+}
+
+#[cfg(feature = "machine")]
+#[test]
+fn nodes_that_cannot_run_are_errors_when_asked_for() {
+    let folder = Folder::new();
+    let mut model = crate::run::model();
+    folder.save("good.onnx", &model);
+    for name in ["first", "second"] {
+        let mut node = NodeProto::new("Frobnicate", ["x"], [name]);
+        (node.name, node.domain) = (Some(name.into()), Some("my".into()));
+        model.graph.as_mut().unwrap().node.push(node);
+    }
+    model.opset_import.push(OperatorSetIdProto::new("my", 1));
+    folder.save("bad.onnx", &model);
+    folder.run(&["check", "good.onnx", "--runnable"]).done();
+    folder.run(&["check", "bad.onnx"]).done();
+    let run = folder.run(&["check", "bad.onnx", "--runnable"]);
+    assert_eq!(run.code(), 1, "{run:?}");
+    run.says(&[
+        "error: step 2: node `first` (my::Frobnicate): there is no kernel",
+        "error: step 3: node `second` (my::Frobnicate): there is no kernel",
+        "not ok: bad.onnx: 2 errors",
+    ]);
+    let json = folder.run(&["check", "bad.onnx", "--runnable", "--json"]).json();
+    assert_eq!(
+        (&json["errors"], &json["findings"][1]["kind"]),
+        (&2.into(), &"UnsupportedOp".into())
+    );
 }
 
 #[test]

@@ -27,4 +27,6 @@ mod tensors;
 #[cfg(feature = "machine")]
 mod trace;
 mod usage;
+#[cfg(feature = "machine")]
+mod verify;
 mod write;

@@ -355,7 +355,8 @@ fn help_fits_80_columns_and_breaks_no_word() {
     let folder = Folder::new();
     let commands = "pack split embed inline-functions import-safetensors export-safetensors check inspect \
                     files extract replace";
-    let machine = if cfg!(feature = "machine") { &["plan", "run", "trace"][..] } else { &[] };
+    let machine =
+        if cfg!(feature = "machine") { &["plan", "run", "trace", "verify"][..] } else { &[] };
     for command in commands.split_whitespace().chain(machine.iter().copied()) {
         let mut run = folder.command(&[command, "--help"]);
         let help = String::from_utf8(run.env("COLUMNS", "80").output().unwrap().stdout).unwrap();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use onnx_container::Container;
 use onnx_container::proto::Str;
 
-use super::digest::{traced, weight};
+use super::digest::{hex, traced, weight};
 use super::{Chain, End, Head, Line, PROFILE, Stats, Step, TracedWeight, VERSION, failed, json};
 use crate::compare::to_f64;
 use crate::error::Result;
@@ -127,7 +127,7 @@ impl<W: Write> TraceWriter<W> {
             v: VERSION,
             profile: PROFILE.to_owned(),
             model: self.options.model.clone(),
-            semantic: None,
+            semantic: container.semantic_digest().ok().map(|digest| hex(digest.as_bytes())),
             opset: imports(container).collect(),
             dims: machine.sizes().iter().map(|(name, n)| (name.clone(), *n as u64)).collect(),
             n: plan.as_ref().map(|plan| plan.arena_bytes),

@@ -1,0 +1,211 @@
+//! `verify A B`: whether two models compute the same, and how that is known.
+//!
+//! A proof for all inputs comes from the digests of what the models compute; evidence for some inputs, from
+//! running both. What is neither is told with the first difference.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use onnx_container::Container;
+use onnx_container_machine::compare::{Tolerance, difference};
+use onnx_container_machine::{Declared, Value, random_inputs};
+use serde::Serialize;
+
+use crate::args::VerifyArgs;
+use crate::evaluate::Model;
+use crate::evaluate::inputs::{Input, Source};
+use crate::failure::{Failure, Outcome};
+use crate::mapping;
+use crate::output::{Output, count, lossy};
+
+/// Compares and prints.
+pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let map = mapping::choice(&args.map);
+    let a = Container::load(&args.a, map)?;
+    let b = Container::load(&args.b, map)?;
+    let semantic = semantic_difference(&a, &b);
+    let proof = semantic.is_none().then_some("semantic");
+    let (seeds, differences) = (Vec::new(), Vec::new());
+    let mut report =
+        Report { command: "verify", a: &args.a, b: &args.b, proof, semantic, seeds, differences };
+    if report.proof.is_none() && args.runs > 0 {
+        let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
+        report.compare_runs(&a, &b, args)?;
+    }
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::of(report.proof.is_some()))
+}
+
+/// Why the digests do not show that both compute the same: where they part, or that one has none.
+fn semantic_difference(a: &Container, b: &Container) -> Option<String> {
+    match a.semantic_difference(b) {
+        Ok(difference) => difference.map(|difference| format!("they part at {difference}")),
+        Err(error) => Some(format!("a model has none: {error}")),
+    }
+}
+
+/// What is known of two models, for people and as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    a: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    b: &'a Path,
+    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `tolerance`: on these,
+    /// within the tolerance. `null`: none.
+    proof: Option<&'static str>,
+    /// Why the digests of what the models compute do not show it.
+    semantic: Option<String>,
+    /// The seeds of the runs that were compared.
+    seeds: Vec<u64>,
+    /// What differs in the runs.
+    differences: Vec<String>,
+}
+
+impl Report<'_> {
+    /// Runs both models until an output differs.
+    fn compare_runs(&mut self, a: &Model, b: &Model, args: &VerifyArgs) -> Result<(), Failure> {
+        let interface = Interface::of(a, b);
+        match interface {
+            Ok(interface) => {
+                let mut exact = true;
+                for seed in (args.seed..).take(usize::try_from(args.runs).unwrap_or(usize::MAX)) {
+                    exact &= self.compare_run(a, b, &interface, seed, args)?;
+                    if !self.differences.is_empty() {
+                        return Ok(());
+                    }
+                }
+                self.proof = Some(if exact { "outputs" } else { "tolerance" });
+            }
+            Err(reason) => self.differences.push(reason),
+        }
+        Ok(())
+    }
+
+    /// Runs both models on the inputs of `seed`; whether all outputs are the same bit by bit.
+    fn compare_run(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        interface: &Interface,
+        seed: u64,
+        args: &VerifyArgs,
+    ) -> Result<bool, Failure> {
+        let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
+        let values = random_inputs::all(&a.program, seed, &sizes)
+            .map_err(|error| Failure::from(error).about(&args.a))?;
+        let (in_a, in_b) = interface.inputs(values, seed);
+        let outputs = |model: &Model, inputs: &[Input]| -> Result<_, Failure> {
+            let mut machine = model.machine(inputs, &args.limits)?;
+            Ok(machine.run()?)
+        };
+        let found = outputs(a, &in_a).map_err(|failure| failure.about(&args.a))?;
+        let other = outputs(b, &in_b).map_err(|failure| failure.about(&args.b))?;
+        self.seeds.push(seed);
+        let mut exact = true;
+        let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
+        for (i, (name, expected)) in found.iter().enumerate() {
+            let Some((_, value)) = interface.output(i).and_then(|j| other.get(j)) else { continue };
+            let same = value == expected;
+            exact &= same;
+            if same {
+                continue;
+            }
+            let any = args.rtol > 0.0 || args.atol > 0.0;
+            let reason = match difference(value, expected, tolerance)? {
+                Some(reason) => reason,
+                None if any => continue,
+                None => "equal numbers have other bits: the sign of a zero, or a NaN".to_owned(),
+            };
+            self.differences.push(format!("output `{name}`, seed {seed}: {reason}"));
+        }
+        Ok(exact)
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        match self.proof {
+            Some("semantic") => {
+                return out.line("same      for all inputs: the semantic digests are the same");
+            }
+            Some(proof) => {
+                let runs = count(self.seeds.len(), "run");
+                let how = if proof == "outputs" { "bit by bit" } else { "within the tolerance" };
+                out.line(format_args!("same      {how} in {runs} on random inputs"))?;
+            }
+            None => out.line("not shown that the models compute the same")?,
+        }
+        if let Some(place) = &self.semantic {
+            out.line(format_args!("digests   {place}"))?;
+        }
+        for difference in &self.differences {
+            out.line(format_args!("differs   {difference}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which inputs and outputs of two models belong together.
+struct Interface {
+    /// The name in B of each input of A.
+    inputs: HashMap<String, String>,
+    /// For each output of A, the number of that of B.
+    outputs: Vec<usize>,
+}
+
+impl Interface {
+    /// By names, where both models have the same ones, else by order. An error says why there is none.
+    fn of(a: &Model, b: &Model) -> Result<Self, String> {
+        let (of_a, of_b) = (&a.program.main, &b.program.main);
+        let names = |model: &Model, declared: &[Declared]| -> Vec<String> {
+            declared.iter().map(|one| model.program.main.name(one.value).to_owned()).collect()
+        };
+        let required = |model: &Model| -> Vec<String> {
+            let main = &model.program.main;
+            let has_default =
+                |one: &Declared| main.constants.iter().any(|(id, _)| *id == one.value);
+            let required = main.inputs.iter().filter(|one| !has_default(one));
+            required.map(|one| main.name(one.value).to_owned()).collect()
+        };
+        let (in_a, in_b) = (required(a), required(b));
+        let (out_a, out_b) = (names(a, &of_a.outputs), names(b, &of_b.outputs));
+        let pairs = pairs(&in_a, &in_b);
+        let pairs =
+            pairs.ok_or_else(|| format!("A has {} inputs, B {}", in_a.len(), in_b.len()))?;
+        let outputs = self::pairs(&out_a, &out_b);
+        let outputs =
+            outputs.ok_or_else(|| format!("A has {} outputs, B {}", out_a.len(), out_b.len()))?;
+        let named = in_a.iter().zip(pairs);
+        let named = named.filter_map(|(name, j)| Some((name.clone(), in_b.get(j)?.clone())));
+        Ok(Self { inputs: named.collect(), outputs })
+    }
+
+    /// The inputs of A and those of B for the same `values`.
+    fn inputs(&self, values: Vec<(String, Value)>, seed: u64) -> (Vec<Input>, Vec<Input>) {
+        let pair = |(name, value): (String, Value)| {
+            let of_b = self.inputs.get(&name).unwrap_or(&name).clone();
+            let input = |name, value| Input { name, value, source: Source::Seed(seed) };
+            (input(name, value.clone()), input(of_b, value))
+        };
+        values.into_iter().map(pair).unzip()
+    }
+
+    fn output(&self, i: usize) -> Option<usize> {
+        self.outputs.get(i).copied()
+    }
+}
+
+/// For each of `a`, the place of its counterpart in `b`: by name, where both have the same names, else by order.
+fn pairs(a: &[String], b: &[String]) -> Option<Vec<usize>> {
+    if a.len() != b.len() {
+        return None;
+    }
+    let by_name: Option<Vec<_>> =
+        a.iter().map(|name| b.iter().position(|other| other == name)).collect();
+    Some(by_name.unwrap_or_else(|| (0..a.len()).collect()))
+}

@@ -1,0 +1,113 @@
+//! `verify`: what it takes as a proof, and that it has none for models that differ.
+
+use onnx_container::proto::{ModelProto, NodeProto};
+use serde_json::json;
+
+use crate::run::model;
+use crate::support::Folder;
+
+const DIM: [&str; 2] = ["--dim", "batch=2"];
+
+fn with(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
+    let mut model = model();
+    change(&mut model);
+    model
+}
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.save("m.onnx", &model());
+    folder
+}
+
+fn nodes(model: &mut ModelProto) -> &mut Vec<NodeProto> {
+    &mut model.graph.as_mut().unwrap().node
+}
+
+#[test]
+fn models_with_one_digest_are_the_same_for_all_inputs() {
+    let folder = folder();
+    folder.save("reversed.onnx", &with(|model| nodes(model).reverse()));
+    folder.run(&["pack", "m.onnx", "packed.onnx", "--min-bytes", "0"]).done();
+    for other in ["m.onnx", "reversed.onnx", "packed.onnx"] {
+        // No size of a dimension is needed: nothing is run.
+        let run = folder.run(&["verify", "m.onnx", other]).done();
+        run.says(&["same      for all inputs: the semantic digests are the same"]);
+        let json = folder.run(&["verify", "m.onnx", other, "--json"]).done().json();
+        assert_eq!((&json["proof"], &json["seeds"]), (&"semantic".into(), &json!([])));
+    }
+}
+
+#[test]
+fn models_with_other_nodes_are_the_same_on_the_inputs_of_the_runs() {
+    let folder = folder();
+    // By commutativity, with other names of the input and of an output.
+    let swapped = with(|model| {
+        nodes(model)[0] = NodeProto::new("Add", ["w", "renamed"], ["sum"]);
+        nodes(model)[1] = NodeProto::new("Abs", ["renamed"], ["z"]);
+        let graph = model.graph.as_mut().unwrap();
+        graph.input[0].name = Some("renamed".into());
+        graph.output[0].name = Some("sum".into());
+    });
+    folder.save("swapped.onnx", &swapped);
+    let verify = [&["verify", "m.onnx", "swapped.onnx"], &DIM[..]].concat();
+    let run = folder.run(&[&verify[..], &["--runs", "3", "--seed", "5"]].concat()).done();
+    run.says(&["same      bit by bit in 3 runs on random inputs", "digests   they part at "]);
+    let json = folder.run(&[&verify[..], &["--json"]].concat()).done().json();
+    assert_eq!((&json["proof"], &json["seeds"]), (&"outputs".into(), &json!([0])));
+    // Without a run there is no proof.
+    assert_eq!(folder.run(&[&verify[..], &["--runs", "0"]].concat()).code(), 1);
+}
+
+#[test]
+fn models_that_differ_are_exit_code_1_with_what_differs() {
+    let folder = folder();
+    folder.save("neg.onnx", &with(|model| nodes(model)[1] = NodeProto::new("Neg", ["x"], ["z"])));
+    let verify = [&["verify", "m.onnx", "neg.onnx"], &DIM[..]].concat();
+    let run = folder.run(&verify);
+    assert_eq!(run.code(), 1, "{run:?}");
+    run.says(&[
+        "not shown that",
+        "digests   they part at ",
+        "differs   output `z`, seed 0: element ",
+    ]);
+    let json = folder.run(&[&verify[..], &["--json"]].concat()).json();
+    assert_eq!((&json["proof"], json["differences"].as_array().unwrap().len()), (&json!(null), 1));
+    folder.run(&["verify", "m.onnx", "neg.onnx"]).failed(&["`batch`, has no size"]);
+    folder.save("less.onnx", &with(|model| drop(model.graph.as_mut().unwrap().output.pop())));
+    let run = folder.run(&[&["verify", "m.onnx", "less.onnx"], &DIM[..]].concat());
+    assert_eq!(run.code(), 1, "{run:?}");
+    run.says(&["A has 2 outputs, B 1"]);
+    folder.run(&["verify", "m.onnx", "gone.onnx"]).failed(&["gone.onnx"]);
+    folder.run(&["verify", "m.onnx"]).misused(&["B"]);
+}
+
+#[test]
+fn a_tolerance_is_said_to_be_one() {
+    let folder = folder();
+    let nearly = with(|model| {
+        nodes(model)[1] = NodeProto::new("Abs", ["x"], ["a"]);
+        nodes(model).push(NodeProto::new("Add", ["a", "w"], ["b"]));
+        nodes(model).push(NodeProto::new("Sub", ["b", "w"], ["z"]));
+    });
+    folder.save("nearly.onnx", &nearly);
+    let verify = ["verify", "m.onnx", "nearly.onnx", "--dim", "batch=9"];
+    assert_eq!(folder.run(&verify).code(), 1);
+    let run = folder.run(&[&verify[..], &["--rtol", "1e-5"]].concat()).done();
+    run.says(&["same      within the tolerance in 1 run"]);
+    let json = folder.run(&[&verify[..], &["--atol", "1e-5", "--json"]].concat()).done().json();
+    assert_eq!(json["proof"], "tolerance");
+}
+
+#[test]
+fn every_command_that_writes_verifies_by_the_digest() {
+    let folder = folder();
+    for command in ["pack", "split", "embed", "inline-functions"] {
+        let args = [command, "m.onnx", &format!("{command}.onnx"), "--verify"];
+        folder.run(&args).done().says(&["verified  it computes the same"]);
+        let json = folder.run(&[&args[..], &["--json"]].concat()).done().json();
+        let digest = json["verified"]["semantic"].as_str().unwrap_or_else(|| panic!("{json}"));
+        let printed = folder.run(&["digest", "--semantic", "m.onnx"]).done().stdout();
+        assert_eq!(digest, printed.trim());
+    }
+}

@@ -36,6 +36,9 @@ pub(crate) fn arrange(
     runs: impl IntoIterator<Item = Run>,
 ) -> Result<()> {
     let dtype = cx.out_dtype(j)?;
+    if cx.out_shape(j)?.contains(&0) {
+        return nothing(cx, j);
+    }
     match dtype.bit_width() {
         None => {
             let sources = sources(cx, dtype, |i| cx.strings(i))?;
@@ -53,6 +56,14 @@ pub(crate) fn arrange(
         Some(64) => copy::<8>(cx, j, runs),
         Some(128) => copy::<16>(cx, j, runs),
         Some(bits) => Err(Error::internal(format!("elements of {bits} bits"))),
+    }
+}
+
+/// Writes an output without elements. However many runs there are, they are all empty.
+fn nothing(cx: &mut RunCx<'_>, j: usize) -> Result<()> {
+    match cx.out_dtype(j)? {
+        DataType::String => cx.set_strings(j, Vec::new()),
+        _ => cx.out_bytes(j).map(drop),
     }
 }
 

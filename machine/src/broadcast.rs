@@ -27,9 +27,12 @@ pub(crate) fn broadcast(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
     Ok(result)
 }
 
-/// The number of elements.
+/// The number of elements; `usize::MAX` for more than that, which no memory has.
 pub(crate) fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    if shape.contains(&0) {
+        return 0;
+    }
+    shape.iter().fold(1, |count: usize, dim| count.saturating_mul(*dim))
 }
 
 /// How far apart, in elements, neighbours in each dimension of a contiguous tensor are.
@@ -123,8 +126,8 @@ pub(crate) fn size(dim: i64) -> Result<usize> {
 /// `shape` as three: the product of the dimensions before `axis`, that dimension, and the product of those
 /// behind it. An element (o, i, n) is at `(o * dim + i) * inner + n`.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
-    let outer = shape.iter().take(axis).product();
-    let inner = shape.iter().skip(axis + 1).product();
+    let outer = shape.get(..axis).map_or(1, count);
+    let inner = shape.get(axis + 1..).map_or(1, count);
     (outer, shape.get(axis).copied().unwrap_or(1), inner)
 }
 

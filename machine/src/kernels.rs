@@ -48,6 +48,7 @@ mod deform_conv;
 mod det;
 mod dropout;
 mod einsum;
+mod gather;
 mod gemm;
 mod grid;
 mod label_encoder;
@@ -57,23 +58,32 @@ mod matmul;
 mod ml;
 mod movement;
 mod normalization;
+mod optional;
 mod pad;
+mod pattern;
 mod pool;
 mod quantize;
 mod quantized_matmul;
+mod random;
 mod recurrent;
 mod reduce;
+mod regex_dialect;
 mod resize;
 mod resize_scale;
 mod roi;
 mod rotary;
+mod scatter;
+mod sequence;
 mod signal;
 mod softmax;
 mod space;
 mod spectrum;
+mod string;
 mod suppression;
+mod tfidf;
 mod training;
 mod tree;
+mod unique;
 mod window;
 
 use crate::kernel::Builtin;
@@ -94,6 +104,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         dropout::KERNELS,
         einsum::KERNELS,
         elementwise::KERNELS,
+        gather::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
         label_encoder::KERNELS,
@@ -103,22 +114,30 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         ml::KERNELS,
         movement::KERNELS,
         normalization::KERNELS,
+        optional::KERNELS,
         pad::KERNELS,
+        pattern::KERNELS,
         pool::KERNELS,
         quantize::KERNELS,
         quantized_matmul::KERNELS,
+        random::KERNELS,
         recurrent::KERNELS,
         reduce::KERNELS,
         resize::KERNELS,
         roi::KERNELS,
         rotary::KERNELS,
+        scatter::KERNELS,
+        sequence::KERNELS,
         signal::KERNELS,
         softmax::KERNELS,
         space::KERNELS,
         spectrum::KERNELS,
+        string::KERNELS,
         suppression::KERNELS,
+        tfidf::KERNELS,
         training::KERNELS,
         tree::KERNELS,
+        unique::KERNELS,
     ];
     families.into_iter().flatten()
 }

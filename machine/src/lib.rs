@@ -14,6 +14,7 @@ mod broadcast;
 mod call;
 pub mod compare;
 pub mod data;
+mod elements;
 mod error;
 mod gemm;
 mod kernel;

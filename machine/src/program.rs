@@ -7,6 +7,7 @@
 
 mod build;
 mod order;
+mod sparse;
 
 use std::sync::Arc;
 

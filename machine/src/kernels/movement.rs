@@ -11,6 +11,7 @@ use crate::broadcast::{
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::numeric::{Number, for_type};
 use crate::value::Type;
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -67,7 +68,7 @@ fn reshape(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     }
     let mut left = wanted.iter().zip(&mut shape).filter(|(dim, _)| **dim == -1).map(|(_, d)| d);
     if let Some(left) = left.next() {
-        let others: usize = count_others(&wanted, &from, keep_zero);
+        let others = count_others(&wanted, &from, keep_zero);
         *left = count(&from).checked_div(others).unwrap_or_default();
     }
     if left.next().is_some() {
@@ -83,7 +84,7 @@ fn count_others(wanted: &[i64], from: &[usize], keep_zero: bool) -> usize {
         0 if !keep_zero => from.get(i).copied().unwrap_or_default(),
         dim => usize::try_from(*dim).unwrap_or_default(),
     });
-    sizes.product()
+    count(&sizes.collect::<Vec<_>>())
 }
 
 /// Two dimensions: those before `axis`, and the others.
@@ -102,6 +103,10 @@ fn squeeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let shape = call.shape(0)?;
     let gone = call.ints_or_input("axes", 1)?.map(|list| axes(&list, shape.len())).transpose()?;
     let is_gone = |i: usize, dim: usize| gone.as_ref().map_or(dim == 1, |gone| gone.contains(&i));
+    if let Some(dim) = gone.iter().flatten().filter_map(|i| shape.get(*i)).find(|dim| **dim != 1) {
+        let reason = format!("an axis of {dim} elements in the shape {shape:?} cannot be removed");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
     let kept = shape.iter().enumerate().filter(|(i, dim)| !is_gone(*i, **dim));
     reshaped(call, kept.map(|(_, dim)| *dim).collect())
 }
@@ -181,19 +186,30 @@ fn transpose(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 fn concat_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let mut shape = call.shape(0)?;
-    let at = axis(call.int_or("axis", 1)?, shape.len())?;
-    for i in 1..call.input_count() {
-        let other = call.shape(i)?;
+    let shapes = (0..call.input_count()).map(|i| call.shape(i)).collect::<Result<Vec<_>>>()?;
+    let at = axis(call.int_or("axis", 1)?, call.rank(0)?)?;
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, joined(&shapes, at)?)])
+}
+
+/// The shape of tensors of `shapes`, one behind the other along axis `at`.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] when they differ beside the axis.
+pub(super) fn joined(shapes: &[Vec<usize>], at: usize) -> Result<Vec<usize>> {
+    let (mut shape, others) = match shapes.split_first() {
+        Some((first, others)) => (first.clone(), others),
+        None => return Err(Error::new(ErrorKind::Shape, "there are no tensors to concatenate")),
+    };
+    for other in others {
         let fits = |(j, (a, b)): (usize, (&usize, &usize))| j == at || a == b;
-        if other.len() != shape.len() || !shape.iter().zip(&other).enumerate().all(fits) {
+        if other.len() != shape.len() || !shape.iter().zip(other).enumerate().all(fits) {
             let reason = format!("the shapes {shape:?} and {other:?} differ beside axis {at}");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         let more = other.get(at).copied().unwrap_or_default();
-        shape.get_mut(at).into_iter().for_each(|dim| *dim += more);
+        shape.get_mut(at).into_iter().for_each(|dim| *dim = dim.saturating_add(more));
     }
-    Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
+    Ok(shape)
 }
 
 fn concat(cx: &mut RunCx<'_>) -> Result<()> {
@@ -220,7 +236,7 @@ fn parts(call: &Call<'_>) -> Result<(usize, Vec<usize>)> {
     let dim = shape.get(at).copied().unwrap_or_default();
     if let Some(split) = call.ints_or_input("split", 1)? {
         let lens = split.iter().map(|len| size(*len)).collect::<Result<Vec<_>>>()?;
-        if lens.iter().sum::<usize>() != dim {
+        if lens.iter().fold(0, |sum: usize, len| sum.saturating_add(*len)) != dim {
             let reason = format!("the parts {lens:?} are not the {dim} elements of axis {at}");
             return Err(Error::new(ErrorKind::Value, reason));
         }
@@ -311,6 +327,9 @@ fn slice_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn slice(cx: &mut RunCx<'_>) -> Result<()> {
     let (from, cuts) = (cx.shape(0)?, cuts(cx)?);
+    if count(cx.out_shape(0)?) == 0 {
+        return arrange(cx, 0, []);
+    }
     // Axes at the end that are taken whole are moved as one run.
     let is_whole = |(cut, dim): &(&Cut, &usize)| cut.step == 1 && cut.len == **dim;
     let whole = cuts.iter().zip(&from).rev().take_while(is_whole).count();
@@ -366,28 +385,55 @@ fn expand_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 }
 
 fn expand(cx: &mut RunCx<'_>) -> Result<()> {
-    let to = cx.out_shape(0)?;
-    let strides = broadcast_strides(&cx.shape(0)?, to);
-    arrange(cx, 0, offsets(to, &strides).map(|from| Run::one(0, from)))
+    let (from, to) = (cx.shape(0)?, cx.out_shape(0)?);
+    let strides = broadcast_strides(&from, to);
+    // Axes at the end that are not repeated are moved as one run.
+    let same = from.iter().rev().zip(to.iter().rev()).take_while(|(from, to)| from == to).count();
+    let outer = to.len() - same;
+    let len = count(to.get(outer..).unwrap_or_default());
+    let starts =
+        offsets(to.get(..outer).unwrap_or_default(), strides.get(..outer).unwrap_or_default());
+    arrange(cx, 0, starts.map(|from| Run::Copy { input: 0, from, len }))
+}
+
+/// How often each axis is repeated. Before version 6 that is one axis, and both numbers have the type of
+/// the input.
+fn repeats(call: &Call<'_>) -> Result<Vec<usize>> {
+    let rank = call.rank(0)?;
+    if call.version() < 6 {
+        let number =
+            |i| for_type!(call.dtype(i)?, numbers, T => Ok(call.scalar::<T>(i)?.to_i128()));
+        let integer = |i| number(i).map(|number: i128| <i64 as Number>::from_i128(number));
+        let (times, at) = (size(integer(1)?)?, axis(integer(2)?, rank)?);
+        return Ok((0..rank).map(|i| if i == at { times } else { 1 }).collect());
+    }
+    let given = call.integers(1)?;
+    if given.len() != rank {
+        let reason = format!("{} repeats of a tensor with {rank} dimensions", given.len());
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    given.iter().map(|times| size(*times)).collect()
 }
 
 fn tile_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (shape, repeats) = (call.shape(0)?, call.integers(1)?);
-    if shape.len() != repeats.len() {
-        let reason = format!("{} repeats of a tensor of shape {shape:?}", repeats.len());
-        return Err(Error::new(ErrorKind::Shape, reason));
-    }
-    let dims = shape.iter().zip(&repeats).map(|(dim, times)| Ok(dim * size(*times)?));
-    Ok(vec![OutSpec::tensor(call.dtype(0)?, dims.collect::<Result<Vec<_>>>()?)])
+    let (shape, repeats) = (call.shape(0)?, repeats(call)?);
+    let dims = shape.iter().zip(&repeats).map(|(dim, times)| dim.saturating_mul(*times));
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, dims.collect::<Vec<_>>())])
 }
 
 fn tile(cx: &mut RunCx<'_>) -> Result<()> {
-    let (from, to) = (cx.shape(0)?, cx.out_shape(0)?);
-    let strides = strides(&from);
-    let each = from.iter().zip(to).zip(&strides);
-    let places = each.map(|((from, to), stride)| (0..*to).map(|i| i % from * stride).collect());
-    let places: Vec<Vec<usize>> = places.collect();
-    arrange(cx, 0, sums(&places).into_iter().map(|from| Run::one(0, from)))
+    let (from, to, repeats) = (cx.shape(0)?, cx.out_shape(0)?, repeats(cx)?);
+    // The last axis that is repeated, with those behind it, is moved as one run.
+    let last = repeats.iter().rposition(|times| *times != 1).unwrap_or_default();
+    let len = count(from.get(last..).unwrap_or_default());
+    let times = repeats.get(last).copied().unwrap_or(1);
+    let outer = from.iter().zip(to).zip(strides(&from)).take(last);
+    let places: Vec<Vec<usize>> = match count(to) {
+        0 => Vec::new(),
+        _ => outer.map(|((from, to), by)| (0..*to).map(|i| i % from * by).collect()).collect(),
+    };
+    let run = |from| std::iter::repeat_n(Run::Copy { input: 0, from, len }, times);
+    arrange(cx, 0, sums(&places).into_iter().flat_map(run))
 }
 
 fn where_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -417,6 +463,9 @@ fn constant_of_shape(cx: &mut RunCx<'_>) -> Result<()> {
         cx.out_bytes(0)?.fill(0);
         return Ok(());
     };
+    if let Some([string]) = value.strings() {
+        return cx.set_strings(0, vec![string.clone(); count(cx.out_shape(0)?)]);
+    }
     if value.dtype().bit_width().is_some_and(|bits| bits < 8) {
         let code = value.unpack()?.first().copied().unwrap_or_default();
         let codes = vec![code; count(cx.out_shape(0)?)];

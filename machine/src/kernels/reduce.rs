@@ -191,12 +191,12 @@ fn min(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 /// The higher of two; what is not a number is higher than all.
-fn higher<T: Number>(a: T, b: T) -> T {
+pub(super) fn higher<T: Number>(a: T, b: T) -> T {
     if a.is_nan() || a > b { a } else { b }
 }
 
 /// The lower of two; what is not a number is lower than all.
-fn lower<T: Number>(a: T, b: T) -> T {
+pub(super) fn lower<T: Number>(a: T, b: T) -> T {
     if a.is_nan() || a < b { a } else { b }
 }
 

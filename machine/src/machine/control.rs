@@ -6,11 +6,15 @@ mod body;
 mod flex_attention;
 mod if_;
 mod loop_;
+mod scan;
+mod sequence_map;
 
 use onnx_container::{Buffer, DataType, Tensor};
 
 use crate::bodies;
+use crate::broadcast::count;
 use crate::call::{Call, Operand};
+use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::runner::{Observer, Runner};
 use crate::program::{Block, Declared, Dim, Node};
@@ -26,6 +30,8 @@ pub(crate) fn of(node: &Node) -> Option<Control> {
         ("ai.onnx.preview", "FlexAttention") => Some(flex_attention::run),
         ("", "If") => Some(if_::run),
         ("", "Loop") => Some(loop_::run),
+        ("", "Scan") => Some(scan::run),
+        ("", "SequenceMap") => Some(sequence_map::run),
         _ => bodies::of(node).map(|_| body::run as Control),
     }
 }
@@ -110,6 +116,19 @@ impl<'f> Frame<'f, '_> {
         let path = format!("{}/{label}/", self.path);
         self.runner.run_block(block, self.table, inputs, &path, self.observer)
     }
+
+    /// As [`run`](Self::run), on values that are copied into M and out of it.
+    pub(crate) fn run_on_values(
+        &mut self,
+        block: &Block,
+        inputs: impl IntoIterator<Item = Value>,
+        label: &str,
+    ) -> Result<Vec<Value>> {
+        let inputs = inputs.into_iter().map(|value| self.runner.put(value));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let outputs = self.run(block, inputs, label)?;
+        outputs.into_iter().map(|entry| self.take(entry)).collect()
+    }
 }
 
 /// A condition: a BOOL with one element.
@@ -128,21 +147,16 @@ pub(crate) fn condition(value: &Value) -> Result<bool> {
 pub(crate) fn stack(values: &[Value], declared: &Declared) -> Result<Value> {
     let Some(first) = values.first() else { return nothing(declared) };
     let (dtype, shape) = (first.tensor()?.dtype(), first.tensor()?.shape());
-    let (mut bytes, mut strings) = (Vec::new(), Vec::new());
+    let mut elements = Elements::of(first.tensor()?)?.none();
     for value in values {
         let tensor = value.tensor()?;
         if tensor.shape() != shape || tensor.dtype() != dtype {
             let reason = format!("{:?} after {shape:?} cannot be stacked", tensor.shape());
             return Err(Error::new(ErrorKind::Shape, reason));
         }
-        bytes.extend_from_slice(tensor.as_bytes().unwrap_or_default());
-        strings.extend_from_slice(tensor.strings().unwrap_or_default());
+        elements.extend(&Elements::of(tensor)?, 0, count(&shape))?;
     }
-    let dims = dims(&[&[values.len()], shape.as_slice()].concat())?;
-    Ok(Value::Tensor(match dtype {
-        DataType::String => Tensor::from_strings(dims, strings)?,
-        dtype => Tensor::new(dtype, dims, Buffer::from(bytes))?,
-    }))
+    elements.into_value(dtype, &[&[values.len()], shape.as_slice()].concat())
 }
 
 /// A stack of nothing.

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use onnx_container::proto::tensor_shape_proto::DimensionValue;
 use onnx_container::proto::type_proto::Value as TypeValue;
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, Str, TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, Str, ValueInfoProto,
 };
 use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
 
 use super::order::topological;
+use super::sparse::dense;
 use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::attribute::{Attribute, Attributes};
 use crate::error::{Error, ErrorKind, Result};
@@ -148,6 +149,13 @@ impl<'c> Builder<'c> {
             graph.input.iter().map(|input| self.declared(input)).collect::<Result<_>>()?;
         for tensor in &graph.initializer {
             let name = text(tensor.name.as_ref());
+            let tensor = self.container.resolve(tensor).map_err(Error::from);
+            self.initializer(&name, tensor).map_err(|error| error.with_value(name.as_str()))?;
+        }
+        for sparse in &graph.sparse_initializer {
+            let values = sparse.values.as_deref();
+            let name = text(values.and_then(|values| values.name.as_ref()));
+            let tensor = dense(self.container, sparse);
             self.initializer(&name, tensor).map_err(|error| error.with_value(name.as_str()))?;
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
@@ -168,8 +176,8 @@ impl<'c> Builder<'c> {
         self.scopes.last_mut().ok_or_else(|| Error::internal("a value outside of all blocks"))
     }
 
-    fn initializer(&mut self, name: &str, proto: &TensorProto) -> Result<()> {
-        let entry = constant(&mut self.weights, self.container.resolve(proto)?)?;
+    fn initializer(&mut self, name: &str, tensor: Result<Tensor>) -> Result<()> {
+        let entry = constant(&mut self.weights, tensor?)?;
         let scope = self.scope()?;
         let known = scope.ids.get(name).copied();
         let value = known.unwrap_or_else(|| scope.define(name));
@@ -257,6 +265,10 @@ impl<'c> Builder<'c> {
                 let tensor = proto.t.as_deref().ok_or_else(missing)?;
                 Attribute::Tensor(self.container.resolve(tensor)?)
             }
+            AttributeProto::SPARSE_TENSOR => {
+                let tensor = proto.sparse_tensor.as_deref().ok_or_else(missing)?;
+                Attribute::Tensor(dense(self.container, tensor)?)
+            }
             AttributeProto::GRAPH => {
                 let graph = proto.g.as_deref().ok_or_else(missing)?;
                 Attribute::Graph(self.block(graph)?.into())
@@ -318,7 +330,7 @@ fn constant_of(attributes: &Attributes) -> Result<Tensor> {
     let one_dim = |len: usize| i64::try_from(len).map(|len| vec![len]).unwrap_or_default();
     let bytes = |bytes: &[u8]| Buffer::from(bytes.to_vec());
     let tensor = match attributes.iter().next() {
-        Some(("value", Attribute::Tensor(tensor))) => return Ok(tensor.clone()),
+        Some(("value" | "sparse_value", Attribute::Tensor(tensor))) => return Ok(tensor.clone()),
         Some(("value_float", Attribute::Float(value))) => {
             Tensor::new(DataType::Float, [], bytes(&value.to_le_bytes()))
         }

@@ -1,0 +1,161 @@
+//! Operators whose elements follow a pattern of indices: Range, EyeLike, Trilu, ReverseSequence.
+//!
+//! The text of operator `Trilu` is <https://onnx.ai/onnx/operators/onnx__Trilu.html>, and so for each.
+
+use onnx_container::DataType;
+
+use crate::arrange::{Run, arrange};
+use crate::broadcast::{around, count, size};
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Builtin;
+use crate::numeric::{Number, for_type};
+
+pub(super) const KERNELS: &[Builtin] = &[
+    Builtin::new("Range", range_infer, range),
+    Builtin::new("EyeLike", eye_like_infer, eye_like),
+    Builtin::new("Trilu", trilu_infer, trilu),
+    Builtin::new("ReverseSequence", trilu_infer, reverse_sequence),
+];
+
+/// How many numbers there are from `start` to below `limit` in steps of `delta`.
+fn steps<T: Number>(call: &Call<'_>) -> Result<usize> {
+    let (start, limit, delta) = (call.scalar::<T>(0)?, call.scalar::<T>(1)?, call.scalar::<T>(2)?);
+    if delta == T::ZERO || delta.is_nan() {
+        return Err(Error::new(ErrorKind::Value, "the step is 0 or not a number"));
+    }
+    let whole = if T::DTYPE.is_integer() {
+        let (span, step) = (limit.to_i128() - start.to_i128(), delta.to_i128());
+        let towards_zero = span / step;
+        towards_zero + i128::from(span % step != 0 && (span < 0) == (step < 0))
+    } else {
+        ((limit.to_f64() - start.to_f64()) / delta.to_f64()).ceil().to_i128()
+    };
+    usize::try_from(whole.max(0))
+        .map_err(|_| Error::new(ErrorKind::Shape, format!("a range of {whole} elements")))
+}
+
+fn range_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let dtype = call.dtype(0)?;
+    let steps = for_type!(dtype, numbers, T => steps::<T>(call))?;
+    Ok(vec![OutSpec::tensor(dtype, [steps])])
+}
+
+/// `start + i * delta`; FLOAT16 and BFLOAT16 in FLOAT with one rounding.
+fn range(cx: &mut RunCx<'_>) -> Result<()> {
+    for_type!(cx.dtype(0)?, numbers, T => {
+        let (start, delta) = (cx.scalar::<T>(0)?.to_sum(), cx.scalar::<T>(2)?.to_sum());
+        for (i, element) in cx.output::<T>(0)?.iter_mut().enumerate() {
+            let i = <<T as Number>::Sum>::from_i128(i as i128);
+            *element = T::from_sum(start.add(i.mul(delta)));
+        }
+        Ok(())
+    })
+}
+
+fn eye_like_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let shape = call.shape(0)?;
+    if shape.len() != 2 {
+        let reason = format!("the shape {shape:?} does not have two dimensions");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok(vec![OutSpec::tensor(out_type(call)?.map_or_else(|| call.dtype(0), Ok)?, shape)])
+}
+
+/// The element type that attribute `dtype` names.
+pub(super) fn out_type(call: &Call<'_>) -> Result<Option<DataType>> {
+    let Some(number) = call.node().attributes.int("dtype")? else { return Ok(None) };
+    let number = i32::try_from(number).map_err(|_| {
+        Error::new(ErrorKind::InvalidModel, "attribute `dtype` is not an element type")
+    })?;
+    Ok(Some(DataType::try_from(number)?))
+}
+
+/// The elements on diagonal `k` of a matrix of `rows` by `columns`.
+fn diagonal(rows: usize, columns: usize, k: i64) -> impl Iterator<Item = usize> {
+    let first = usize::try_from(k.max(0)).unwrap_or(usize::MAX);
+    let skipped = usize::try_from(k.min(0).unsigned_abs()).unwrap_or(usize::MAX);
+    let pairs = (skipped..rows).zip(first..columns);
+    pairs.map(move |(row, column)| row * columns + column)
+}
+
+fn eye_like(cx: &mut RunCx<'_>) -> Result<()> {
+    let [rows, columns] = *cx.out_shape(0)? else { return Err(Error::internal("no matrix")) };
+    let ones = diagonal(rows, columns, cx.int_or("k", 0)?);
+    if cx.out_dtype(0)? == DataType::Bool {
+        let output = cx.output::<bool>(0)?;
+        ones.for_each(|at| output.get_mut(at).into_iter().for_each(|one| *one = true));
+        return Ok(());
+    }
+    for_type!(cx.out_dtype(0)?, numbers, T => {
+        let output = cx.output::<T>(0)?;
+        output.fill(T::ZERO);
+        ones.for_each(|at| output.get_mut(at).into_iter().for_each(|one| *one = T::ONE));
+        Ok(())
+    })
+}
+
+/// The output has the type and shape of the input, which has at least two dimensions.
+fn trilu_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let shape = call.shape(0)?;
+    if shape.len() < 2 {
+        let reason = format!("the shape {shape:?} has less than two dimensions");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
+}
+
+/// The elements of a row that are kept are one run, with zeros at one side of it.
+fn trilu(cx: &mut RunCx<'_>) -> Result<()> {
+    let shape = cx.shape(0)?;
+    let (_, rows, columns) = around(&shape, shape.len().saturating_sub(2));
+    let (is_upper, k) =
+        (cx.flag("upper", true)?, if cx.has_input(1) { cx.scalar::<i64>(1)? } else { 0 });
+    let matrices = count(shape.get(..shape.len().saturating_sub(2)).unwrap_or_default());
+    // The first column on or above the diagonal, or behind it for the lower part.
+    let border = |row: usize| {
+        let behind = i128::from(k) + row as i128 + i128::from(!is_upper);
+        usize::try_from(behind.clamp(0, columns as i128)).unwrap_or_default()
+    };
+    let row = |i: usize| {
+        let (border, start) = (border(i % rows), i * columns);
+        let copy = |from, len| Run::Copy { input: 0, from: start + from, len };
+        if is_upper {
+            [Run::Zero { len: border }, copy(border, columns - border)]
+        } else {
+            [copy(0, border), Run::Zero { len: columns - border }]
+        }
+    };
+    let all = matrices.saturating_mul(rows);
+    arrange(cx, 0, (0..all).flat_map(row))
+}
+
+/// The first elements along the time axis in reverse, as many as each batch has, and the others after them.
+fn reverse_sequence(cx: &mut RunCx<'_>) -> Result<()> {
+    let (shape, lens) = (cx.shape(0)?, cx.integers(1)?);
+    let (time, batch) = (cx.int_or("time_axis", 0)?, cx.int_or("batch_axis", 1)?);
+    if !matches!((time, batch), (0, 1) | (1, 0)) {
+        let reason = format!("the time axis is {time} and the batch axis {batch}, not 0 and 1");
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    let (Some(first), Some(second)) = (shape.first().copied(), shape.get(1).copied()) else {
+        return Err(Error::internal("fewer than two dimensions"));
+    };
+    let (times, batches) = if time == 0 { (first, second) } else { (second, first) };
+    let lens = lens.iter().map(|len| size(*len)).collect::<Result<Vec<_>>>()?;
+    if lens.len() != batches || lens.iter().any(|len| *len > times) {
+        let reason = format!("the lengths {lens:?} for {batches} sequences of {times} elements");
+        return Err(Error::new(ErrorKind::Value, reason));
+    }
+    let len = count(shape.get(2..).unwrap_or_default());
+    let reversed = |t: usize, b: usize| match lens.get(b) {
+        Some(len) if t < *len => len - 1 - t,
+        _ => t,
+    };
+    let run = |i: usize| {
+        let (a, b) = (i / second, i % second);
+        let (a, b) = if time == 0 { (reversed(a, b), b) } else { (a, reversed(b, a)) };
+        Run::Copy { input: 0, from: (a * second + b) * len, len }
+    };
+    arrange(cx, 0, (0..first.saturating_mul(second)).map(run))
+}

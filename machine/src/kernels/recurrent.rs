@@ -358,3 +358,20 @@ impl<'a, T: Float + Element> Outputs<'a, T> {
 fn round<T: Float>(from: &[T::Real], to: &mut [T]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = T::round_from(*from));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sequence that is read from its end begins with its own last step, not with that of the longest one.
+    #[test]
+    fn each_sequence_is_read_in_its_own_length() {
+        let sizes =
+            Sizes { steps: 3, batch: 3, input: 1, hidden: 1, directions: 1, batch_first: false };
+        let places = |reverse, step| active((sizes, reverse, step, &[3, 0, 2])).collect::<Vec<_>>();
+        assert_eq!(places(false, 0), [(0, 0), (2, 0)]);
+        assert_eq!(places(false, 2), [(0, 2)]);
+        assert_eq!(places(true, 0), [(0, 2), (2, 1)]);
+        assert_eq!(places(true, 2), [(0, 0)]);
+    }
+}

@@ -256,3 +256,41 @@ impl Forest {
         Err(invalid("a tree has a cycle"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(passed: Branch, failed: Branch) -> Node {
+        Node { test: Test::Less(0.0), feature: 0, missing_passes: true, passed, failed }
+    }
+
+    #[test]
+    fn a_wrong_tree_is_an_error() {
+        let leaf = Branch::Leaf(0);
+        let cases = [
+            (node(leaf, Branch::Node(0)), "cycle"),
+            (node(leaf, Branch::Node(7)), "no such node"),
+            (node(leaf, Branch::Leaf(1)), "no such leaf"),
+            (Node { feature: 3, ..node(leaf, leaf) }, "feature 3 of 1"),
+        ];
+        for (node, expected) in cases {
+            let leaves = vec![vec![(0, 1.0)]];
+            let forest = Forest { nodes: vec![node], leaves, roots: vec![Branch::Node(0)] };
+            let error = forest.leaves(&[1.0]).next().unwrap().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_passes_where_the_node_says_so() {
+        let leaves = vec![vec![(0, 1.0)], vec![(0, 2.0)]];
+        let nodes = vec![node(Branch::Leaf(0), Branch::Leaf(1))];
+        let forest = Forest { nodes, leaves, roots: vec![Branch::Node(0)] };
+        for (x, weight) in [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 2.0)] {
+            let row = [x];
+            let leaf = forest.leaves(&row).next().unwrap().unwrap();
+            assert_eq!(leaf.as_slice(), [(0, weight)], "{x}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 
-use onnx_container::proto::{NodeProto, OperatorSetIdProto, TensorProto};
+use onnx_container::proto::TensorProto;
 
 use crate::support::{Folder, external};
 
@@ -62,6 +62,7 @@ fn bytes_that_readers_take_differently_are_advice() {
 #[cfg(feature = "machine")]
 #[test]
 fn nodes_that_cannot_run_are_errors_when_asked_for() {
+    use onnx_container::proto::{NodeProto, OperatorSetIdProto};
     let folder = Folder::new();
     let mut model = crate::run::model();
     folder.save("good.onnx", &model);

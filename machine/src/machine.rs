@@ -5,16 +5,19 @@
 
 mod bind;
 pub(crate) mod control;
+mod places;
 pub(crate) mod runner;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use self::places::Places;
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Observer, Runner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Registry;
 use crate::memory::Memory;
+use crate::plan::{PlanOptions, ProgramPlan};
 use crate::program::{Block, Program, ValueId};
 use crate::table::{Entry, TensorTable};
 use crate::value::Value;
@@ -52,6 +55,8 @@ pub struct Machine {
     pc: usize,
     bound: HashSet<ValueId>,
     symbols: HashMap<String, usize>,
+    planning: Option<PlanOptions>,
+    places: Option<Places>,
 }
 
 impl Machine {
@@ -66,6 +71,8 @@ impl Machine {
             pc: 0,
             bound: HashSet::new(),
             symbols: HashMap::new(),
+            planning: Some(PlanOptions::new()),
+            places: None,
         };
         machine.set_constants();
         machine
@@ -75,6 +82,24 @@ impl Machine {
         for (value, entry) in &self.program.main.constants {
             self.table.set(*value, entry.clone());
         }
+    }
+
+    /// How the memory of a run is planned when its inputs are bound: [`PlanOptions::new`] by default. With
+    /// `None` each tensor is placed by best fit when it is written. Inputs that are bound are forgotten.
+    #[must_use]
+    pub fn planning(mut self, planning: Option<PlanOptions>) -> Self {
+        self.planning = planning;
+        self.reset();
+        self
+    }
+
+    /// The plan that the run keeps to, from when its last input is bound (of a graph without inputs: from
+    /// its first step). Behind its barrier, tensors are placed by best fit beside what is planned.
+    ///
+    /// `None` when a node cannot be planned or N is more than [`Limits::memory_bytes`]: then all tensors
+    /// are placed by best fit.
+    pub fn plan(&self) -> Option<&ProgramPlan> {
+        self.places.as_ref().map(|places| &places.plan)
     }
 
     /// The program.
@@ -146,12 +171,16 @@ impl Machine {
     pub fn step_with(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
         if self.pc == 0 {
             self.check_inputs()?;
+            if self.bound.is_empty() && self.places.is_none() {
+                self.settle()?;
+            }
         }
         if self.pc >= self.program.main.nodes.len() {
             return Ok(None);
         }
         let program = Arc::clone(&self.program);
-        let at = runner::At { block: &program.main, index: self.pc, path: "" };
+        let places = self.places.as_ref();
+        let at = runner::At { block: &program.main, index: self.pc, path: "", places };
         let record = self.runner.step(at, &mut self.table, observer)?;
         self.pc += 1;
         Ok(Some(record))
@@ -200,6 +229,7 @@ impl Machine {
     pub fn reset(&mut self) {
         self.table = TensorTable::new(self.program.main.names.clone());
         self.runner.restart();
+        self.places = None;
         (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
         self.set_constants();
     }

@@ -162,8 +162,9 @@ impl Memory {
             Some(offset) => offset,
             None => self.grow(needed)?,
         };
-        self.take(Span { offset, len: needed })?;
-        Ok(Span { offset, len })
+        let span = Span { offset, len };
+        self.take(span)?;
+        Ok(span)
     }
 
     /// Holds `span`, which a plan has chosen, once.
@@ -175,11 +176,8 @@ impl Memory {
         if span.len == 0 {
             return Ok(());
         }
-        let whole = Span { offset: span.offset, len: round_up(span.len) };
-        while self.len < whole.end() {
-            self.grow(whole.end() - self.len)?;
-        }
-        self.take(whole)
+        self.ensure(span.offset.saturating_add(round_up(span.len)))?;
+        self.take(span)
     }
 
     /// Makes the arena at least `len` bytes long, in one segment if it is empty.
@@ -219,6 +217,24 @@ impl Memory {
         self.held.clear();
         (self.live, self.high_water) = (0, 0);
         self.free = self.segments.iter().map(|s| (s.offset, s.bytes.len() as u64)).collect();
+    }
+
+    /// As [`clear`](Self::clear), and makes the first `len` bytes of the arena one segment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when that is more than its budget.
+    pub(crate) fn clear_for(&mut self, len: u64) -> Result<()> {
+        if self.segments.first().is_none_or(|first| (first.bytes.len() as u64) < len) {
+            self.segments.clear();
+            self.len = 0;
+        }
+        self.clear();
+        self.ensure(len)
+    }
+
+    /// Whether the arena may have `len` bytes.
+    pub(crate) fn may_have(&self, len: u64) -> bool {
+        round_up(len) <= self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
     }
 
     /// How many hold `span`.
@@ -324,8 +340,9 @@ impl Memory {
         Ok(offset)
     }
 
-    /// Marks `span`, which is free, as held once.
-    fn take(&mut self, span: Span) -> Result<()> {
+    /// Marks `span`, which is free, and the gap behind it as held once.
+    fn take(&mut self, wanted: Span) -> Result<()> {
+        let span = Span { offset: wanted.offset, len: round_up(wanted.len) };
         let around =
             self.free.range(..=span.offset).next_back().map(|(offset, len)| (*offset, *len));
         let fits = around.filter(|(offset, len)| span.end() <= offset + len);
@@ -341,7 +358,7 @@ impl Memory {
         }
         self.held.insert(span.offset, (span.len, 1));
         self.live += span.len;
-        self.high_water = self.high_water.max(span.end());
+        self.high_water = self.high_water.max(wanted.end());
         Ok(())
     }
 
@@ -411,7 +428,7 @@ mod tests {
         let mut memory = Memory::new(Weights::default(), None);
         let [a, b, c] = [100, 64, 1].map(|len| memory.allocate(len).unwrap());
         assert_eq!((a.offset, b.offset, c.offset), (0, 128, 192));
-        assert_eq!((memory.live_bytes(), memory.high_water()), (256, 256));
+        assert_eq!((memory.live_bytes(), memory.high_water()), (256, 193));
         memory.release(b);
         assert_eq!(memory.allocate(60).unwrap().offset, 128);
         memory.retain(a);
@@ -419,7 +436,7 @@ mod tests {
         assert_eq!(memory.holders(a), 1);
         memory.release(a);
         assert_eq!(memory.allocate(128).unwrap().offset, 0);
-        assert_eq!(memory.high_water(), 256);
+        assert_eq!(memory.high_water(), 193);
     }
 
     #[test]

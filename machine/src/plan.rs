@@ -23,6 +23,7 @@ pub use csv::{Named, read_csv, write_csv};
 use search::Found;
 pub use shapes::Barrier;
 pub use svg::draw_svg;
+pub(crate) use tensors::plan_bound;
 pub use tensors::{PlannedTensor, ProgramPlan, plan_program};
 use timeline::Timeline;
 pub use verify::verify;

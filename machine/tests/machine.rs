@@ -63,7 +63,7 @@ fn nodes_run_in_topological_order_whatever_the_order_of_the_graph() {
         assert_eq!(machine.value("y").unwrap(), floats(&[-1.0, -2.0]));
         // What nothing needs any more is not in memory.
         assert_eq!(machine.value("a").unwrap_err().kind(), ErrorKind::NoValue);
-        assert_eq!(machine.memory().high_water(), 128);
+        assert_eq!(machine.memory().high_water(), 72);
         machine.reset();
     }
 }

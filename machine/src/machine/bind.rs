@@ -32,7 +32,7 @@ impl Machine {
         let default = self.table.set(id, entry);
         self.runner.release(default);
         self.bound.insert(id);
-        Ok(())
+        self.settle()
     }
 
     fn no_such_input(&self) -> Error {

@@ -6,7 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use onnx_container::DataType;
+
 use super::control;
+use super::places::Places;
 use crate::bodies::Body;
 use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -82,6 +85,8 @@ pub(crate) struct At<'b> {
     pub(crate) block: &'b Block,
     pub(crate) index: usize,
     pub(crate) path: &'b str,
+    /// Where the plan of the run puts the values of the block, if it has one.
+    pub(crate) places: Option<&'b Places>,
 }
 
 /// What all blocks of a run share.
@@ -159,7 +164,7 @@ impl Runner {
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {
                 let kernel = Arc::clone(kernel);
-                self.apply(&*kernel, node, table)?
+                self.apply(&*kernel, node, at, table)?
             }
             None => match control::of(node) {
                 Some(run) => {
@@ -202,6 +207,7 @@ impl Runner {
         &mut self,
         kernel: &dyn Kernel,
         node: &Node,
+        at: At<'_>,
         table: &TensorTable,
     ) -> Result<Vec<Option<Entry>>> {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
@@ -213,7 +219,7 @@ impl Runner {
                 entry.ok_or_else(|| Error::internal("a view of an input that is left out"))?;
             return Ok(vec![Some(self.view(entry, specs.first())?)]);
         }
-        let slots = self.place(node, &specs)?;
+        let slots = self.place(node, at, &specs)?;
         let spans: Vec<_> = inputs.iter().flatten().filter_map(|entry| slot_of(entry)).collect();
         let reads = spans.iter().map(|slot| slot.span()).collect::<Result<Vec<_>>>()?;
         let writes = slots.iter().flatten().map(Slot::span).collect::<Result<Vec<_>>>()?;
@@ -243,19 +249,36 @@ impl Runner {
     }
 
     /// A slot in M for each output that is a tensor of numbers and is asked for.
-    fn place(&mut self, node: &Node, specs: &[OutSpec]) -> Result<Vec<Option<Slot>>> {
+    fn place(&mut self, node: &Node, at: At<'_>, specs: &[OutSpec]) -> Result<Vec<Option<Slot>>> {
+        let places = at.places.filter(|places| places.reach(at.index));
         let mut slots = Vec::with_capacity(specs.len());
         for (j, spec) in specs.iter().enumerate() {
-            let wanted = node.outputs.get(j).is_some_and(Option::is_some);
-            slots.push(match spec {
-                OutSpec::Tensor(dtype, shape) if wanted && dtype.bit_width().is_some() => {
-                    let span = self.memory.allocate(byte_len(*dtype, shape)?)?;
-                    Some(Slot { offset: span.offset, dtype: *dtype, shape: shape.clone() })
+            let wanted = node.outputs.get(j).copied().flatten();
+            slots.push(match (spec, wanted) {
+                (OutSpec::Tensor(dtype, shape), Some(value)) if dtype.bit_width().is_some() => {
+                    Some(self.slot(places, value, *dtype, shape)?)
                 }
                 _ => None,
             });
         }
         Ok(slots)
+    }
+
+    /// A slot for `value`, held once: where `places` has it, or else by best fit.
+    fn slot(
+        &mut self,
+        places: Option<&Places>,
+        value: ValueId,
+        dtype: DataType,
+        shape: &[usize],
+    ) -> Result<Slot> {
+        if let Some(places) = places {
+            let slot = places.slot(value, dtype, shape)?;
+            self.memory.reserve(slot.span()?)?;
+            return Ok(slot.clone());
+        }
+        let span = self.memory.allocate(byte_len(dtype, shape)?)?;
+        Ok(Slot { offset: span.offset, dtype, shape: shape.to_vec() })
     }
 
     /// `entry` with the shape in `spec`, on the same bytes.
@@ -281,12 +304,22 @@ impl Runner {
 
     /// The entry of `value`, whose elements are copied into M where they have a place there.
     pub(crate) fn put(&mut self, value: Value) -> Result<Entry> {
+        self.put_at(value, None)
+    }
+
+    /// As [`put`](Self::put), to where a plan puts the value of this id.
+    pub(super) fn put_at(
+        &mut self,
+        value: Value,
+        place: Option<(&Places, ValueId)>,
+    ) -> Result<Entry> {
         let Value::Tensor(tensor) = &value else { return Ok(Entry::Outside(value)) };
         let Some(bytes) = tensor.as_bytes() else { return Ok(Entry::Outside(value)) };
-        let span = self.memory.allocate(bytes.len() as u64)?;
-        self.memory.write(span, bytes)?;
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
-        Ok(Entry::Tensor(Slot { offset: span.offset, dtype, shape }))
+        let id = place.map_or(ValueId::new(usize::MAX), |(_, id)| id);
+        let slot = self.slot(place.map(|(places, _)| places), id, dtype, &shape)?;
+        self.memory.write(slot.span()?, bytes)?;
+        Ok(Entry::Tensor(slot))
     }
 
     /// Holds the range of `entry` once more.
@@ -319,7 +352,7 @@ impl Runner {
         let mut table = TensorTable::new(block.names.clone());
         let result = self.fill(block, outer, inputs, &mut table).and_then(|()| {
             for index in 0..block.nodes.len() {
-                self.step(At { block, index, path }, &mut table, observer)?;
+                self.step(At { block, index, path, places: None }, &mut table, observer)?;
             }
             self.block_outputs(block, &table)
         });

@@ -74,6 +74,28 @@ impl<'p> Shapes<'p> {
         registry: &'p Registry,
         sizes: &HashMap<String, usize>,
     ) -> Result<Self> {
+        Self::of(program, registry, declared_inputs(&program.main, sizes)?)
+    }
+
+    /// The shapes of `program` when its inputs have these types and, if they are tensors of numbers,
+    /// shapes. Inputs with a constant may be left out.
+    pub fn bound(
+        program: &'p Program,
+        registry: &'p Registry,
+        inputs: &[(ValueId, Type, Vec<usize>)],
+    ) -> Result<Self> {
+        let known = |(value, ty, shape): &(ValueId, Type, Vec<usize>)| match ty {
+            Type::Tensor(dtype) => (*value, unknown(&OutSpec::tensor(*dtype, shape.clone()))),
+            ty => (*value, Known::OutsideType(ty.clone())),
+        };
+        Self::of(program, registry, inputs.iter().map(known).collect())
+    }
+
+    fn of(
+        program: &'p Program,
+        registry: &'p Registry,
+        inputs: Vec<(ValueId, Known)>,
+    ) -> Result<Self> {
         let main = &program.main;
         let mut shapes = Self {
             main,
@@ -83,7 +105,7 @@ impl<'p> Shapes<'p> {
             views: HashMap::new(),
             barrier: None,
         };
-        shapes.set_inputs(sizes)?;
+        shapes.set_inputs(inputs)?;
         for (step, node) in (0..).zip(&main.nodes) {
             let at = |error: Error| error.at_node(&node.name, node.op()).at_step(step.to_string());
             match shapes.apply(node) {
@@ -100,8 +122,8 @@ impl<'p> Shapes<'p> {
         Ok(shapes)
     }
 
-    /// Constants, and the inputs without one.
-    fn set_inputs(&mut self, sizes: &HashMap<String, usize>) -> Result<()> {
+    /// Constants, and the inputs, which may stand in the place of constants.
+    fn set_inputs(&mut self, inputs: Vec<(ValueId, Known)>) -> Result<()> {
         for (value, entry) in &self.main.constants {
             let known = match entry {
                 Entry::Tensor(slot) => Known::Tensor {
@@ -113,17 +135,13 @@ impl<'p> Shapes<'p> {
             };
             self.set(*value, known);
         }
-        check_sizes(self.main, sizes)?;
-        let mut errors = Vec::new();
-        for input in &self.main.inputs {
-            if self.get(input.value).is_none() {
-                match declared(input, sizes) {
-                    Ok(known) => self.set(input.value, known),
-                    Err(error) => errors.push(error.with_value(self.main.name(input.value))),
-                }
-            }
-        }
-        Error::join(errors).map_or(Ok(()), Err)
+        inputs.into_iter().for_each(|(value, known)| self.set(value, known));
+        Ok(())
+    }
+
+    /// Whether the bytes of `value` are a weight's.
+    pub fn is_weight(&self, value: ValueId) -> bool {
+        matches!(self.get(value), Some(Known::Tensor { elements: Elements::Weight(_), .. }))
     }
 
     /// What is known of `value`.
@@ -225,6 +243,20 @@ fn check_sizes(main: &Block, sizes: &HashMap<String, usize>) -> Result<()> {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let reason = format!("no input has a dimension `{name}`; those with a name are: {known}");
     Err(Error::new(ErrorKind::Input, reason))
+}
+
+/// What the graph declares of the inputs without a constant.
+fn declared_inputs(main: &Block, sizes: &HashMap<String, usize>) -> Result<Vec<(ValueId, Known)>> {
+    check_sizes(main, sizes)?;
+    let constants: HashSet<_> = main.constants.iter().map(|(value, _)| *value).collect();
+    let (mut inputs, mut errors) = (Vec::new(), Vec::new());
+    for input in main.inputs.iter().filter(|input| !constants.contains(&input.value)) {
+        match declared(input, sizes) {
+            Ok(known) => inputs.push((input.value, known)),
+            Err(error) => errors.push(error.with_value(main.name(input.value))),
+        }
+    }
+    Error::join(errors).map_or(Ok(inputs), Err)
 }
 
 /// What the graph declares of an input.

@@ -4,7 +4,7 @@
 //! from the start, an output to the end. A view has no bytes of its own: what it shows lives as long as it does.
 //! Weights lie outside of the arena. What is not a tensor of numbers lies outside of M.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use onnx_container::{Alignment, DataType};
@@ -15,12 +15,15 @@ use crate::kernel::Registry;
 use crate::memory::ALIGNMENT;
 use crate::program::{Program, ValueId};
 use crate::table::byte_len;
+use crate::value::Type;
 use crate::{Error, Result};
 
 /// A tensor of a planned program.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PlannedTensor {
+    /// The value of the main graph that it is.
+    pub value: ValueId,
     /// Its name.
     pub name: String,
     /// The type of its elements.
@@ -74,7 +77,25 @@ pub fn plan_program(
     options: PlanOptions,
 ) -> Result<ProgramPlan> {
     let shapes = Shapes::new(program, registry, sizes)?;
-    let lifetimes = lifetimes(program, &shapes);
+    plan_shapes(program, &shapes, options)
+}
+
+/// As [`plan_program`], when inputs have these types and, if they are tensors of numbers, shapes.
+pub(crate) fn plan_bound(
+    program: &Program,
+    registry: &Registry,
+    inputs: &[(ValueId, Type, Vec<usize>)],
+    options: PlanOptions,
+) -> Result<ProgramPlan> {
+    plan_shapes(program, &Shapes::bound(program, registry, inputs)?, options)
+}
+
+fn plan_shapes(
+    program: &Program,
+    shapes: &Shapes<'_>,
+    options: PlanOptions,
+) -> Result<ProgramPlan> {
+    let lifetimes = lifetimes(program, shapes);
     let own = lifetimes.iter().filter(|lifetime| lifetime.owner == lifetime.value);
     let blocks = own.clone().map(Lifetime::block).collect::<Result<Vec<_>>>()?;
     let plan = plan(&blocks, options)?;
@@ -84,6 +105,7 @@ pub fn plan_program(
         let offset = offsets.get(&lifetime.owner).copied();
         let is_view = lifetime.owner != lifetime.value;
         Ok(PlannedTensor {
+            value: lifetime.value,
             name: program.main.name(lifetime.value).to_owned(),
             dtype: lifetime.dtype,
             shape: lifetime.shape.to_vec(),
@@ -129,7 +151,6 @@ fn lifetimes<'s>(program: &Program, shapes: &'s Shapes<'_>) -> Vec<Lifetime<'s>>
     let dead = (1..end).zip(&main.dead_after);
     let ends: HashMap<_, _> =
         dead.flat_map(|(end, values)| values.iter().map(move |value| (*value, end))).collect();
-    let constants: HashSet<_> = main.constants.iter().map(|(value, _)| *value).collect();
     let inputs = main.inputs.iter().map(|input| (0, input.value));
     let outputs = (0..)
         .zip(&main.nodes)
@@ -141,7 +162,7 @@ fn lifetimes<'s>(program: &Program, shapes: &'s Shapes<'_>) -> Vec<Lifetime<'s>>
         Some(Lifetime { value, owner, dtype, shape, steps, end_of_bytes: end })
     };
     let lifetimes = inputs.chain(outputs).filter_map(lifetime);
-    keep_bytes(lifetimes.filter(|lifetime| !constants.contains(&lifetime.owner)).collect())
+    keep_bytes(lifetimes.filter(|lifetime| !shapes.is_weight(lifetime.owner)).collect())
 }
 
 /// The bytes of a tensor live as long as its views.

@@ -15,4 +15,5 @@ mod lengths;
 mod networks;
 mod plans;
 mod programs;
+mod runs;
 mod svg;

@@ -30,7 +30,7 @@ fn planned(program: &Program) -> ProgramPlan {
 
 /// A graph with views of views, of an input and of a weight, results that nobody reads, an output that others
 /// read, and a target shape that comes from shapes.
-fn graph() -> GraphProto {
+pub(crate) fn graph() -> GraphProto {
     let mut graph = GraphProto::new("g");
     graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [4, 6]));
     graph.input.push(ValueInfoProto::tensor("unused", DataType::Float, [3]));

@@ -1,0 +1,200 @@
+//! Runs with a plan: they need what the plan says, and compute what a run without a plan does.
+
+use onnx_container::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
+};
+use onnx_container::{Container, DataType};
+use onnx_container_machine::plan::PlanOptions;
+use onnx_container_machine::{Entry, Limits, Machine, Program, ProgramOptions, Registry, Value};
+use proptest::prelude::*;
+
+use crate::programs::graph as graph_with_views;
+
+fn machine(graph: GraphProto, inputs: &[(&str, Value)], planning: Option<PlanOptions>) -> Machine {
+    limited(graph, inputs, planning, Limits::new())
+}
+
+fn limited(
+    graph: GraphProto,
+    inputs: &[(&str, Value)],
+    planning: Option<PlanOptions>,
+    limits: Limits,
+) -> Machine {
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    let program = Program::new(&Container::new(model), ProgramOptions::new()).unwrap();
+    let machine = Machine::new(program, Registry::new(), limits);
+    let mut machine = machine.planning(planning);
+    inputs.iter().for_each(|(name, value)| machine.bind(name, value.clone()).unwrap());
+    machine
+}
+
+fn floats(n: usize) -> Value {
+    let elements: Vec<_> = (0..n).map(|i| i as f32 - 2.5).collect();
+    Value::from_elements([n as i64], &elements).unwrap()
+}
+
+/// A graph of `nodes` from x, of n FLOAT elements, to `outputs`.
+fn chain(nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor_with("x", DataType::Float, ["n".into()]));
+    graph.node = nodes;
+    for name in outputs {
+        graph.output.push(ValueInfoProto::tensor_with(*name, DataType::Float, [(-1).into()]));
+    }
+    graph
+}
+
+/// Four steps, then a Reshape to what the input `shape` says, and two more.
+fn graph_with_barrier() -> GraphProto {
+    let nodes = vec![
+        NodeProto::new("Neg", ["x"], ["a"]),
+        NodeProto::new("Concat", ["a", "x", "a"], ["wide"]),
+        NodeProto::new("Abs", ["a"], ["b"]),
+        NodeProto::new("Reshape", ["wide", "shape"], ["c"]),
+        NodeProto::new("Neg", ["c"], ["d"]),
+        NodeProto::new("Add", ["b", "a"], ["y"]),
+    ];
+    let mut graph = chain(nodes, &["y", "d"]);
+    graph.node[1].attribute.push(AttributeProto::int("axis", 0));
+    graph.input.push(ValueInfoProto::tensor("shape", DataType::Int64, [1]));
+    graph
+}
+
+/// An If between other nodes, whose branches use what lies in planned places.
+fn graph_with_if() -> GraphProto {
+    let branch = |name: &str, op: &str| {
+        let mut graph = GraphProto::new(name);
+        graph.node.push(NodeProto::new("Add", ["a", "x"], ["inner"]));
+        graph.node.push(NodeProto::new(op, ["inner"], [name]));
+        graph.output.push(ValueInfoProto::tensor_with(name, DataType::Float, ["n".into()]));
+        graph
+    };
+    let mut node = NodeProto::new("If", ["flag"], ["c"]);
+    node.attribute.push(AttributeProto::graph("then_branch", branch("t", "Abs")));
+    node.attribute.push(AttributeProto::graph("else_branch", branch("e", "Neg")));
+    let nodes = vec![
+        NodeProto::new("Neg", ["x"], ["a"]),
+        NodeProto::new("Abs", ["a"], ["b"]),
+        node,
+        NodeProto::new("Add", ["b", "c"], ["y"]),
+    ];
+    let mut graph = chain(nodes, &["y"]);
+    graph.input.push(ValueInfoProto::tensor_with("flag", DataType::Bool, []));
+    graph
+}
+
+/// A Loop that adds x to a planned value three times.
+fn graph_with_loop() -> GraphProto {
+    let mut body = GraphProto::new("body");
+    body.input.push(ValueInfoProto::tensor_with("i", DataType::Int64, []));
+    body.input.push(ValueInfoProto::tensor_with("go", DataType::Bool, []));
+    body.input.push(ValueInfoProto::tensor_with("v", DataType::Float, ["n".into()]));
+    body.node.push(NodeProto::new("Add", ["v", "x"], ["w"]));
+    body.output.push(ValueInfoProto::tensor_with("go", DataType::Bool, []));
+    body.output.push(ValueInfoProto::tensor_with("w", DataType::Float, ["n".into()]));
+    let mut node = NodeProto::new("Loop", ["trips", "", "a"], ["b"]);
+    node.attribute.push(AttributeProto::graph("body", body));
+    let nodes =
+        vec![NodeProto::new("Neg", ["x"], ["a"]), node, NodeProto::new("Add", ["b", "a"], ["y"])];
+    let mut graph = chain(nodes, &["y"]);
+    let trips = TensorProto::new("trips", TensorProto::INT64, [1_i64])
+        .with_raw_data(3_i64.to_le_bytes().to_vec());
+    graph.initializer.push(trips);
+    graph
+}
+
+/// Runs `graph` with and without a plan; whether its plan reaches to its end.
+fn assert_keeps_to_its_plan(what: &str, graph: &GraphProto, inputs: &[(&str, Value)]) -> bool {
+    let expected = machine(graph.clone(), inputs, None).run().unwrap();
+    let mut machine = machine(graph.clone(), inputs, Some(PlanOptions::new()));
+    // The second run uses the memory of the first.
+    for _ in 0..2 {
+        let mut written = Vec::new();
+        while let Some(step) = machine.step().unwrap() {
+            written.extend(step.writes);
+        }
+        assert_eq!(machine.outputs().unwrap(), expected, "{what}");
+        let plan = machine.plan().unwrap();
+        for tensor in &plan.tensors {
+            let Some(write) = written.iter().find(|w| w.name == tensor.name) else { continue };
+            let Entry::Tensor(slot) = &write.entry else { panic!("{what}: {write:?}") };
+            assert_eq!(slot.offset, tensor.offset, "{what}: {}", tensor.name);
+        }
+        let (used, n) = (machine.memory().high_water(), plan.plan.arena_bytes);
+        if plan.barrier.is_none() {
+            assert_eq!(used, n, "{what}");
+        }
+        assert!(used >= n, "{what}: {used} of {n}");
+        machine.reset();
+        inputs.iter().for_each(|(name, value)| machine.bind(name, value.clone()).unwrap());
+    }
+    machine.plan().unwrap().barrier.is_none()
+}
+
+#[test]
+fn a_run_needs_what_its_plan_says_and_computes_the_same() {
+    let matrix = Value::from_elements([4, 6], &[1.5_f32; 24]).unwrap();
+    let unused = Value::from_elements([3], &[0.0_f32; 3]).unwrap();
+    let flag = |flag: bool| Value::from_elements([], &[flag]).unwrap();
+    let to = Value::from_elements([1], &[-1_i64]).unwrap();
+    let neg = || chain(vec![NodeProto::new("Neg", ["x"], ["y"])], &["y"]);
+    let cases = [
+        ("views", graph_with_views(), vec![("x", matrix), ("unused", unused)], true),
+        ("a symbolic dimension", neg(), vec![("x", floats(1000))], true),
+        ("no elements", neg(), vec![("x", floats(0))], true),
+        ("more than a segment", neg(), vec![("x", floats(400_000))], true),
+        ("a barrier", graph_with_barrier(), vec![("x", floats(100)), ("shape", to)], false),
+        ("If", graph_with_if(), vec![("x", floats(70)), ("flag", flag(true))], false),
+        ("else", graph_with_if(), vec![("flag", flag(false)), ("x", floats(70))], false),
+        ("Loop", graph_with_loop(), vec![("x", floats(33))], false),
+    ];
+    for (what, graph, inputs, is_planned_to_its_end) in cases {
+        assert_eq!(assert_keeps_to_its_plan(what, &graph, &inputs), is_planned_to_its_end);
+    }
+}
+
+#[test]
+fn a_plan_that_exceeds_the_memory_is_not_used() {
+    let graph = chain(vec![NodeProto::new("Neg", ["x"], ["y"])], &["y"]);
+    let (inputs, options) = ([("x", floats(1000))], Some(PlanOptions::new()));
+    let limits = Limits::new().memory_bytes(4096);
+    assert!(limited(graph.clone(), &inputs, options, limits).plan().is_none());
+    assert!(limited(graph, &inputs, options, limits.memory_bytes(8192)).plan().is_some());
+}
+
+#[test]
+fn an_input_in_the_place_of_an_initializer_is_planned() {
+    let mut graph = chain(vec![NodeProto::new("Add", ["x", "w"], ["y"])], &["y"]);
+    graph.input.push(ValueInfoProto::tensor("w", DataType::Float, [2]));
+    let zeros = TensorProto::new("w", TensorProto::FLOAT, [2_i64]).with_raw_data(vec![0_u8; 8]);
+    graph.initializer.push(zeros);
+    for inputs in [vec![("x", floats(2))], vec![("x", floats(2)), ("w", floats(2))]] {
+        assert!(assert_keeps_to_its_plan("a default", &graph, &inputs));
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_programs_keep_to_their_plans(
+        picks in prop::collection::vec((0..4_usize, 0..8_usize, 0..8_usize), 1..12),
+        n in 1..40_usize,
+    ) {
+        let mut values = vec!["x".to_owned()];
+        let mut nodes = Vec::new();
+        for (i, (op, a, b)) in picks.into_iter().enumerate() {
+            let pick = |k: usize| values[values.len() - 1 - k % values.len()].clone();
+            let name = format!("v{i}");
+            nodes.push(match op {
+                0 => NodeProto::new("Neg", [pick(a)], [name.clone()]),
+                1 => NodeProto::new("Identity", [pick(a)], [name.clone()]),
+                _ => NodeProto::new("Add", [pick(a), pick(b)], [name.clone()]),
+            });
+            values.push(name);
+        }
+        let graph = chain(nodes, &[&values[values.len() - 1], &values[values.len() / 2]]);
+        prop_assert!(assert_keeps_to_its_plan("random", &graph, &[("x", floats(n))]));
+    }
+}

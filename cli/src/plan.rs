@@ -133,7 +133,8 @@ impl Planned {
         }
         if let Some(capacity) = args.capacity.filter(|_| !self.fits(args)) {
             let (needed, capacity) = (self.plan.arena_bytes, ByteSize(capacity));
-            let hint = if args.search.is_none() { "; --search SECONDS may help" } else { "" };
+            let may_be_shorter = args.search.is_none() && !self.plan.optimal;
+            let hint = if may_be_shorter { "; --search SECONDS may help" } else { "" };
             print_on_stderr(format_args!(
                 "error: the plan needs {} ({needed} bytes), the capacity is {capacity}{hint}",
                 ByteSize(needed),

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::finding::{Finding, Severity};
 use crate::error::{Error, ErrorKind};
+use crate::inline::Callable;
 use crate::opset::normalized;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
@@ -42,11 +43,19 @@ pub(super) fn check(model: &ModelProto) -> GraphReport {
         walk.error(None, reason);
     }
     let mut known = HashSet::new();
+    let mut distinct = true;
     for function in &model.functions {
         if !known.insert((text(&function.domain), text(&function.name), overload(function))) {
             walk.error(None, "another function has this domain, name and overload");
+            distinct = false;
         }
         walk.function(function);
+    }
+    // Which of two functions with one name is called is not known.
+    if let Err(error) = Callable::new(&model.functions)
+        && distinct
+    {
+        walk.report.findings.push(Finding { severity: Severity::Error, error });
     }
     walk.report
 }
@@ -190,6 +199,7 @@ impl<'m> Walk<'m> {
         }
         self.initializers(graph);
         self.nodes(&graph.node);
+        self.node_names(&graph.node);
         for output in &graph.output {
             self.output(value_name(output));
         }
@@ -241,6 +251,18 @@ impl<'m> Walk<'m> {
             }
             for output in &node.output {
                 self.defined(output.as_bytes(), node);
+            }
+        }
+    }
+
+    /// Node names are for people, except that onnxruntime takes each only once in a graph.
+    fn node_names(&mut self, nodes: &'m [NodeProto]) {
+        let mut known = HashSet::new();
+        for name in nodes.iter().map(|node| text(&node.name)).filter(|name| !name.is_empty()) {
+            if !known.insert(name) {
+                let name = short(name);
+                let reason = format!("two nodes have the name `{name}`, which onnxruntime refuses");
+                self.find(Severity::Advice, None, reason);
             }
         }
     }

@@ -107,6 +107,7 @@ impl Folder {
     /// Refuses a request that would replace a file that must not be replaced. Where files would be
     /// replaced, waits for other saves to the folder as `options` say.
     pub(crate) fn check(&self, request: &Request<'_>, options: &SaveOptions) -> Result<()> {
+        self.check_interrupted(request.overwrite)?;
         if self.there(request)?.is_empty() {
             return Ok(());
         }
@@ -134,6 +135,23 @@ impl Folder {
             }
         }
         if replaced.is_empty() { Ok(()) } else { self.check_replaced(&replaced, request) }
+    }
+
+    /// Without `overwrite`, refuses a target whose files an interrupted save has moved away: a save that is
+    /// done removes what that one left.
+    fn check_interrupted(&self, overwrite: bool) -> Result<()> {
+        if overwrite {
+            return Ok(());
+        }
+        let left = Abandoned::all(&self.directory, &self.model_name);
+        let holds = |left: &&Abandoned| left.holds_the_model(&self.target_path(), &self.model_name);
+        let Some(left) = left.iter().find(holds) else { return Ok(()) };
+        let reason = format!(
+            "a save that was interrupted has moved the old files to `{}`: move them back, or delete that \
+             folder, and save again",
+            left.path.join("old").display(),
+        );
+        Err(self.error(&self.model_name, ErrorKind::AlreadyExists, reason))
     }
 
     fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
@@ -279,11 +297,11 @@ impl Folder {
     /// Files that only the model at the target needs: no other model does, nor the new one, whose
     /// files are those for which `stays` holds.
     pub(crate) fn left_behind(&self, stays: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
-        let old = self.skim(&self.target_path())?;
+        let old = self.own_names()?;
         let is_left = |name: &String| {
             check_location(name).is_ok() && !stays(name) && self.directory.join(name).is_file()
         };
-        let left: Vec<_> = old.locations.iter().filter(|name| is_left(name)).cloned().collect();
+        let left: Vec<_> = old.into_iter().filter(is_left).collect();
         if left.is_empty() {
             return Ok(Vec::new());
         }

@@ -80,6 +80,14 @@ impl Abandoned {
             && (replaced.is_empty() || target.symlink_metadata().is_ok())
     }
 
+    /// Whether the save had moved the old model away and not put the new one in its place.
+    pub(crate) fn holds_the_model(&self, target: &Path, model_name: &str) -> bool {
+        let [old, new] = self.models(model_name);
+        target.symlink_metadata().is_err()
+            && old.symlink_metadata().or_else(|_| new.symlink_metadata()).is_ok()
+            && !self.names_in("old").is_empty()
+    }
+
     /// The names of the files in this folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = self.names_in("old");

@@ -20,6 +20,12 @@ fn copy(from: &str, to: &str) -> NodeProto {
     node("Identity", &[from], &[to], vec![])
 }
 
+fn labelled(name: &str, from: &str, to: &str) -> NodeProto {
+    let mut node = copy(from, to);
+    node.name = Some(name.into());
+    node
+}
+
 /// A model of `nodes` from `x` and the condition `c` to `y`.
 fn of(nodes: Vec<NodeProto>) -> ModelProto {
     model_of(graph_of(&["x", "c"], &["y"], nodes), vec![])
@@ -155,6 +161,15 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
         (
             called(vec![copy("a", "t")]),
             &["Error: tensor `b`: in `local::F`: an output that nothing defines"],
+        ),
+        (
+            called(vec![call("F", &["a"], &["b"], vec![])]),
+            &["Error: functions call themselves: local::F -> local::F"],
+        ),
+        (of(vec![labelled("n", "x", "t"), labelled("m", "t", "y")]), &[]),
+        (
+            of(vec![labelled("n", "x", "t"), labelled("n", "t", "y")]),
+            &["Advice: two nodes have the name `n`, which onnxruntime refuses"],
         ),
     ];
     for (model, expected) in cases {

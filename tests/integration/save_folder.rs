@@ -616,6 +616,40 @@ fn what_a_killed_save_left_goes_with_the_next_save_of_that_model() {
 
 #[test]
 #[cfg(unix)]
+fn what_a_killed_save_moved_away_is_not_replaced_where_nothing_may_be() {
+    for renames in 0..=4 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let staging = killed_after(renames, folder.path(), &quick().keep_placement(false));
+        let before = contents(folder.path());
+        let named = quick().overwrite(false).data_name("w.bin");
+        for options in [named, SaveOptions::from(WeightFiles::Embedded).overwrite(false)] {
+            let error = container(3.0).save(&path, options.sync(false)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{renames}: {error}");
+            let is_away = (1..4).contains(&renames);
+            let said = staging.join("old").display().to_string();
+            assert_eq!(error.to_string().contains(&said), is_away, "{renames}: {error}");
+            assert_eq!(contents(folder.path()), before, "{renames}");
+        }
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn weights_that_only_a_killed_save_needed_are_left_behind() {
+    // The old weights are in place without their model, or the new ones are.
+    for renames in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        killed_after(renames, folder.path(), &quick().keep_placement(false));
+        let embedded = SaveOptions::from(WeightFiles::Embedded).sync(false);
+        let saved = container(3.0).save(&path, embedded).unwrap();
+        assert_eq!(saved.left_behind, [folder.path().join("m.onnx.data")], "{renames}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
 fn a_staging_folder_that_is_in_use_or_holds_what_is_needed_stays() {
     use rustix::fs::{FlockOperation, flock};
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use half::{bf16, f16};
-use onnx_container::{Buffer, DataType, Tensor};
+use onnx_container::{Buffer, ByteSize, DataType, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Declared, Dim, Program};
@@ -83,6 +83,9 @@ fn refused(reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Input, reason.to_string())
 }
 
+/// The longest random tensor: models that are not trusted declare any shape.
+const MAX_BYTES: u64 = 1 << 30;
+
 struct Stream(u64);
 
 impl Stream {
@@ -107,8 +110,11 @@ impl Stream {
 
 fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor> {
     use DataType as D;
-    // Refuses shapes that are too large.
-    byte_len(if dtype == D::String { D::Uint8 } else { dtype }, shape)?;
+    let len = byte_len(if dtype == D::String { D::Uint8 } else { dtype }, shape)?;
+    if len > MAX_BYTES {
+        let (len, most) = (ByteSize(len), ByteSize(MAX_BYTES));
+        return Err(refused(format_args!("{len}: random inputs have at most {most}")));
+    }
     let count = shape.iter().product::<usize>();
     let dims = dims(shape)?;
     let mut out = Vec::new();

@@ -68,7 +68,7 @@ fn options_of_a_load_apply_to_safetensors_files() {
             for ((name, _), copied) in tensors.into_iter().zip(copied) {
                 let buffer = weights.get(name).unwrap().buffer().unwrap();
                 let attached = container.get(name).unwrap().to_buffer().unwrap();
-                for buffer in [&buffer, &attached] {
+                for buffer in [buffer, &attached] {
                     assert!(buffer.iter().all(|byte| *byte == 7), "{what}");
                     let is_aligned = buffer.as_ptr().addr().is_multiple_of(64);
                     assert!(is_aligned || !copied, "{what}: {name}");

@@ -272,7 +272,9 @@ fn declared(input: &Declared, sizes: &HashMap<String, usize>) -> Result<Known> {
     let size = |(i, dim): (usize, &Dim)| match dim {
         Dim::Fixed(size) => Ok(*size),
         Dim::Symbol(name) => sizes.get(name).copied().ok_or_else(|| {
-            unknown(format!("dimension {i}, `{name}`, has no size: give one, as with `--dim {name}=1`"))
+            unknown(format!(
+                "dimension {i}, `{name}`, has no size: give one, as with `--dim {name}=1`"
+            ))
         }),
         Dim::Unknown => Err(unknown(format!("dimension {i} has neither a size nor a name"))),
     };

@@ -209,7 +209,10 @@ impl<'o> Filling<'o> {
             (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
             (_, Some(_)) => {
                 let (tensor, given) = (&slot.tensor, &slot.given_as);
-                let reason = format!("`{tensor}` has the weights `{given}` already");
+                let reason = format!(
+                    "`{tensor}` has the weights `{given}` already, and these are other bytes: tensors \
+                     that share their bytes in the model cannot have different ones"
+                );
                 self.wrong(name, Error::new(ErrorKind::InvalidArgument, reason));
             }
             (Ok(initializer), None) => {

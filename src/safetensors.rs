@@ -240,7 +240,8 @@ impl Weights {
             let reason = format!("an index of {} bytes is too long", index.len());
             return Err(Error::new(ErrorKind::Decode, reason));
         }
-        let index: Index = serde_json::from_slice(index).map_err(|e| json_error(&e))?;
+        let index: Index = serde_json::from_slice(index)
+            .map_err(|e| json_error(&e).because("not an index of safetensors shards"))?;
         let places = index.weight_map.0;
         let mut shards: BTreeMap<_, Vec<_>> = BTreeMap::new();
         places

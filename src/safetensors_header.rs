@@ -122,7 +122,9 @@ fn json(file: &[u8]) -> Result<&[u8]> {
         return Err(decode(reason.to_owned()));
     }
     let Some(len) = len else {
-        let reason = format!("not a safetensors file: a header of {length} bytes is too long");
+        let reason = format!(
+            "not a safetensors file: it would have a header of {length} bytes, which is too long"
+        );
         return Err(decode(reason));
     };
     let json = rest.get(..len).ok_or_else(|| {

@@ -173,12 +173,19 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 # As docs.rs does by the package's metadata: with every feature, and without a libtorch.
 build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
+# The command and the programs that tests run, in one build so that their dependencies have the same features
+# and are compiled once. The machine computes the same at every level, and its kernels take minutes at the
+# highest.
+build_release() {
+    cargo build --release -p onnx-container-cli -p onnx-container-drivers \
+        --config profile.release.package.onnx-container-machine.opt-level=1
+}
+
 run_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     announce_shared
-    cargo build --release -p onnx-container-cli
-    cargo build --release -p onnx-container-drivers
+    build_release
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
@@ -190,7 +197,7 @@ run_interop() {
 run_node_tests() {
     local data=.models/onnx/onnx/backend/test/data set
     [[ -d $data/node ]] || skip 'the node tests of onnx are not here (scripts/models.py)'
-    cargo build --release -p onnx-container-drivers
+    build_release
     for set in node simple pytorch-converted pytorch-operator; do
         "$BUILD/release/node_tests" --data "$data" --set "$set"
     done

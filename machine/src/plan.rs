@@ -1,7 +1,7 @@
 //! Where each tensor of a program lies in M: from the steps between which it is needed to its offset.
 //!
 //! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets come
-//! out. The orders of [`greedy`] answer in milliseconds; [`search`] goes on for as long as it is given.
+//! out. The orders of `greedy` answer in milliseconds; `search` goes on for as long as it is given.
 //! Whatever they find is held against [`verify`], which shares no code with them, before anyone sees it.
 //! Which tensors there are, and which of them share their bytes, is left to the program.
 

@@ -90,7 +90,7 @@ impl LoadOptions {
     }
 
     /// Whether weights are loaded. Without them no data file is touched and external entries are kept,
-    /// for [`Container::attach`] or [`Container::insert`]. Default true.
+    /// for [`Container::attach`](crate::Container::attach) or [`Container::insert`](crate::Container::insert). Default true.
     #[must_use]
     pub fn weights(mut self, weights: bool) -> Self {
         self.weights = weights;
@@ -98,7 +98,7 @@ impl LoadOptions {
     }
 
     /// The directory that locations are relative to. Default: that of the model file; none for
-    /// [`Container::load_bytes`].
+    /// [`Container::load_bytes`](crate::Container::load_bytes).
     #[must_use]
     pub fn base_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.base_dir = Some(directory.into());
@@ -118,7 +118,7 @@ impl LoadOptions {
     /// requested [`alignment`](Self::alignment) is copied.
     ///
     /// - `true`: nothing is copied. A tensor that is not aligned is
-    ///   [`ErrorKind::Unsupported`].
+    ///   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     /// - `false`: each external tensor, and each inline one at or above the
     ///   [threshold](Self::raw_data_threshold), has memory of its own that is freed with it. No file
     ///   stays mapped or in memory. During the load, a file that is read and not mapped is in memory
@@ -166,7 +166,7 @@ impl LoadOptions {
     }
 
     /// Supplies the bytes of several weights files by their locations, as [`file`](Self::file) does for
-    /// one: for example those of [`to_parts`](Container::to_parts).
+    /// one: for example those of [`to_parts`](crate::Container::to_parts).
     ///
     /// ```
     /// use onnx_container::{Container, LoadOptions, SaveOptions};

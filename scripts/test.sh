@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
 # Only the library has features; other packages beside it would switch its default ones on.
 FEATURE_SETS=("--workspace" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
-FUZZ_SECONDS=20
+FUZZ_SECONDS=10
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
 # only take time and disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
@@ -189,8 +189,8 @@ run_interop() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
-        ONNX_CONTAINER_CAST=$BUILD/release/cast \
-        cargo test --release --test integration -- --ignored --nocapture --test-threads=1
+        ONNX_CONTAINER_CAST=$BUILD/release/cast INLINE_SEEDS=${INLINE_SEEDS:-0..500} \
+        cargo test --workspace --test integration -- --ignored --nocapture --test-threads=1
 }
 
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.

@@ -174,11 +174,11 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
 # The command and the programs that tests run, in one build so that their dependencies have the same features
-# and are compiled once. The machine computes the same at every level, and its kernels take minutes at the
-# highest.
+# and are compiled once. The machine computes the same at every level, and optimizing its kernels takes
+# minutes.
 build_release() {
     cargo build --release -p onnx-container-cli -p onnx-container-drivers \
-        --config profile.release.package.onnx-container-machine.opt-level=1
+        --config profile.release.package.onnx-container-machine.opt-level=0
 }
 
 run_interop() {

@@ -193,6 +193,15 @@ run_interop() {
         cargo test --workspace --test integration -- --ignored --nocapture --test-threads=1
 }
 
+# The command with onnxruntime's shared library, which it opens from the Python wheel.
+run_with_onnxruntime() {
+    local library
+    library=$(find "$VENV"/lib/python3*/site-packages/onnxruntime/capi -name 'libonnxruntime.so.*' 2>/dev/null || true)
+    [[ -n $library ]] || skip 'the Python environment has no shared library of onnxruntime'
+    lint -p onnx-container-cli --features ort
+    ORT_DYLIB_PATH=$library cargo test -p onnx-container-cli --features ort --test cli -- onnxruntime:: verify::
+}
+
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.
 run_node_tests() {
     local data=.models/onnx/onnx/backend/test/data set
@@ -284,6 +293,7 @@ section 'docs.rs' build_docs_rs
 section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
 section 'interop' run_interop
+section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz

@@ -18,7 +18,7 @@ use onnx_container::Alignment;
 
 #[cfg(feature = "machine")]
 pub use evaluate::{
-    InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
+    EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
 };
 pub use inline::InlineArgs;
 use paths::{model_to_read, model_to_write};

@@ -1,16 +1,18 @@
 //! What `run`, `trace` and `verify` share: a model as a program, its inputs, and a machine that has them.
 
 pub mod inputs;
+#[cfg(feature = "ort")]
+mod onnxruntime;
 pub mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onnx_container::{Container, LoadOptions, MmapChoice};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry};
+use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
 
 use self::inputs::Input;
-use crate::args::LimitArgs;
+use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
 
 /// A model that can be run.
@@ -40,6 +42,69 @@ impl Model {
             machine.bind(&input.name, input.value.clone())?;
         }
         Ok(machine)
+    }
+}
+
+/// What a run gave.
+pub struct Ran {
+    /// The outputs by name.
+    pub outputs: Vec<(String, Value)>,
+    /// What the machine needed for it; `None` for onnxruntime, which does not tell.
+    pub effort: Option<Effort>,
+}
+
+/// What a run of the machine needed.
+pub struct Effort {
+    pub steps: u64,
+    /// The bytes of memory in use at most, weights not counted.
+    pub memory_bytes: u64,
+}
+
+impl Model {
+    /// Runs the model by the engine that was asked for.
+    pub fn run(
+        &self,
+        inputs: &[Input],
+        engine: &EngineArgs,
+        limits: &LimitArgs,
+    ) -> Result<Ran, Failure> {
+        if let Some(name) = engine.witness() {
+            return self.run_by_witness(name, inputs, engine, limits);
+        }
+        let mut machine = self.machine(inputs, limits)?;
+        let mut steps = 0_u64;
+        let outputs = machine.run_with(&mut |_, _| {
+            steps += 1;
+            Ok(())
+        })?;
+        let memory_bytes = machine.memory().high_water();
+        Ok(Ran { outputs, effort: Some(Effort { steps, memory_bytes }) })
+    }
+
+    #[cfg(feature = "ort")]
+    fn run_by_witness(
+        &self,
+        name: &str,
+        inputs: &[Input],
+        engine: &EngineArgs,
+        limits: &LimitArgs,
+    ) -> Result<Ran, Failure> {
+        if limits.max_memory.is_some() || limits.max_steps.is_some() {
+            let message = format!("--max-memory and --max-steps do not limit {name}");
+            return Err(Failure::Usage(message));
+        }
+        Ok(Ran { outputs: onnxruntime::run(&self.path, inputs, engine)?, effort: None })
+    }
+
+    #[cfg(not(feature = "ort"))]
+    fn run_by_witness(
+        &self,
+        name: &str,
+        _: &[Input],
+        _: &EngineArgs,
+        _: &LimitArgs,
+    ) -> Result<Ran, Failure> {
+        Err(Failure::Refused(format!("this command was built without {name}")))
     }
 }
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
-use crate::evaluate::Model;
 use crate::evaluate::inputs::{Input, Source, inputs};
+use crate::evaluate::{Model, Ran};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, count, lossy};
@@ -23,12 +23,7 @@ use crate::output::{Output, count, lossy};
 pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let model = Model::load(&args.model, mapping::choice(&args.map))?;
     let inputs = inputs(&model.program, &args.inputs)?;
-    let mut machine = model.machine(&inputs, &args.limits)?;
-    let mut steps = 0_u64;
-    let outputs = machine.run_with(&mut |_, _| {
-        steps += 1;
-        Ok(())
-    })?;
+    let Ran { outputs, effort } = model.run(&inputs, &args.engine, &args.limits)?;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));
     let expected = expected.transpose()?;
     let files = match &args.output {
@@ -39,8 +34,9 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         command: "run",
         model: &args.model,
         inputs: inputs.iter().map(InputInfo::from).collect(),
-        steps,
-        memory_bytes: machine.memory().high_water(),
+        engine: args.engine.name(),
+        steps: effort.as_ref().map(|effort| effort.steps),
+        memory_bytes: effort.as_ref().map(|effort| effort.memory_bytes),
         outputs: outputs.iter().zip(files).map(|(o, file)| OutputInfo::new(o, file)).collect(),
         expected,
     };
@@ -59,9 +55,12 @@ struct Report<'a> {
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     inputs: Vec<InputInfo<'a>>,
-    steps: u64,
-    /// What was needed of the memory, without weights.
-    memory_bytes: u64,
+    /// What ran the model.
+    engine: &'static str,
+    /// The steps of the machine.
+    steps: Option<u64>,
+    /// What the machine needed of the memory, without weights.
+    memory_bytes: Option<u64>,
     outputs: Vec<OutputInfo<'a>>,
     /// How the outputs compare with those that were expected.
     expected: Option<expected::Expected>,
@@ -104,8 +103,13 @@ impl Report<'_> {
         for InputInfo { name, what, source } in &self.inputs {
             out.line(format_args!("input     {name}: {what} ({source})"))?;
         }
-        let (steps, memory) = (count_of(self.steps), ByteSize(self.memory_bytes));
-        out.line(format_args!("ran       {steps}, {memory} of memory"))?;
+        match (self.steps, self.memory_bytes) {
+            (Some(steps), Some(memory)) => {
+                let (steps, memory) = (count_of(steps), ByteSize(memory));
+                out.line(format_args!("ran       {steps}, {memory} of memory"))?;
+            }
+            _ => out.line(format_args!("ran       by {}", self.engine))?,
+        }
         for OutputInfo { name, what, numbers, path } in &self.outputs {
             out.line(format_args!("output    {name}: {what}"))?;
             numbers

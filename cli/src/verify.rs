@@ -27,9 +27,18 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let semantic = semantic_difference(&a, &b);
     let proof = semantic.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());
-    let mut report =
-        Report { command: "verify", a: &args.a, b: &args.b, proof, semantic, seeds, differences };
-    if report.proof.is_none() && args.runs > 0 {
+    let mut report = Report {
+        command: "verify",
+        a: &args.a,
+        b: &args.b,
+        proof,
+        semantic,
+        engine: args.engine.name(),
+        seeds,
+        differences,
+    };
+    // A witness is asked for what it says, whatever the digests say.
+    if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
         let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
         report.compare_runs(&a, &b, args)?;
     }
@@ -62,6 +71,8 @@ struct Report<'a> {
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
     semantic: Option<String>,
+    /// What ran the models.
+    engine: &'static str,
     /// The seeds of the runs that were compared.
     seeds: Vec<u64>,
     /// What differs in the runs.
@@ -78,12 +89,17 @@ impl Report<'_> {
                 for seed in (args.seed..).take(usize::try_from(args.runs).unwrap_or(usize::MAX)) {
                     exact &= self.compare_run(a, b, &interface, seed, args)?;
                     if !self.differences.is_empty() {
+                        self.proof = None;
                         return Ok(());
                     }
                 }
-                self.proof = Some(if exact { "outputs" } else { "tolerance" });
+                let of_runs = if exact { "outputs" } else { "tolerance" };
+                self.proof = self.proof.or(Some(of_runs));
             }
-            Err(reason) => self.differences.push(reason),
+            Err(reason) => {
+                self.proof = None;
+                self.differences.push(reason);
+            }
         }
         Ok(())
     }
@@ -102,8 +118,7 @@ impl Report<'_> {
             .map_err(|error| Failure::from(error).about(&args.a))?;
         let (in_a, in_b) = interface.inputs(values, seed);
         let outputs = |model: &Model, inputs: &[Input]| -> Result<_, Failure> {
-            let mut machine = model.machine(inputs, &args.limits)?;
-            Ok(machine.run()?)
+            Ok(model.run(inputs, &args.engine, &args.limits)?.outputs)
         };
         let found = outputs(a, &in_a).map_err(|failure| failure.about(&args.a))?;
         let other = outputs(b, &in_b).map_err(|failure| failure.about(&args.b))?;
@@ -128,16 +143,27 @@ impl Report<'_> {
         Ok(exact)
     }
 
+    /// How the outputs of the runs were the same, and what ran the models if it was not the machine.
+    fn print_runs(&self, how: &str, out: &mut Output) -> io::Result<()> {
+        let runs = count(self.seeds.len(), "run");
+        let by = match self.engine {
+            "machine" => String::new(),
+            engine => format!(" by {engine}"),
+        };
+        out.line(format_args!("same      {how} in {runs}{by} on random inputs"))
+    }
+
     fn print(&self, out: &mut Output) -> io::Result<()> {
         match self.proof {
             Some("semantic") => {
-                return out.line("same      for all inputs: the semantic digests are the same");
+                out.line("same      for all inputs: the semantic digests are the same")?;
+                if !self.seeds.is_empty() {
+                    self.print_runs("the outputs too", out)?;
+                }
+                return Ok(());
             }
-            Some(proof) => {
-                let runs = count(self.seeds.len(), "run");
-                let how = if proof == "outputs" { "bit by bit" } else { "within the tolerance" };
-                out.line(format_args!("same      {how} in {runs} on random inputs"))?;
-            }
+            Some("outputs") => self.print_runs("bit by bit", out)?,
+            Some(_) => self.print_runs("within the tolerance", out)?,
             None => out.line("not shown that the models compute the same")?,
         }
         if let Some(place) = &self.semantic {

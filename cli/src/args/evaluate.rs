@@ -40,6 +40,50 @@ pub struct LimitArgs {
     pub max_steps: Option<u64>,
 }
 
+/// What computes the outputs.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// What computes the outputs. onnxruntime is an independent witness; without --ort-library its shared
+    /// library is the one that ORT_DYLIB_PATH names
+    #[cfg(feature = "ort")]
+    #[arg(long, value_name = "ENGINE", default_value = "machine")]
+    pub with: Engine,
+    /// The shared library of onnxruntime; its Python wheel has one in onnxruntime/capi
+    #[cfg(feature = "ort")]
+    #[arg(long, value_name = "FILE")]
+    pub ort_library: Option<PathBuf>,
+    /// Keep onnxruntime from changing the graph before it runs it, which changes roundings
+    #[cfg(feature = "ort")]
+    #[arg(long)]
+    pub ort_unoptimized: bool,
+}
+
+impl EngineArgs {
+    /// The name of the engine that is to run the model in place of the machine.
+    pub fn witness(&self) -> Option<&'static str> {
+        #[cfg(feature = "ort")]
+        if self.with == Engine::Ort {
+            return Some("onnxruntime");
+        }
+        None
+    }
+
+    /// The name of the engine that runs the model.
+    pub fn name(&self) -> &'static str {
+        self.witness().unwrap_or("machine")
+    }
+}
+
+/// What computes the outputs of a model.
+#[cfg(feature = "ort")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The machine of this command, which gives the same bits everywhere
+    Machine,
+    /// onnxruntime, on one thread
+    Ort,
+}
+
 /// A file with a value that a run reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ValueFormat {
@@ -80,6 +124,8 @@ pub struct RunArgs {
     /// The tolerance in absolute terms, which is added
     #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
+    #[command(flatten)]
+    pub engine: EngineArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
     /// Print the outputs as JSON

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::MapArgs;
-use super::evaluate::{LimitArgs, tolerance};
+use super::evaluate::{EngineArgs, LimitArgs, tolerance};
 use super::paths::model_to_read;
 use super::plan::dim;
 
@@ -37,6 +37,8 @@ pub struct VerifyArgs {
     /// Allow this difference in absolute terms, which is added
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
+    #[command(flatten)]
+    pub engine: EngineArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
     /// Print the result as JSON

@@ -13,6 +13,8 @@ mod files;
 mod inline;
 mod inspect;
 mod leftovers;
+#[cfg(feature = "ort")]
+mod onnxruntime;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;

@@ -73,6 +73,10 @@ impl Folder {
 pub struct Run(Output);
 
 impl Run {
+    pub fn of(output: Output) -> Self {
+        Self(output)
+    }
+
     pub fn code(&self) -> i32 {
         self.0.status.code().expect("ended by a signal")
     }

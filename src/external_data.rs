@@ -183,6 +183,21 @@ pub(crate) fn inline_payload(tensor: &TensorProto) -> bool {
         || !tensor.uint64_data.is_empty()
 }
 
+/// A copy of `tensor` without value fields and external entries: no element is copied.
+pub(crate) fn header_of(tensor: &TensorProto) -> TensorProto {
+    let TensorProto { dims, segment, name, doc_string, metadata_props, unknown, .. } = tensor;
+    TensorProto {
+        dims: dims.clone(),
+        data_type: tensor.data_type,
+        segment: segment.clone(),
+        name: name.clone(),
+        doc_string: doc_string.clone(),
+        metadata_props: metadata_props.clone(),
+        unknown: unknown.clone(),
+        ..TensorProto::default()
+    }
+}
+
 /// Removes every value field and external entry from `tensor`.
 pub(crate) fn clear_payload(tensor: &mut TensorProto) {
     clear_values(tensor);

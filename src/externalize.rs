@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::buffer::TensorBufferOptions;
-use crate::container::{Container, HandleNames};
+use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::external_data::{self, is_external};
 use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
-use crate::proto::TensorProto;
+use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place, Position};
 
@@ -41,39 +41,37 @@ impl Container {
     /// # Errors
     /// One error for all tensors that are not valid; the container is then unchanged.
     pub fn externalize(&mut self, options: impl Into<ExternalizeOptions>) -> Result<Externalized> {
-        let options = options.into();
-        let (mut outgoing, kept) = self.judge(&options)?;
+        let (outgoing, kept) = self.outgoing(&options.into())?;
         let mut report = Externalized { kept, ..Externalized::default() };
-        let mut names = HandleNames::with(self.initializers.keys());
-        names.avoid(&self.model)?;
-        let Self { model, initializers, .. } = self;
-        for (place, proto) in traversal::iter_mut(model) {
-            if let Some(initializer) = outgoing.remove(&place.position) {
-                let handle = names.name(&place, proto);
-                external_data::set_handle(proto, handle.as_str());
-                report.moved += 1;
-                report.moved_bytes += initializer.byte_len();
-                initializers.insert(handle, initializer);
-            }
+        let mut handles = HashMap::with_capacity(outgoing.len());
+        for Outgoing { position, handle, initializer } in outgoing {
+            report.moved += 1;
+            report.moved_bytes += initializer.byte_len();
+            handles.insert(position, handle.clone());
+            self.initializers.insert(handle, initializer);
         }
-        debug_assert!(outgoing.is_empty(), "both walks meet the same tensors");
+        set_handles(&mut self.model, &handles);
         Ok(report)
     }
 
-    /// The tensors to move, by position, and the tensors to keep, with reasons.
-    fn judge(
+    /// The tensors to move, in graph order, and the tensors to keep, with reasons.
+    pub(crate) fn outgoing(
         &self,
         options: &ExternalizeOptions,
-    ) -> Result<(HashMap<Position, Initializer>, Vec<Kept>)> {
+    ) -> Result<(Vec<Outgoing>, Vec<Kept>)> {
         let operands = ShapeOperands::of(&self.model);
-        let (mut outgoing, mut kept, mut errors) = (HashMap::new(), Vec::new(), Vec::new());
+        let mut names = HandleNames::with(self.initializers.keys());
+        names.avoid(&self.model)?;
+        let (mut outgoing, mut kept, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (place, proto) in traversal::iter(&self.model) {
             let named = |error: Error| error.with_tensor(place.qualified_name(proto));
             match options.judge(&place, proto, &operands) {
                 Ok(Verdict::Out) => match Tensor::try_from(proto) {
-                    Ok(tensor) => {
-                        outgoing.insert(place.position, tensor.into());
-                    }
+                    Ok(tensor) => outgoing.push(Outgoing {
+                        position: place.position,
+                        handle: names.name(&place, proto),
+                        initializer: tensor.into(),
+                    }),
                     Err(error) => errors.push(named(error)),
                 },
                 Ok(Verdict::Keep(reason, bytes)) => {
@@ -84,6 +82,23 @@ impl Container {
             }
         }
         Error::join(errors).map_or(Ok((outgoing, kept)), Err)
+    }
+}
+
+/// An inline tensor that leaves the model.
+pub(crate) struct Outgoing {
+    pub(crate) position: Position,
+    /// The handle that it gets, which no other tensor has.
+    pub(crate) handle: Handle,
+    pub(crate) initializer: Initializer,
+}
+
+/// Makes the tensors of `model` at these positions refer to their handles.
+pub(crate) fn set_handles(model: &mut ModelProto, handles: &HashMap<Position, Handle>) {
+    for (place, proto) in traversal::iter_mut(model) {
+        if let Some(handle) = handles.get(&place.position) {
+            external_data::set_handle(proto, handle.as_str());
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! the first byte is written. Then the files are staged and renamed.
 
 mod attached;
+mod content;
 mod encode;
 mod file_names;
 mod folder;
@@ -42,12 +43,13 @@ pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::byte_size::ByteSize;
-use crate::container::{Container, Handle, SharedModel};
+use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
-use crate::inline::{Inlined, inline_functions};
+use crate::inline::Inlined;
 use crate::placement::Alignment;
 use crate::proto::ModelProto;
+use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
 use crate::save::kept::{Kept, KeptFile};
 #[cfg(not(feature = "safetensors"))]
@@ -118,8 +120,10 @@ impl Saved {
         self.model.to_message()
     }
 
-    /// The model that was written, with external tensors that name handles: the container's, or the
-    /// result of [inlining](SaveOptions::inline_functions).
+    /// The graph that was written: the container's model, or the result of
+    /// [inlining](SaveOptions::inline_functions). Its external tensors name handles. A tensor that was
+    /// inline is so here too, unless functions were inlined, also where
+    /// [`SaveOptions::externalize`] wrote it to a weights file; [`model`](Self::model) has it as written.
     pub fn structure(&self) -> &ModelProto {
         self.model.model()
     }
@@ -184,10 +188,9 @@ impl Container {
     /// all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let (path, options) = (path.as_ref(), options.into());
-        if let Some((container, options)) = self.externalized(&options)? {
-            return container.save(path, options);
-        }
-        let mut job = Job::new(self, path, &options)?;
+        let target = Target::new(path)?;
+        let content = Content::new(self, &options)?;
+        let mut job = Job::new(&content, target, &options)?;
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
         job.remove_leftovers(false);
@@ -234,10 +237,9 @@ impl Container {
         options: impl Into<SaveOptions>,
     ) -> Result<Saved> {
         let options = options.into();
-        if let Some((container, options)) = self.externalized(&options)? {
-            return container.dry_run(path, options);
-        }
-        let job = Job::new(self, path.as_ref(), &options)?;
+        let target = Target::new(path.as_ref())?;
+        let content = Content::new(self, &options)?;
+        let job = Job::new(&content, target, &options)?;
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
         Ok(job.saved)
@@ -272,15 +274,12 @@ impl Container {
     /// Those of [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
-        if let Some((container, options)) = self.externalized(&options)? {
-            return container.to_parts(options);
-        }
         if options.weight_files == WeightFiles::AsLoaded {
             let reason = "there are no files here that weights could stay in";
             return Err(Error::new(ErrorKind::CannotKeep, reason));
         }
-        let (model, _) = self.model_to_save(&options)?;
-        let mut weights = Weights::resolve(self, &model, NotLoaded::Refuse)?;
+        let content = Content::new(self, &options)?;
+        let mut weights = content.weights(NotLoaded::Refuse)?;
         weights.make_inline(|tensor| {
             options.weight_files == WeightFiles::Embedded || !tensor.from_memory
         });
@@ -288,46 +287,15 @@ impl Container {
         let plan = Plan::new(Inputs {
             weights: &weights,
             #[cfg(feature = "safetensors")]
-            model: &model,
+            model: content.model(),
             kept: &kept,
             model_name: "model.onnx",
             options: &options,
         })?;
-        let model = WrittenModel::new(model, weights, &plan, &kept)?.encode_to_vec()?;
+        let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?;
+        let model = written.encode_to_vec()?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
-    }
-
-    /// A container whose inline tensors are behind handles, and the options to save it with; `None`
-    /// unless `options` ask for that.
-    fn externalized(&self, options: &SaveOptions) -> Result<Option<(Self, SaveOptions)>> {
-        if !options.externalize {
-            return Ok(None);
-        }
-        let mut container = self.clone();
-        container.externalize(options.buffers)?;
-        Ok(Some((container, options.clone().externalize(false))))
-    }
-
-    /// The model to save, whose external tensors name handles: the container's own, or the result of
-    /// inlining where `options` ask for it.
-    fn model_to_save(&self, options: &SaveOptions) -> Result<(SharedModel, Option<Inlined>)> {
-        let Some(inlining) = &options.inline_functions else {
-            return Ok((self.model.clone(), None));
-        };
-        let mut model = self.model.clone();
-        let inlined = inline_functions(&mut model, inlining.clone())?;
-        Ok((model, Some(inlined)))
-    }
-
-    /// The weights of `model` that a save with `options` has to place.
-    fn weights_to_save(&self, model: &ModelProto, options: &SaveOptions) -> Result<Weights<'_>> {
-        if options.weight_files != WeightFiles::Embedded {
-            return Weights::resolve(self, model, NotLoaded::Stay);
-        }
-        let mut weights = Weights::resolve(self, model, NotLoaded::Refuse)?;
-        weights.make_inline(|_| true);
-        Ok(weights)
     }
 }
 
@@ -367,7 +335,7 @@ pub(crate) fn stage(
 
 /// One save: its plan and result, complete before anything is written.
 struct Job<'c, 'o> {
-    container: &'c Container,
+    content: &'c Content<'c>,
     options: &'o SaveOptions,
     target: Target,
     folder: Folder,
@@ -379,22 +347,20 @@ struct Job<'c, 'o> {
 }
 
 impl<'c, 'o> Job<'c, 'o> {
-    fn new(container: &'c Container, path: &Path, options: &'o SaveOptions) -> Result<Self> {
-        let target = Target::new(path)?;
-        let (model, inlined) = container.model_to_save(options)?;
-        let weights = container.weights_to_save(&model, options)?;
+    fn new(content: &'c Content<'_>, target: Target, options: &'o SaveOptions) -> Result<Self> {
+        let weights = content.weights_to_save(options)?;
         let kept = Kept::new(&weights, &target, options)?;
         let plan = Plan::new(Inputs {
             weights: &weights,
             #[cfg(feature = "safetensors")]
-            model: &model,
+            model: content.model(),
             kept: &kept,
             model_name: &target.name,
             options,
         })?;
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
-        let model = Arc::new(WrittenModel::new(model, weights, &plan, &kept)?);
+        let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?;
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), model.encoded_len()?));
         let saved = Saved {
@@ -402,15 +368,15 @@ impl<'c, 'o> Job<'c, 'o> {
             files,
             kept: kept.files.iter().map(KeptFile::to_saved).collect(),
             unreferenced_bytes: kept.unreferenced_bytes(),
-            inlined,
+            inlined: content.inlined.clone(),
             free_bytes: target.free_bytes(),
             unused,
             left_behind: Vec::new(),
             warnings: Vec::new(),
-            model,
+            model: Arc::new(model),
         };
         let folder = Folder::of(&target);
-        let mut job = Self { container, options, target, folder, kept, plan, not_loaded, saved };
+        let mut job = Self { content, options, target, folder, kept, plan, not_loaded, saved };
         job.saved.warnings = job.warnings(&refusable);
         match job.left_behind() {
             Ok(left_behind) => job.saved.left_behind = left_behind,
@@ -450,13 +416,13 @@ impl<'c, 'o> Job<'c, 'o> {
             files: &self.saved.files,
             asked: self.options.data_name.as_deref(),
             overwrite: self.options.overwrite,
-            reads: &|| files_read_by(self.container),
+            reads: &|| files_read_by(&self.content.container),
             protected: &self.options.protected,
         })
     }
 
     fn remove_leftovers(&mut self, done: bool) {
-        let reads = || files_read_by(self.container);
+        let reads = || files_read_by(&self.content.container);
         self.saved.warnings.extend(self.folder.remove_leftovers(done, &reads));
     }
 

@@ -3,7 +3,7 @@
 //! The files are planned by the module that plans saves, and are staged and renamed like those of a
 //! save: all of them appear, or the former files are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::container::{Container, Handle};
@@ -159,7 +159,8 @@ impl Container {
         let (path, options) = (path.as_ref(), options.into());
         let mut target = Target::new(path)?;
         let stem = stem(&target.name).map_err(|error| error.with_path(path))?.to_owned();
-        let weights = Weights::resolve(self, &self.model, NotLoaded::Refuse)?;
+        let moved = HashMap::new();
+        let weights = Weights::resolve(self, &self.model, &moved, NotLoaded::Refuse)?;
         if self.is_empty() {
             let reason = "there are no large initializers: move tensors out of the model first";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));

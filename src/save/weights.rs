@@ -29,6 +29,8 @@ pub(crate) struct Weights<'c> {
     /// The tensors that were not loaded, if a reader may refuse them.
     refusable: Vec<Position>,
     container: &'c Container,
+    /// Tensors that are inline in the model and behind a handle in what is written.
+    moved: &'c HashMap<Position, Handle>,
 }
 
 /// An initializer in use.
@@ -70,20 +72,20 @@ pub(crate) enum NotLoaded {
 }
 
 impl<'c> Weights<'c> {
-    /// Resolves the external tensors of `model` among the initializers of `container`.
+    /// Resolves the external tensors of `model` among the initializers of `container`, and with them
+    /// the inline tensors that are written behind a handle, `moved`.
     pub(crate) fn resolve(
         container: &'c Container,
         model: &ModelProto,
+        moved: &'c HashMap<Position, Handle>,
         not_loaded: NotLoaded,
     ) -> Result<Self> {
         let (used, tensors, files) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut weights =
-            Self { used, tensors, not_loaded: files, refusable: Vec::new(), container };
+            Self { used, tensors, not_loaded: files, refusable: Vec::new(), container, moved };
         let (mut numbers, mut errors) = (HashMap::new(), Vec::new());
         traversal::tensors(model, |place, tensor| {
-            if is_external(tensor)
-                && let Err(error) = weights.add(place, tensor, not_loaded, &mut numbers)
-            {
+            if let Err(error) = weights.resolve_one(place, tensor, not_loaded, &mut numbers) {
                 errors.push(error.with_tensor(place.qualified_name(tensor)));
             }
             Ok(())
@@ -91,35 +93,51 @@ impl<'c> Weights<'c> {
         Error::join(errors).map_or(Ok(weights), Err)
     }
 
-    fn add(
+    fn resolve_one(
         &mut self,
         place: &Place<'_>,
         tensor: &TensorProto,
         not_loaded: NotLoaded,
         numbers: &mut HashMap<&'c Handle, usize>,
     ) -> Result<()> {
+        if let Some(handle) = self.moved.get(&place.position) {
+            let found = self.container.initializers.get_key_value(handle);
+            let found = found.ok_or_else(|| Error::internal("a moved tensor has no elements"));
+            return found.map(|weight| self.add(place, tensor, weight, numbers));
+        }
+        if !is_external(tensor) {
+            return Ok(());
+        }
         let entry = ExternalData::parse(tensor)?;
         if not_loaded == NotLoaded::Stay && !is_handle(&entry.location) {
             return self.add_not_loaded(&entry, place, tensor);
         }
-        let (handle, initializer) = self.container.initializer_at(&entry, tensor)?;
+        let weight = self.container.initializer_at(&entry, tensor)?;
+        self.add(place, tensor, weight, numbers);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        (handle, initializer): (&'c Handle, &'c Initializer),
+        numbers: &mut HashMap<&'c Handle, usize>,
+    ) {
         let weight = *numbers.entry(handle).or_insert_with(|| {
             self.used.push(Weight::new(handle, initializer));
             self.used.len() - 1
         });
-        let mut header = tensor.clone();
-        external_data::clear_payload(&mut header);
         self.tensors.push(WeightTensor {
             position: place.position,
             address: std::ptr::from_ref(tensor).addr(),
-            header,
+            header: external_data::header_of(tensor),
             weight,
             inline: false,
             refusable: Refusals::are_possible(place, tensor),
             from_memory: place.scope.is_main()
                 && (place.site == Site::Initializer || place.is_constant()),
         });
-        Ok(())
     }
 
     /// Checks the tensor's external entries by the rules of a load.

@@ -41,6 +41,7 @@ mod resolved;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;
+mod save_externalized;
 mod save_folder;
 mod save_inlined;
 mod save_structure;

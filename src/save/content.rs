@@ -1,0 +1,83 @@
+//! What a save writes: the container's graph and weights, after the changes that its options ask for.
+//!
+//! [`SaveOptions::externalize`] changes no graph: the tensors that leave it are remembered by their
+//! positions, and the encoder writes their new messages in place of those of the graph. Inlining makes a
+//! new graph, and there they become handles before functions are copied.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::container::{Container, Handle, SharedModel};
+use crate::error::Result;
+use crate::externalize::{Outgoing, set_handles};
+use crate::inline::{Inlined, inline_functions};
+use crate::proto::ModelProto;
+use crate::save::options::{SaveOptions, WeightFiles};
+use crate::save::weights::{NotLoaded, Weights};
+use crate::traversal::Position;
+
+/// A container as it is saved.
+pub(crate) struct Content<'c> {
+    /// The container, with initializers for the tensors that leave the graph.
+    pub(crate) container: Cow<'c, Container>,
+    model: SharedModel,
+    /// The inline tensors of the model that are written behind a handle.
+    moved: HashMap<Position, Handle>,
+    pub(crate) inlined: Option<Inlined>,
+}
+
+impl<'c> Content<'c> {
+    /// `container` with the changes of `options`. Neither its graph nor its weights are copied, except
+    /// that inlining makes a new graph.
+    pub(crate) fn new(container: &'c Container, options: &SaveOptions) -> Result<Self> {
+        let (container, model) = (Cow::Borrowed(container), container.model.clone());
+        let mut content = Self { container, model, moved: HashMap::new(), inlined: None };
+        if options.externalize {
+            let (outgoing, _) = content.container.outgoing(&options.buffers.into())?;
+            content.move_out(outgoing);
+        }
+        if let Some(inlining) = &options.inline_functions {
+            let moved = std::mem::take(&mut content.moved);
+            if !moved.is_empty() {
+                set_handles(&mut content.model, &moved);
+            }
+            content.inlined = Some(inline_functions(&mut content.model, inlining.clone())?);
+        }
+        Ok(content)
+    }
+
+    fn move_out(&mut self, outgoing: Vec<Outgoing>) {
+        if outgoing.is_empty() {
+            return;
+        }
+        let initializers = &mut self.container.to_mut().initializers;
+        for Outgoing { position, handle, initializer } in outgoing {
+            self.moved.insert(position, handle.clone());
+            initializers.insert(handle, initializer);
+        }
+    }
+
+    /// The graph; its external tensors name handles.
+    pub(crate) fn model(&self) -> &ModelProto {
+        &self.model
+    }
+
+    pub(crate) fn shared_model(&self) -> SharedModel {
+        self.model.clone()
+    }
+
+    /// The weights that a save with `options` has to place.
+    pub(crate) fn weights_to_save(&self, options: &SaveOptions) -> Result<Weights<'_>> {
+        if options.weight_files != WeightFiles::Embedded {
+            return self.weights(NotLoaded::Stay);
+        }
+        let mut weights = self.weights(NotLoaded::Refuse)?;
+        weights.make_inline(|_| true);
+        Ok(weights)
+    }
+
+    /// The weights, each resolved once.
+    pub(crate) fn weights(&self, not_loaded: NotLoaded) -> Result<Weights<'_>> {
+        Weights::resolve(&self.container, &self.model, &self.moved, not_loaded)
+    }
+}

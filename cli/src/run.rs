@@ -22,6 +22,9 @@ use crate::output::{Output, count, lossy};
 /// Runs, writes, compares and prints.
 pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let model = Model::load(&args.model, mapping::choice(&args.map))?;
+    if args.output.is_some() {
+        files::check(&model.program.main, args.format)?;
+    }
     let inputs = inputs(&model.program, &args.inputs)?;
     let Ran { outputs, effort } = model.run(&inputs, &args.engine, &args.limits)?;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));

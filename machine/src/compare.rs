@@ -1,7 +1,7 @@
 //! Whether two values are the same, within a tolerance: how onnx's own tests compare.
 //!
 //! Types and shapes have to be equal, elements within `atol + rtol * |expected|`, and a NaN is equal to a
-//! NaN. Strings have to be equal.
+//! NaN. Strings have to be equal. Integers are compared as what they are, also those that no `f64` holds.
 
 use onnx_container::{DataType, Tensor};
 
@@ -21,11 +21,11 @@ impl Tolerance {
     /// That of onnx's node tests.
     pub const ONNX: Self = Self { rtol: 1e-3, atol: 1e-7 };
 
-    fn allows(self, found: f64, expected: f64) -> bool {
-        let both_nan = found.is_nan() && expected.is_nan();
-        let near = (found - expected).abs() <= self.atol + self.rtol * expected.abs();
+    fn allows<E: Comparable>(self, found: E, expected: E) -> bool {
+        let size = expected.size();
         // The difference of equal infinities is not a number; that of others is infinite.
-        both_nan || found == expected || (near && expected.is_finite())
+        let near = found.apart(expected) <= self.atol + self.rtol * size;
+        found.same(expected) || (near && size.is_finite())
     }
 }
 
@@ -54,20 +54,26 @@ pub fn distance(found: &Value, expected: &Value) -> Result<Option<Distance>> {
     if !comparable || found.strings().is_some() {
         return Ok(None);
     }
-    let (found, expected) = (to_f64(found)?, to_f64(expected)?);
+    Ok(Some(match (integers(found)?, integers(expected)?) {
+        (Some(found), Some(expected)) => elements_apart(&found, &expected),
+        _ => elements_apart(&to_f64(found)?, &to_f64(expected)?),
+    }))
+}
+
+fn elements_apart<E: Comparable>(found: &[E], expected: &[E]) -> Distance {
     let elements = expected.len();
     let mut distance = Distance { elements, differing: 0, max_abs: 0.0, max_rel: 0.0 };
-    for (found, expected) in found.into_iter().zip(expected) {
-        if found == expected || (found.is_nan() && expected.is_nan()) {
+    for (found, expected) in found.iter().zip(expected) {
+        if found.same(*expected) {
             continue;
         }
-        let apart = (found - expected).abs();
+        let apart = found.apart(*expected);
         let apart = if apart.is_nan() { f64::INFINITY } else { apart };
         distance.differing += 1;
         distance.max_abs = distance.max_abs.max(apart);
-        distance.max_rel = distance.max_rel.max(apart / expected.abs());
+        distance.max_rel = distance.max_rel.max(apart / expected.size());
     }
-    Ok(Some(distance))
+    distance
 }
 
 /// The first difference between two values; `None` when there is none.
@@ -121,23 +127,81 @@ fn tensors(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<Op
         let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
         return Ok(differs.map(|i| format!("string {i} differs")));
     }
-    let (found, expected) = (to_f64(found)?, to_f64(expected)?);
-    let differ: Vec<_> = found
-        .iter()
-        .zip(&expected)
-        .enumerate()
-        .filter(|(_, (found, expected))| !tolerance.allows(**found, **expected))
-        .collect();
-    Ok(differ.first().map(|(i, (a, b))| {
-        format!("element {i} is {a}, not {b} ({} of {} differ)", differ.len(), found.len())
-    }))
+    Ok(match (integers(found)?, integers(expected)?) {
+        (Some(found), Some(expected)) => elements(&found, &expected, tolerance),
+        _ => elements(&to_f64(found)?, &to_f64(expected)?, tolerance),
+    })
 }
 
-/// The elements as `f64`; of complex numbers, the real and imaginary parts.
+fn elements<E: Comparable>(found: &[E], expected: &[E], tolerance: Tolerance) -> Option<String> {
+    let pairs = found.iter().zip(expected).enumerate();
+    let mut differ = pairs.filter(|(_, (a, b))| !tolerance.allows(**a, **b));
+    let (i, (a, b)) = differ.next()?;
+    let others = differ.count();
+    Some(format!("element {i} is {a}, not {b} ({} of {} differ)", others + 1, found.len()))
+}
+
+/// An element that can be compared with another one.
+trait Comparable: Copy + std::fmt::Display {
+    /// Whether it is equal to `other`, or neither is a number.
+    fn same(self, other: Self) -> bool;
+    /// How far it is from `other`.
+    fn apart(self, other: Self) -> f64;
+    /// How far it is from 0.
+    fn size(self) -> f64;
+}
+
+impl Comparable for f64 {
+    fn same(self, other: Self) -> bool {
+        self == other || (self.is_nan() && other.is_nan())
+    }
+
+    fn apart(self, other: Self) -> f64 {
+        (self - other).abs()
+    }
+
+    fn size(self) -> f64 {
+        self.abs()
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a difference that is not 0 is none that is 0")]
+impl Comparable for i128 {
+    fn same(self, other: Self) -> bool {
+        self == other
+    }
+
+    fn apart(self, other: Self) -> f64 {
+        self.abs_diff(other) as f64
+    }
+
+    fn size(self) -> f64 {
+        self.unsigned_abs() as f64
+    }
+}
+
+/// The elements of a tensor of integers of 64 bits, some of which no `f64` holds; `None` for others.
+fn integers(tensor: &Tensor) -> Result<Option<Vec<i128>>> {
+    Ok(match tensor.dtype() {
+        DataType::Int64 => {
+            Some(tensor.to_slice::<i64>()?.iter().map(|element| i128::from(*element)).collect())
+        }
+        DataType::Uint64 => {
+            Some(tensor.to_slice::<u64>()?.iter().map(|element| i128::from(*element)).collect())
+        }
+        _ => None,
+    })
+}
+
+/// The elements as `f64`; of complex numbers, the real and imaginary parts. Integers of 64 bits become the
+/// nearest `f64`.
 ///
 /// # Errors
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) for tensors of strings.
-#[allow(clippy::cast_precision_loss, reason = "numbers of 64 bits are compared with a tolerance")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "what compares numbers of 64 bits takes them as they are"
+)]
 pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
     use onnx_container::num_complex::Complex;
 
@@ -174,4 +238,34 @@ pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
         }
         _ => tensor.to_f32()?.iter().map(|element| f64::from(*element)).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_beyond_the_floats_are_compared_exactly() {
+        let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+        let near = Tolerance { rtol: 0.0, atol: 1.0 };
+        let signed = |x: i64| Value::from_elements([1], &[x]).unwrap();
+        let unsigned = |x: u64| Value::from_elements([1], &[x]).unwrap();
+        let large = 1_i64 << 53;
+        let cases = [
+            (signed(large + 1), signed(large), "9007199254740993, not 9007199254740992"),
+            (signed(-large), signed(-large - 1), "-9007199254740992, not -9007199254740993"),
+            (
+                unsigned(u64::MAX),
+                unsigned(u64::MAX - 1),
+                "18446744073709551615, not 18446744073709551614",
+            ),
+        ];
+        for (found, expected, text) in cases {
+            let difference = |tolerance| difference(&found, &expected, tolerance).unwrap();
+            assert_eq!(difference(exact), Some(format!("element 0 is {text} (1 of 1 differ)")));
+            assert_eq!(difference(near), None, "{text}");
+            let distance = distance(&found, &expected).unwrap().unwrap();
+            assert_eq!((distance.differing, distance.max_abs), (1, 1.0), "{text}");
+        }
+    }
 }

@@ -48,6 +48,7 @@ mod deform_conv;
 mod det;
 mod dropout;
 mod einsum;
+mod fourier;
 mod gather;
 mod gemm;
 mod grid;

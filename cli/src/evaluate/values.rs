@@ -102,13 +102,20 @@ pub fn write(value: &Value, npy: bool, out: &mut dyn Write) -> Result<(), Failur
     if !npy {
         return out.write_all(&data::encode(value)?).map_err(Failure::from);
     }
-    match value {
-        Value::Tensor(tensor) => Ok(npy::write(tensor, true, out)?),
-        other => {
-            let reason = format!("{} is no array: --format pb holds it", other.ty());
-            Err(Error::new(ErrorKind::DataType, reason).into())
+    check_array(&value.ty())?;
+    Ok(npy::write(value.tensor()?, true, out)?)
+}
+
+/// Whether an npy file can hold values of type `ty`.
+pub fn check_array(ty: &Type) -> Loaded<()> {
+    let reason = match ty {
+        Type::Tensor(DataType::String) => {
+            "strings have no fixed width: --format pb holds them".to_owned()
         }
-    }
+        Type::Tensor(_) => return Ok(()),
+        other => format!("{other} is no array: --format pb holds it"),
+    };
+    Err(Error::new(ErrorKind::DataType, reason))
 }
 
 /// Writes `values` by name as one npz file, uncompressed.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
-use onnx_container_machine::Value;
+use onnx_container_machine::{Block, Value};
 use tempfile::{Builder, NamedTempFile};
 
 use crate::args::ValueFormat;
@@ -12,6 +12,18 @@ use crate::evaluate::values;
 use crate::failure::Failure;
 use crate::output::count;
 use crate::stop;
+
+/// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in vain.
+pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
+    if format == ValueFormat::Pb {
+        return Ok(());
+    }
+    main.outputs.iter().try_for_each(|output| match &output.ty {
+        Some(ty) => values::check_array(ty)
+            .map_err(|error| error.with_tensor(main.name(output.value)).into()),
+        None => Ok(()),
+    })
+}
 
 /// Writes the outputs to files in `folder`; the path of each.
 pub fn write(

@@ -210,6 +210,20 @@ fn types_that_numpy_does_not_have_are_integers_in_npy() {
     }
 }
 
+#[test]
+fn a_format_that_does_not_hold_an_output_is_refused_before_the_run() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &of_one("Identity", DataType::String));
+    for format in ["npy", "npz"] {
+        // A run would fail at its first step.
+        let run = ["run", "m.onnx", "--max-steps", "0", "-o", "out", "--format", format];
+        folder.run(&run).failed(&["`y`", "--format pb holds them"]);
+        assert!(!folder.path("out").exists());
+    }
+    let run = ["run", "m.onnx", "--max-steps", "0", "-o", "out", "--format", "pb"];
+    folder.run(&run).failed(&["step"]);
+}
+
 /// A SequenceProto of one tensor.
 fn sequence() -> Vec<u8> {
     let tensor = Tensor::from_vec([2], vec![1.0_f32, 2.0]).unwrap().to_proto("");

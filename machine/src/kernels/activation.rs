@@ -65,8 +65,10 @@ fn hard_swish<R: Real>(x: R) -> R {
     x * unit(x / R::of(6.0) + R::of(0.5))
 }
 
+/// `log(1 + exp(x))`, with an exponential that is never infinite.
 pub(super) fn softplus<R: Real>(x: R) -> R {
-    (x.exp() + R::ONE).ln()
+    let above = if x > R::ZERO { x } else { R::ZERO };
+    above + (-x.abs()).exp().ln_1p()
 }
 
 /// `1 / (1 + exp(-x))`, for negative `x` as `exp(x) / (1 + exp(x))`.

@@ -1,7 +1,9 @@
 //! Einsum: sums of products, with the axes of inputs and output named by letters.
 //!
 //! See <https://onnx.ai/onnx/operators/onnx__Einsum.html>. Two inputs without axes that only one of them sums
-//! are a product of matrices; everything else is a plain loop over all letters.
+//! are a product of matrices; everything else is a plain loop over all letters. Both add the products in the
+//! order of the letters. Nothing is as long as the product of all axes: matrices are made only where they have
+//! about as many elements as the inputs.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +21,9 @@ pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Einsum", infer, |cx| {
         None => by_loop::<T>(cx, &equation),
     })
 })];
+
+/// The most products that are computed: a few small inputs can ask for any number.
+const MOST_PRODUCTS: usize = 1 << 40;
 
 /// The name of an axis. The axes of an ellipsis are numbered from the last one on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,12 +76,19 @@ impl Equation {
             let before = self.output.get(..i).unwrap_or_default();
             self.dims.contains_key(label) && !before.contains(label)
         };
-        let volume = self.dims.values().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
-        if self.output.iter().enumerate().all(known) && volume.is_some() {
-            return Ok(());
+        if !self.output.iter().enumerate().all(known) {
+            let reason = format!("the output {:?} of axes {:?}", self.output, self.dims);
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
-        let reason = format!("the output {:?} of axes {:?}", self.output, self.dims);
-        Err(Error::new(ErrorKind::InvalidModel, reason))
+        let axes: Vec<_> = self.dims.values().copied().collect();
+        let products = count(&axes);
+        if products > MOST_PRODUCTS {
+            let reason = format!(
+                "the equation asks for {products} products of elements, and at most {MOST_PRODUCTS} are computed"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
+        Ok(())
     }
 
     /// The lengths of the axes `labels`.
@@ -92,7 +104,7 @@ impl Equation {
         let stride = |label: &Label| {
             let places = own.iter().zip(shape).zip(strides(shape));
             let same = places.filter(|((other, dim), _)| *other == label && **dim != 1);
-            same.map(|(_, stride)| stride).sum()
+            same.fold(0, |sum: usize, (_, stride)| sum.saturating_add(stride))
         };
         labels.iter().map(stride).collect()
     }
@@ -112,7 +124,12 @@ impl Equation {
         };
         let in_both = summed.iter().all(|label| first.contains(label) && second.contains(label));
         let labels = [of(true, true), of(true, false), of(false, true), summed];
-        in_both.then_some(Matrices { labels })
+        let matrices = Matrices { labels };
+        let fit = [0, 1].into_iter().all(|i| {
+            let own = self.shapes.get(i).map_or(0, |shape| count(shape));
+            count(&self.shape(&matrices.input(i))) <= own
+        });
+        (in_both && fit).then_some(matrices)
     }
 }
 
@@ -120,6 +137,17 @@ impl Equation {
 #[derive(Debug)]
 struct Matrices {
     labels: [Vec<Label>; 4],
+}
+
+impl Matrices {
+    /// The axes of input `i`, 0 or 1, in the order of its matrices.
+    fn input(&self, i: usize) -> Vec<Label> {
+        let [batch, rows, columns, summed] = &self.labels;
+        match i {
+            0 => [batch.as_slice(), rows, summed].concat(),
+            _ => [batch.as_slice(), summed, columns].concat(),
+        }
+    }
 }
 
 /// The labels of a term, with as many for its ellipsis.
@@ -211,15 +239,17 @@ fn by_matrices<T: Number>(
     matrices: &Matrices,
 ) -> Result<()> {
     let [batch, rows, columns, summed] = &matrices.labels;
-    let gather = |i: usize, labels: &[Label]| -> Result<Vec<T::Sum>> {
-        let (input, by) = (cx.input::<T>(i)?, equation.strides(i, labels));
-        let places = offsets(&equation.shape(labels), &by).collect::<Vec<_>>();
-        Ok(places.into_iter().filter_map(|at| input.get(at)).map(|x| x.to_sum()).collect())
+    if cx.out_shape(0)?.contains(&0) {
+        return Ok(());
+    }
+    let gather = |i: usize| -> Result<Vec<T::Sum>> {
+        let (input, labels) = (cx.input::<T>(i)?, matrices.input(i));
+        let (shape, by) = (equation.shape(&labels), equation.strides(i, &labels));
+        Ok(offsets(&shape, &by).filter_map(|at| input.get(at)).map(|x| x.to_sum()).collect())
     };
     let size = |labels: &[Label]| count(&equation.shape(labels));
     let (m, n, k) = (size(rows), size(columns), size(summed));
-    let left = gather(0, &[batch.as_slice(), rows, summed].concat())?;
-    let right = gather(1, &[batch.as_slice(), summed, columns].concat())?;
+    let (left, right) = (gather(0)?, gather(1)?);
     let mut products = vec![T::Sum::ZERO; size(batch) * m * n];
     let each = products.chunks_exact_mut((m * n).max(1)).enumerate();
     for (b, product) in each {

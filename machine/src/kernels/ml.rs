@@ -52,7 +52,10 @@ fn extract_features(cx: &mut RunCx<'_>) -> Result<()> {
 fn binarize(cx: &mut RunCx<'_>) -> Result<()> {
     let threshold = f64::from(cx.float_or("threshold", 0.0)?);
     for_type!(cx.dtype(0)?, numbers, T => {
-        map(cx, |x: T| if x.to_f64() > threshold { T::ONE } else { T::ZERO })
+        // An integer that is rounded to the threshold may still be above it.
+        let above = |x: T| x.to_f64() > threshold
+            || (x.to_f64() == threshold && x.to_i128() > threshold.to_i128());
+        map(cx, |x: T| if above(x) { T::ONE } else { T::ZERO })
     })
 }
 

@@ -1,53 +1,21 @@
 //! Fourier transforms: [DFT](https://onnx.ai/onnx/operators/onnx__DFT.html) and
 //! [STFT](https://onnx.ai/onnx/operators/onnx__STFT.html).
 //!
-//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once. A length with a
-//! factor of 2 is divided by it as often as possible; what is left is summed by the definition, in order.
+//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once. Here is what
+//! is transformed; how is in `fourier`.
 
 use std::ops::Range;
 
-use onnx_container::num_complex::Complex;
-
+use super::fourier::{C, Fourier};
 use super::resize_scale::float;
 use crate::broadcast::{around, axis, size};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::numeric::{Number, Real, for_type};
+use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("DFT", dft_infer, dft), Builtin::new("STFT", stft_infer, stft)];
-
-type C = Complex<f64>;
-
-/// The powers of the `len`-th root of one: clockwise, or the other way for the inverse.
-fn roots(len: usize, inverse: bool) -> Vec<C> {
-    let turn = if inverse { 2.0 } else { -2.0 } * std::f64::consts::PI;
-    let root = |i| {
-        let angle = turn * float(i) / float(len);
-        C::new(Real::cos(angle), Real::sin(angle))
-    };
-    (0..len).map(root).collect()
-}
-
-/// The transform of `x`, whose length divides that of `roots`.
-fn transform(x: &[C], roots: &[C]) -> Vec<C> {
-    let (len, step) = (x.len(), roots.len().checked_div(x.len()).unwrap_or_default());
-    let root = |i: usize| roots.get(i * step).copied().unwrap_or_default();
-    if len < 2 || len % 2 == 1 {
-        let sum = |k: usize| {
-            let terms = x.iter().enumerate();
-            terms.fold(C::default(), |sum, (j, x)| sum + root(j * k % len.max(1)) * x)
-        };
-        return (0..len).map(sum).collect();
-    }
-    let half = |from| x.iter().skip(from).step_by(2).copied().collect::<Vec<_>>();
-    let (even, odd) = (transform(&half(0), roots), transform(&half(1), roots));
-    let turned: Vec<_> = odd.iter().enumerate().map(|(k, x)| root(k) * x).collect();
-    let sums = even.iter().zip(&turned).map(|(a, b)| a + b);
-    let differences = even.iter().zip(&turned).map(|(a, b)| a - b);
-    sums.chain(differences).collect()
-}
 
 /// What a DFT is asked for.
 #[derive(Debug)]
@@ -151,14 +119,14 @@ fn dft(cx: &mut RunCx<'_>) -> Result<()> {
     if outer == 0 || lines == 0 {
         return Ok(());
     }
-    let roots = roots(dft.len, dft.inverse);
+    let fourier = Fourier::new(dft.len, dft.inverse)?;
     let scale = if dft.inverse { float(dft.len) } else { 1.0 };
     for_type!(cx.dtype(0)?, floats, T => {
         let (x, y) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
         for (o, i) in (0..outer).flat_map(|o| (0..lines).map(move |i| (o, i))) {
             let at = |k: usize| (o * dim + k) * inner + i * dft.parts;
             let line = (0..dim.min(dft.len)).map(|k| number(x, at(k), dft.parts)).collect();
-            let numbers = transform(&dft.complete(line), &roots);
+            let numbers = fourier.transform(&dft.complete(line));
             for (k, number) in numbers.into_iter().take(out_len).enumerate() {
                 let place = ((o * out_len + k) * lines + i) * out_parts;
                 set_number(y, place, out_parts, number / scale);
@@ -208,7 +176,10 @@ fn stft(cx: &mut RunCx<'_>) -> Result<()> {
     let (parts, frame, step, _) = frames(cx)?;
     let kept = kept(cx, frame)?.len();
     let len = cx.shape(0)?.get(1).copied().unwrap_or_default();
-    let roots = roots(frame, false);
+    if cx.out_shape(0)?.contains(&0) {
+        return Ok(());
+    }
+    let fourier = Fourier::new(frame, false)?;
     for_type!(cx.dtype(0)?, floats, T => {
         let (x, window) = (cx.input::<T>(0)?, cx.input_if::<T>(2)?);
         let signals = x.chunks_exact((len * parts).max(1));
@@ -219,7 +190,7 @@ fn stft(cx: &mut RunCx<'_>) -> Result<()> {
                 None => 1.0,
             };
             let line = (0..frame).map(|i| number(signal, (start + i) * parts, parts) * weight(i));
-            let numbers = transform(&line.collect::<Vec<_>>(), &roots);
+            let numbers = fourier.transform(&line.collect::<Vec<_>>());
             for (k, number) in numbers.into_iter().take(kept).enumerate() {
                 set_number(y, k * 2, 2, number);
             }

@@ -1,18 +1,11 @@
 //! Operators over axes (reductions, normalizations, sums of products, attention): versions, types and wrong
 //! input that ONNX's node tests do not show.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
-
 use half::{bf16, f16};
-use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
-};
-use onnx_container::{Container, Element};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Result, Value};
+use onnx_container::proto::AttributeProto;
+use onnx_container_machine::Value;
 
-fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
-    Value::from_elements(dims, elements).unwrap()
-}
+use crate::support::{outputs, tensor};
 
 fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto::int(name, value)
@@ -20,42 +13,6 @@ fn int(name: &str, value: i64) -> AttributeProto {
 
 fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto::string(name, value)
-}
-
-/// The outputs of one node of operator `op` at version `version`.
-fn outputs(
-    (op, version): (&str, i64),
-    attributes: &[AttributeProto],
-    inputs: &[Value],
-    count: usize,
-) -> Result<Vec<Value>> {
-    let names = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
-    let (ins, outs) = (names("x", inputs.len()), names("y", count));
-    let mut node =
-        NodeProto::new(op, ins.iter().map(String::as_str), outs.iter().map(String::as_str));
-    node.attribute = attributes.to_vec();
-    let mut graph = GraphProto::new("g");
-    for (name, value) in ins.iter().zip(inputs) {
-        let tensor = value.tensor().unwrap();
-        let dims = tensor.shape().into_iter().map(|dim| i64::try_from(dim).unwrap().into());
-        let dims: Vec<_> = dims.collect();
-        graph.input.push(ValueInfoProto::tensor_with(name.as_str(), tensor.dtype(), dims));
-    }
-    for name in &outs {
-        let mut output = ValueInfoProto::default();
-        output.name = Some(name.as_str().into());
-        graph.output.push(output);
-    }
-    graph.node = vec![node];
-    let mut model = ModelProto::new(graph);
-    model.opset_import = vec![OperatorSetIdProto::new("", version)];
-    let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
-    for (name, value) in ins.iter().zip(inputs) {
-        machine.bind(name, value.clone())?;
-    }
-    machine.run()?;
-    outs.iter().map(|name| machine.value(name)).collect()
 }
 
 #[test]
@@ -287,5 +244,65 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
     for (op, attributes, inputs, expected) in cases {
         let error = outputs(op, &attributes, &inputs, 1).unwrap_err();
         assert_eq!(error.reason(), expected, "{op:?}");
+    }
+}
+
+/// A tensor of zeros.
+fn zeros(dims: &[i64]) -> Value {
+    let count = if dims.contains(&0) { 0 } else { dims.iter().product::<i64>() };
+    tensor(dims, &vec![0.0_f32; usize::try_from(count).unwrap()])
+}
+
+#[test]
+fn an_equation_takes_no_more_than_its_inputs_and_outputs() {
+    let long = 1 << 15;
+    let huge = 1 << 20;
+    let cases = [
+        // Repeated letters.
+        ("ii,ii->i", [zeros(&[3, 3]), zeros(&[3, 3])], Ok(vec![3])),
+        ("ii,jj->", [zeros(&[2, 2]), zeros(&[3, 3])], Ok(vec![])),
+        ("iii,i", [zeros(&[2, 2, 2]), zeros(&[1])], Ok(vec![])),
+        // As matrices, each of these inputs would have the elements of both.
+        ("ab,ab->", [zeros(&[long, 1]), zeros(&[1, 4])], Ok(vec![])),
+        // Axes without elements, beside those of any length.
+        ("ab,bc->ac", [zeros(&[0, 1 << 60]), zeros(&[1 << 60, 0])], Ok(vec![0, 0])),
+        ("ab,bc->ac", [zeros(&[2, 0]), zeros(&[0, 3])], Ok(vec![2, 3])),
+        // An output that no memory has.
+        ("aab,bcc->ac", [zeros(&[huge, huge, 0]), zeros(&[0, huge, huge])], Err(())),
+        ("abc,abc->c", [zeros(&[huge, huge, 0]), zeros(&[huge, 1, 1])], Ok(vec![0])),
+        ("...a,...b->...", [zeros(&[2, 0, 3]), zeros(&[4])], Ok(vec![2, 0])),
+    ];
+    for (equation, inputs, expected) in cases {
+        let found = outputs(("Einsum", 12), &[text("equation", equation)], &inputs, 1);
+        let found = found.map(|values| values[0].tensor().unwrap().dims().to_vec());
+        assert_eq!(found.map_err(|_| ()), expected, "{equation}");
+    }
+}
+
+#[test]
+fn an_equation_with_too_many_products_is_refused() {
+    let letters = |from: char| (from..).take(6).collect::<String>();
+    let (first, second) = (letters('a'), letters('k'));
+    let side = || zeros(&[11; 6]);
+    let equation = text("equation", &format!("{first},{second}->"));
+    let error = outputs(("Einsum", 12), &[equation], &[side(), side()], 1).unwrap_err();
+    let expected = "the equation asks for 3138428376721 products of elements, and at most 1099511627776 are computed";
+    assert_eq!(error.reason(), expected);
+}
+
+#[test]
+fn a_transform_of_a_prime_length_ends() {
+    // By the definition, this takes 10^10 products.
+    let len = 100_003;
+    let mut x = vec![0.0_f32; 100_003];
+    x[1] = 1.0;
+    let inputs = [tensor([1, len, 1], &x)];
+    let found = outputs(("DFT", 17), &[int("axis", 1)], &inputs, 1).unwrap();
+    let numbers = found[0].tensor().unwrap();
+    let turn = -std::f64::consts::TAU / 100_003.0;
+    for (k, number) in numbers.as_slice::<f32>().unwrap().chunks_exact(2).enumerate() {
+        let (sin, cos) = libm::sincos(turn * k as f64);
+        let apart = (f64::from(number[0]) - cos).abs() + (f64::from(number[1]) - sin).abs();
+        assert!(apart < 1e-6, "{k}: {number:?}");
     }
 }

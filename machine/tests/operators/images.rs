@@ -1,60 +1,13 @@
 //! Operators over images and signals: versions, types, groups and wrong input that ONNX's node tests do not show.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
-
 use half::f16;
-use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
-};
-use onnx_container::{Container, Element};
-use onnx_container_machine::{
-    ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Result, Value,
-};
+use onnx_container::proto::AttributeProto;
+use onnx_container_machine::ErrorKind;
 
-fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
-    Value::from_elements(dims, elements).unwrap()
-}
+use crate::support::{output, tensor};
 
 fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto::ints(name, values)
-}
-
-/// The output of one node of operator `op` at version `version`.
-fn output(
-    (op, version): (&str, i64),
-    attributes: Vec<AttributeProto>,
-    inputs: &[Value],
-) -> Result<Value> {
-    let names: Vec<_> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
-    let mut node = NodeProto::new(op, names.iter().map(String::as_str), ["y"]);
-    node.attribute = attributes;
-    let mut graph = GraphProto::new("g");
-    for (name, value) in names.iter().zip(inputs) {
-        let tensor = value.tensor().unwrap();
-        let dims = tensor.shape().into_iter().map(|dim| i64::try_from(dim).unwrap().into());
-        let dims: Vec<_> = dims.collect();
-        graph.input.push(ValueInfoProto::tensor_with(name.as_str(), tensor.dtype(), dims));
-    }
-    let mut y = ValueInfoProto::default();
-    y.name = Some("y".into());
-    graph.output.push(y);
-    graph.node = vec![node];
-    let mut model = ModelProto::new(graph);
-    model.opset_import = vec![OperatorSetIdProto::new("", version)];
-    let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
-    for (name, value) in names.iter().zip(inputs) {
-        machine.bind(name, value.clone())?;
-    }
-    machine.run()?;
-    machine.value("y")
 }
 
 /// Numbers whose sums depend on their order.
@@ -111,7 +64,7 @@ fn a_convolution_has_the_bits_of_the_definition() {
         ];
         let (channels, filters) = (int(groups * inputs), int(groups * outputs));
         let inputs = [tensor([1, channels, 9, 11], &x), tensor([filters, int(inputs), 3, 2], &w)];
-        let y = output(("Conv", 22), attributes, &inputs).unwrap();
+        let y = output(("Conv", 22), &attributes, &inputs).unwrap();
         assert_eq!(y, tensor([1, filters, int(height), int(width)], &expected), "{case:?}");
     }
 }
@@ -122,7 +75,7 @@ fn halves_are_summed_as_floats_and_rounded_once() {
     let inputs = [tensor([1, 1, 4], &x), tensor([1, 1, 4], &w)];
     // 2048 + 1 is 2048 in FLOAT16, so that sums of halves would stay at 2048.
     let expected = tensor([1, 1, 1], &[f16::from_f32(2051.0)]);
-    assert_eq!(output(("Conv", 22), vec![], &inputs).unwrap(), expected);
+    assert_eq!(output(("Conv", 22), &[], &inputs).unwrap(), expected);
 }
 
 #[test]
@@ -131,19 +84,19 @@ fn early_versions_have_their_attributes() {
     let nearest = AttributeProto::string("mode", "nearest");
     let twice = [1.0_f32, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0];
     let scales = AttributeProto::floats("scales", [1.0, 1.0, 1.0, 2.0]);
-    let y = output(("Upsample", 7), vec![nearest.clone(), scales], std::slice::from_ref(&image));
+    let y = output(("Upsample", 7), &[nearest.clone(), scales], std::slice::from_ref(&image));
     assert_eq!(y.unwrap(), tensor([1, 1, 2, 4], &twice));
     let scales = vec![
         nearest,
         AttributeProto::float("height_scale", 1.0),
         AttributeProto::float("width_scale", 2.0),
     ];
-    let y = output(("Upsample", 1), scales, std::slice::from_ref(&image));
+    let y = output(("Upsample", 1), &scales, std::slice::from_ref(&image));
     assert_eq!(y.unwrap(), tensor([1, 1, 2, 4], &twice));
     for (version, name) in [(1, "paddings"), (2, "pads")] {
         let pads =
             vec![ints(name, &[0, 0, 0, 1, 0, 0, 0, -1]), AttributeProto::float("value", 9.0)];
-        let y = output(("Pad", version), pads, std::slice::from_ref(&image)).unwrap();
+        let y = output(("Pad", version), &pads, std::slice::from_ref(&image)).unwrap();
         assert_eq!(y, tensor([1, 1, 2, 2], &[9.0_f32, 1.0, 9.0, 3.0]));
     }
 }
@@ -153,7 +106,7 @@ fn the_maximum_of_regions_is_of_rounded_edges() {
     let image: Vec<f32> = (0_u8..16).map(f32::from).collect();
     let rois = tensor([2, 5], &[0.0_f32, 0.0, 0.0, 3.0, 3.0, 0.0, 2.4, 1.6, 3.0, 3.0]);
     let inputs = [tensor([1, 1, 4, 4], &image), rois];
-    let y = output(("MaxRoiPool", 1), vec![ints("pooled_shape", &[2, 2])], &inputs).unwrap();
+    let y = output(("MaxRoiPool", 1), &[ints("pooled_shape", &[2, 2])], &inputs).unwrap();
     let expected = [5.0_f32, 7.0, 13.0, 15.0, 10.0, 11.0, 14.0, 15.0];
     assert_eq!(y, tensor([2, 1, 2, 2], &expected));
 }
@@ -191,7 +144,7 @@ fn impossible_windows_and_scales_are_errors() {
     ];
     for (op, attributes, second, kind) in cases {
         let inputs: Vec<_> = std::iter::once(image.clone()).chain(second).collect();
-        let error = output((op, 20), attributes.clone(), &inputs).unwrap_err();
+        let error = output((op, 20), &attributes, &inputs).unwrap_err();
         assert_eq!(error.kind(), kind, "{op} {attributes:?}: {error}");
     }
 }

@@ -1,0 +1,87 @@
+//! Operators on one element at a time: numbers at the ends of their types.
+
+use onnx_container::proto::AttributeProto;
+use onnx_container_machine::Value;
+
+use crate::support::{output, tensor};
+
+#[test]
+fn integers_beyond_the_floats_are_compared_exactly() {
+    let large = 1_i64 << 53;
+    let signed = |x: &[i64]| tensor([i64::try_from(x.len()).unwrap()], x);
+    let unsigned = |x: &[u64]| tensor([i64::try_from(x.len()).unwrap()], x);
+    let truth = |x: &[bool]| tensor([i64::try_from(x.len()).unwrap()], x);
+    let (a, b) = (signed(&[large, large + 1, -large]), signed(&[large + 1, large, -large - 1]));
+    let (u, v) = (unsigned(&[u64::MAX, u64::MAX - 1]), unsigned(&[u64::MAX - 1, u64::MAX]));
+    let cases = [
+        ("Equal", [a.clone(), b.clone()], truth(&[false; 3])),
+        ("Less", [a.clone(), b.clone()], truth(&[true, false, false])),
+        ("LessOrEqual", [a.clone(), b.clone()], truth(&[true, false, false])),
+        ("Greater", [a.clone(), b.clone()], truth(&[false, true, true])),
+        ("GreaterOrEqual", [a.clone(), b.clone()], truth(&[false, true, true])),
+        ("Max", [a.clone(), b.clone()], signed(&[large + 1, large + 1, -large])),
+        ("Min", [a.clone(), b.clone()], signed(&[large, large, -large - 1])),
+        ("Equal", [u.clone(), v.clone()], truth(&[false; 2])),
+        ("Greater", [u.clone(), v.clone()], truth(&[true, false])),
+        ("Max", [u.clone(), v.clone()], unsigned(&[u64::MAX; 2])),
+        ("Min", [u, v], unsigned(&[u64::MAX - 1; 2])),
+        // The power of -1 tells whether the exponent is odd.
+        ("Pow", [signed(&[-1; 3]), a], signed(&[1, -1, 1])),
+        ("Pow", [signed(&[-1, -1]), unsigned(&[u64::MAX, 1 << 63])], signed(&[-1, 1])),
+    ];
+    for (op, inputs, expected) in cases {
+        assert_eq!(output((op, 20), &[], &inputs).unwrap(), expected, "{op} {inputs:?}");
+    }
+    let chosen = [truth(&[true, false, true]), b.clone(), signed(&[large; 3])];
+    let expected = signed(&[large + 1, large, -large - 1]);
+    assert_eq!(output(("Where", 20), &[], &chosen).unwrap(), expected);
+    let [low, high] = [large + 1, large + 3].map(|x| tensor([], &[x]));
+    let clipped = [signed(&[large, large + 2, large + 4]), low, high];
+    let expected = signed(&[large + 1, large + 2, large + 3]);
+    assert_eq!(output(("Clip", 20), &[], &clipped).unwrap(), expected);
+    let threshold = [AttributeProto::float("threshold", 9_007_199_254_740_992.0)];
+    let above = output(("ai.onnx.ml::Binarizer", 1), &threshold, &[b]).unwrap();
+    assert_eq!(above, signed(&[1, 0, 0]));
+}
+
+#[test]
+fn functions_keep_their_value_where_a_part_of_them_overflows() {
+    let single = |x: f32| tensor([1], &[x]);
+    let double = |x: f64| tensor([1], &[x]);
+    let largest = f32::MAX;
+    let cases: Vec<(&str, Value, f64)> = vec![
+        ("Softplus", single(1000.0), 1000.0),
+        ("Softplus", single(largest), f64::from(largest)),
+        ("Softplus", single(-1000.0), 0.0),
+        ("Softplus", single(-30.0), 9.357_622_968_839_299e-14),
+        ("Softplus", single(f32::INFINITY), f64::INFINITY),
+        ("Softplus", single(f32::NEG_INFINITY), 0.0),
+        ("Softplus", single(f32::NAN), f64::NAN),
+        ("Softplus", double(1e300), 1e300),
+        ("Softplus", double(1.0), 1.313_261_687_518_222_8),
+        ("Mish", single(1000.0), 1000.0),
+        ("Acosh", single(1.0), 0.0),
+        // The nearest number above 1 is 1 + d, and acosh(1 + d) is the root of 2d.
+        ("Acosh", single(1.0 + f32::EPSILON), (2.0 * f64::from(f32::EPSILON)).sqrt()),
+        ("Acosh", single(0.999), f64::NAN),
+        ("Acosh", single(-1.0), f64::NAN),
+        ("Acosh", single(-100.0), f64::NAN),
+        ("Acosh", single(-1e9), f64::NAN),
+        ("Acosh", double(-2000.0), f64::NAN),
+        ("Acosh", double(-1e7), f64::NAN),
+        ("Acosh", double(f64::NEG_INFINITY), f64::NAN),
+    ];
+    for (op, x, expected) in cases {
+        let y = output((op, 18), &[], std::slice::from_ref(&x)).unwrap();
+        let tensor = y.tensor().unwrap();
+        let found = tensor.as_slice::<f64>().map_or_else(
+            |_| f64::from(tensor.as_slice::<f32>().unwrap()[0]),
+            |elements| elements[0],
+        );
+        let near = (found - expected).abs() <= 1e-7 * expected.abs();
+        assert!(
+            found == expected || near || (found.is_nan() && expected.is_nan()),
+            "{op} {x:?}: {found}, not {expected}"
+        );
+    }
+}

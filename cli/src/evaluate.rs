@@ -5,15 +5,18 @@ pub mod inputs;
 mod onnxruntime;
 pub mod values;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onnx_container::{Container, LoadOptions, MmapChoice};
+use onnx_container::{ByteSize, Container, LoadOptions, MmapChoice};
 use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+use serde::Serialize;
 
 use self::inputs::Input;
 use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
+use crate::output::count;
 
 /// A model that can be run.
 pub struct Model {
@@ -105,6 +108,29 @@ impl Model {
         _: &LimitArgs,
     ) -> Result<Ran, Failure> {
         Err(Failure::Refused(format!("this command was built without {name}")))
+    }
+}
+
+/// The nodes of a model that depend on weights alone and have no step, in numbers.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct FoldedNodes {
+    pub nodes: usize,
+    /// The bytes of their results.
+    pub bytes: u64,
+}
+
+impl FoldedNodes {
+    pub fn of(program: &Program) -> Self {
+        let folded = program.folded();
+        Self { nodes: folded.len(), bytes: folded.iter().map(|folded| folded.bytes).sum() }
+    }
+}
+
+impl fmt::Display for FoldedNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = count(self.nodes, "node");
+        let verb = if self.nodes == 1 { "depends" } else { "depend" };
+        write!(f, "{nodes} that {verb} on weights alone, {}", ByteSize(self.bytes))
     }
 }
 

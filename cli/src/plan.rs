@@ -17,6 +17,7 @@ use onnx_container_machine::{Program, ProgramOptions, Registry};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
+use crate::evaluate::FoldedNodes;
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, lossy, print_on_stderr};
@@ -63,7 +64,7 @@ fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
         shares: None,
     };
     let tensors = named.into_iter().zip(&plan.offsets).map(tensor).collect();
-    Ok(Planned { source: file.to_owned(), plan, tensors, nodes: None, barrier: None })
+    Ok(Planned { source: file.to_owned(), plan, tensors, nodes: None, folded: None, barrier: None })
 }
 
 fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
@@ -81,11 +82,13 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
         shares: tensor.shares,
     };
     let nodes = program.main.nodes.iter().map(|node| node.op()).collect();
+    let folded = Some(FoldedNodes::of(&program));
     Ok(Planned {
         source: model.to_owned(),
         tensors: planned.tensors.into_iter().map(tensor).collect(),
         plan: planned.plan,
         nodes: Some(nodes),
+        folded,
         barrier: planned.barrier,
     })
 }
@@ -97,6 +100,7 @@ struct Planned {
     tensors: Vec<Tensor>,
     /// The operator of each step, of a model.
     nodes: Option<Vec<String>>,
+    folded: Option<FoldedNodes>,
     barrier: Option<Barrier>,
 }
 
@@ -155,6 +159,7 @@ impl Planned {
             optimal,
             capacity: args.capacity,
             fits: self.fits(args),
+            folded: self.folded,
             barrier: self.barrier.as_ref().map(BarrierInfo::from),
             tensors: self.tensors.iter().map(TensorInfo::from).collect(),
         }
@@ -177,6 +182,9 @@ struct Report<'a> {
     optimal: bool,
     capacity: Option<u64>,
     fits: bool,
+    /// Of a model: the nodes that have no step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folded: Option<FoldedNodes>,
     /// The node before which the plan ends.
     barrier: Option<BarrierInfo<'a>>,
     tensors: Vec<TensorInfo<'a>>,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
 use crate::evaluate::inputs::{Input, Source, inputs};
-use crate::evaluate::{Model, Ran};
+use crate::evaluate::{FoldedNodes, Model, Ran};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, count, lossy};
@@ -39,6 +39,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         inputs: inputs.iter().map(InputInfo::from).collect(),
         engine: args.engine.name(),
         steps: effort.as_ref().map(|effort| effort.steps),
+        folded: effort.as_ref().map(|_| FoldedNodes::of(&model.program)),
         memory_bytes: effort.as_ref().map(|effort| effort.memory_bytes),
         outputs: outputs.iter().zip(files).map(|(o, file)| OutputInfo::new(o, file)).collect(),
         expected,
@@ -62,6 +63,8 @@ struct Report<'a> {
     engine: &'static str,
     /// The steps of the machine.
     steps: Option<u64>,
+    /// The nodes that have no step in the machine.
+    folded: Option<FoldedNodes>,
     /// What the machine needed of the memory, without weights.
     memory_bytes: Option<u64>,
     outputs: Vec<OutputInfo<'a>>,
@@ -112,6 +115,9 @@ impl Report<'_> {
                 out.line(format_args!("ran       {steps}, {memory} of memory"))?;
             }
             _ => out.line(format_args!("ran       by {}", self.engine))?,
+        }
+        if let Some(folded) = self.folded.filter(|folded| folded.nodes > 0) {
+            out.line(format_args!("folded    {folded}"))?;
         }
         for OutputInfo { name, what, numbers, path } in &self.outputs {
             out.line(format_args!("output    {name}: {what}"))?;

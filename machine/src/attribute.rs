@@ -124,6 +124,23 @@ impl Attributes {
             graphs.iter().map(move |block| (name.as_str(), block))
         })
     }
+
+    /// Every graph that nothing else holds, to change it.
+    pub(crate) fn graphs_mut(&mut self) -> impl Iterator<Item = (&str, &mut Block)> {
+        self.0.iter_mut().flat_map(|(name, attribute)| {
+            let graphs = match attribute {
+                Attribute::Graph(block) => std::slice::from_mut(block),
+                Attribute::Graphs(blocks) => blocks.as_mut_slice(),
+                _ => &mut [],
+            };
+            graphs.iter_mut().filter_map(move |block| Some((name.as_str(), Arc::get_mut(block)?)))
+        })
+    }
+
+    /// Sets an attribute.
+    pub(crate) fn set(&mut self, name: &str, attribute: Attribute) {
+        self.0.insert(name.to_owned(), attribute);
+    }
 }
 
 impl FromIterator<(String, Attribute)> for Attributes {

@@ -83,10 +83,12 @@ mod string;
 mod suppression;
 mod tfidf;
 mod training;
+mod transposed_matmul;
 mod tree;
 mod unique;
 mod window;
 
+pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
 
 /// Every built-in kernel.
@@ -137,6 +139,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         suppression::KERNELS,
         tfidf::KERNELS,
         training::KERNELS,
+        transposed_matmul::KERNELS,
         tree::KERNELS,
         unique::KERNELS,
     ];

@@ -7,6 +7,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("onnx-container-machine reads little-endian elements in place");
 
+mod ahead;
 mod arrange;
 mod attribute;
 mod bodies;
@@ -28,6 +29,7 @@ pub mod plan;
 mod program;
 mod random;
 pub mod random_inputs;
+mod ready;
 mod table;
 pub mod trace;
 mod value;
@@ -38,6 +40,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use kernel::{Alias, Builtin, Kernel, Registry};
 pub use machine::{Limits, Machine, StepRecord, Touched};
 pub use memory::{ALIGNMENT, Granted, Memory, Span, WEIGHTS, Weights};
-pub use program::{Block, Declared, Dim, Node, Program, ProgramOptions, ValueId};
+pub use program::{Block, Declared, Dim, Folded, Node, Program, ValueId};
+pub use ready::ProgramOptions;
 pub use table::{Entry, Slot, TensorTable};
 pub use value::{Type, Value};

@@ -85,7 +85,11 @@ impl Weights {
         self.len = len;
     }
 
-    fn read(&self, span: Span) -> Result<&[u8]> {
+    /// The bytes of `span`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when no weight has them.
+    pub(crate) fn read(&self, span: Span) -> Result<&[u8]> {
         let after = self.ranges.partition_point(|(offset, _)| *offset <= span.offset);
         let found = after.checked_sub(1).and_then(|i| self.ranges.get(i));
         let (offset, bytes) = found.ok_or_else(|| outside(span))?;

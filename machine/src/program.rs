@@ -3,7 +3,8 @@
 //! Names are resolved here, once: a value of a graph is a [`ValueId`], and a graph inside a node (a
 //! branch, the body of a loop) is a [`Block`] of its own, with the outer values that it uses as its
 //! captures. Local functions are inlined by the library. Initializers and Constant nodes become
-//! constants; their bytes are shared with the container. What a node does is left to its kernel.
+//! constants; their bytes are shared with the container. What a node does is left to its kernel, and what
+//! need not be a step to `ready`.
 
 mod build;
 mod order;
@@ -11,12 +12,8 @@ mod sparse;
 
 use std::sync::Arc;
 
-use onnx_container::Container;
-
-pub use self::build::ProgramOptions;
-pub(crate) use self::build::block_of;
+pub(crate) use self::build::{block_of, dead_after, program};
 use crate::attribute::Attributes;
-use crate::error::Result;
 use crate::memory::Weights;
 use crate::table::Entry;
 use crate::value::Type;
@@ -103,7 +100,8 @@ pub struct Block {
     pub inputs: Vec<Declared>,
     /// The outputs in the order of the graph.
     pub outputs: Vec<Declared>,
-    /// Constants: initializers, and the outputs of Constant nodes.
+    /// Constants: initializers, the outputs of Constant nodes, and those of nodes that were
+    /// [folded](Program::folded).
     pub constants: Vec<(ValueId, Entry)>,
     /// Values of the block around this one: the outer value, and the inner one that stands for it.
     pub captures: Vec<(ValueId, ValueId)>,
@@ -123,41 +121,35 @@ impl Block {
     }
 }
 
-/// A model as a machine runs it.
+/// A node that has no step, because what it gives was known when the program was made ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Folded {
+    /// The path of its block: empty in the main graph, `3/then_branch/` in a graph of node 3.
+    pub path: String,
+    /// Its name; empty if it has none.
+    pub node: String,
+    /// The operator, with its domain unless that is ONNX's.
+    pub op: String,
+    /// The names of its outputs that are constants now; none where its input is read in its place.
+    pub outputs: Vec<String>,
+    /// The bytes of its results. A view of a weight, or one that is read in place, has none.
+    pub bytes: u64,
+}
+
+/// A model as a machine runs it. `Program::new` makes it.
 #[derive(Debug)]
 pub struct Program {
     /// The main graph.
     pub main: Block,
     /// The bytes of all constants, of inner blocks too.
     pub weights: Weights,
+    pub(crate) folded: Vec<Folded>,
 }
 
 impl Program {
-    /// The program of the container's model.
-    ///
-    /// ```
-    /// use onnx_container::Container;
-    /// use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
-    /// use onnx_container_machine::{Program, ProgramOptions};
-    ///
-    /// let mut graph = GraphProto::new("g");
-    /// graph.input.push(ValueInfoProto::tensor("x", onnx_container::DataType::Float, [2]));
-    /// graph.node.push(NodeProto::new("Relu", ["x"], ["y"]));
-    /// graph.output.push(ValueInfoProto::tensor("y", onnx_container::DataType::Float, [2]));
-    /// let mut model = ModelProto::new(graph);
-    /// model.opset_import = vec![OperatorSetIdProto::new("", 21)];
-    ///
-    /// let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-    /// assert_eq!(program.main.nodes[0].op(), "Relu");
-    /// # Ok::<(), onnx_container_machine::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidModel`](crate::ErrorKind::InvalidModel) when a node uses a value that nothing computes,
-    /// two nodes compute one value, nodes depend on each other in a circle, or no version of an operator
-    /// is imported; [`Container`](crate::ErrorKind::Container) when weights cannot be read or functions
-    /// cannot be inlined.
-    pub fn new(container: &Container, options: ProgramOptions) -> Result<Self> {
-        build::program(container, options)
+    /// The nodes of the model that have no step, inner graphs included, in their order.
+    pub fn folded(&self) -> &[Folded] {
+        &self.folded
     }
 }

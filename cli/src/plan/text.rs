@@ -25,6 +25,9 @@ pub fn print(planned: &Planned, args: &PlanArgs, out: &mut Output) -> io::Result
     let what = if planned.nodes.is_some() { "tensor" } else { "block" };
     let sharing = if views > 0 { format!(", {views} of them views") } else { String::new() };
     out.line(format_args!("planned     {}{sharing}", count(planned.tensors.len(), what)))?;
+    if let Some(folded) = planned.folded.filter(|folded| folded.nodes > 0) {
+        out.line(format_args!("folded      {folded}"))?;
+    }
     tensors(planned, args.top, out)
 }
 

@@ -74,6 +74,23 @@ fn a_model_is_planned_with_the_sizes_of_its_dimensions() {
 }
 
 #[test]
+fn nodes_of_weights_alone_are_counted() {
+    let folder = Folder::new();
+    let mut model = model();
+    let graph = model.graph.as_mut().unwrap();
+    graph.node.insert(0, NodeProto::new("Neg", ["v"], ["w"]));
+    graph.initializer[0].name = Some("v".into());
+    folder.save("m.onnx", &model);
+    let plan = ["plan", "m.onnx", "--dim", "batch=4"];
+    let run = ["run", "m.onnx", "--dim", "batch=4", "--seed", "0"];
+    for args in [plan.as_slice(), &run] {
+        let json = folder.run(&[args, &["--json"]].concat()).done().json();
+        assert_eq!(json["folded"], serde_json::json!({ "nodes": 1, "bytes": 4096 }), "{json}");
+        folder.run(args).done().says(&["1 node that depends on weights alone, 4.1 kB"]);
+    }
+}
+
+#[test]
 fn sizes_that_are_missing_or_for_nothing_are_told() {
     let folder = Folder::new();
     folder.save("m.onnx", &model());

@@ -7,13 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use onnx_container::{Alignment, Buffer, BufferMut, DataType};
+use onnx_container::{Buffer, DataType};
 
-use crate::call::{Call, Operand, OutSpec, Output, RunCx};
-use crate::kernel::{Alias, Kernel, Registry};
+use crate::ahead::computed;
+use crate::call::{Call, Operand, OutSpec};
+use crate::kernel::{Alias, Registry};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
-use crate::table::{Entry, byte_len};
+use crate::table::Entry;
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
 
@@ -175,7 +176,7 @@ impl<'p> Shapes<'p> {
             }
             let output = node.outputs.first().copied().flatten();
             self.views.extend(output.zip(viewed));
-        } else if let Some(computed) = computed(&**kernel, call, &specs)? {
+        } else if let Some(computed) = computed(&**kernel, call, &specs, SMALL)? {
             for (output, bytes) in outputs.iter_mut().zip(computed) {
                 output.set_elements(Elements::Computed(bytes));
             }
@@ -289,28 +290,5 @@ fn unknown(spec: &OutSpec) -> Known {
         }
         OutSpec::Tensor(dtype, _) => Known::OutsideType(Type::Tensor(*dtype)),
         OutSpec::Outside(ty) => Known::OutsideType(ty.clone()),
-    }
-}
-
-/// The elements of all outputs, where they are small and the kernel needs nothing that is not known.
-fn computed(kernel: &dyn Kernel, call: Call<'_>, specs: &[OutSpec]) -> Result<Option<Vec<Buffer>>> {
-    let mut memories = Vec::with_capacity(specs.len());
-    for spec in specs {
-        let OutSpec::Tensor(dtype, shape) = spec else { return Ok(None) };
-        let len =
-            if dtype.bit_width().is_some() { byte_len(*dtype, shape)? } else { return Ok(None) };
-        let Some(len) = usize::try_from(len).ok().filter(|len| *len as u64 <= SMALL) else {
-            return Ok(None);
-        };
-        memories.push(BufferMut::zeroed(len, Alignment::CACHE_LINE)?);
-    }
-    let outputs = specs.iter().zip(&mut memories);
-    let output = |(spec, memory)| Output { spec, bytes: Some(memory), value: None };
-    let outputs =
-        outputs.map(|(spec, memory): (_, &mut BufferMut)| output((spec, &mut memory[..])));
-    match kernel.run(&mut RunCx::new(call, outputs.collect())) {
-        Ok(()) => Ok(Some(memories.into_iter().map(BufferMut::freeze).collect())),
-        Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -21,33 +21,15 @@ use crate::memory::Weights;
 use crate::table::{Entry, Slot};
 use crate::value::{Type, Value};
 
-/// How a program is made.
-#[derive(Debug, Clone, Default)]
-pub struct ProgramOptions {
-    keep: Vec<(String, String)>,
-}
-
-impl ProgramOptions {
-    /// Every local function is inlined.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Calls of the local function `name` of `domain` stay nodes, for a kernel that is registered for them.
-    #[must_use]
-    pub fn keep(mut self, domain: impl Into<String>, name: impl Into<String>) -> Self {
-        self.keep.push((domain.into(), name.into()));
-        self
-    }
-}
-
-pub(super) fn program(container: &Container, options: ProgramOptions) -> Result<Program> {
+/// The program of the model in `container`, as it is written. Calls of the local functions in `keep`
+/// (domain and name) stay nodes.
+pub(crate) fn program(container: &Container, keep: &[(String, String)]) -> Result<Program> {
     let model = container.model();
     if model.functions.is_empty() {
         return of_model(container, model);
     }
     let mut inlined = model.clone();
-    let kept = options.keep.iter().map(|(domain, name)| {
+    let kept = keep.iter().map(|(domain, name)| {
         onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
     });
     onnx_container::inline_functions(&mut inlined, InlineOptions::new().except(kept))?;
@@ -63,7 +45,7 @@ fn of_model(container: &Container, model: &ModelProto) -> Result<Program> {
     if let Some((value, _)) = main.captures.first() {
         return Err(not_computed(main.name(*value)));
     }
-    Ok(Program { main, weights: builder.weights })
+    Ok(Program { main, weights: builder.weights, folded: Vec::new() })
 }
 
 /// The version of each domain that a model imports.
@@ -390,7 +372,7 @@ fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
 }
 
 /// For each node, the values that no later one uses and that are no outputs.
-fn dead_after(nodes: &[Node], outputs: &[Declared]) -> Vec<Vec<ValueId>> {
+pub(crate) fn dead_after(nodes: &[Node], outputs: &[Declared]) -> Vec<Vec<ValueId>> {
     let mut seen: std::collections::HashSet<ValueId> =
         outputs.iter().map(|output| output.value).collect();
     let mut dead: Vec<_> = nodes

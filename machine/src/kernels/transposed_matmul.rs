@@ -1,0 +1,65 @@
+//! TransposedMatMul, which no model has: a MatMul one of whose factors lies in memory transposed.
+//!
+//! Attribute `transA` or `transB` says which one; it is a matrix. The sums are those of MatMul. `ready` puts
+//! this node in the place of a Transpose of a weight and a MatMul.
+
+use super::matmul::Sizes;
+use crate::call::{Call, OutSpec, RunCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gemm::{Matrix, gemm, terms};
+use crate::kernel::Builtin;
+use crate::numeric::{Number, for_type};
+
+/// The domain of the operators that only programs have.
+pub(crate) const INTERNAL_DOMAIN: &str = "onnx_container";
+/// The name of the operator.
+pub(crate) const TRANSPOSED_MATMUL: &str = "TransposedMatMul";
+
+pub(super) const KERNELS: &[Builtin] =
+    &[Builtin::new(TRANSPOSED_MATMUL, infer, run).domain(INTERNAL_DOMAIN)];
+
+/// The sizes of the product, and whether its first factor is the transposed one.
+fn sizes(call: &Call<'_>) -> Result<(Sizes, bool)> {
+    let first = call.flag("transA", false)?;
+    let (mut a, mut b) = (call.shape(0)?, call.shape(1)?);
+    let transposed = if first { &mut a } else { &mut b };
+    if transposed.len() != 2 {
+        return Err(Error::new(ErrorKind::Shape, "the transposed factor is not a matrix"));
+    }
+    transposed.reverse();
+    Ok((Sizes::of(&a, &b)?, first))
+}
+
+fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, sizes(call)?.0.output)])
+}
+
+fn run(cx: &mut RunCx<'_>) -> Result<()> {
+    let (sizes, first) = sizes(cx)?;
+    for_type!(cx.dtype(0)?, numbers, T => {
+        let (a, b, c) = (cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?);
+        if first { by_left(&sizes, a, b, c) } else { by_right(&sizes, a, b, c) }
+    })
+}
+
+/// Each matrix of `b` by the transpose of `a`.
+fn by_left<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
+    let Sizes { m, k, n, .. } = *sizes;
+    let a = terms(a);
+    let each = c.chunks_exact_mut((m * n).max(1)).enumerate();
+    for (i, c) in each {
+        let b = terms(b.get(i * k * n..(i + 1) * k * n).unwrap_or_default());
+        let left = Matrix::new(&a, k, m)?.transposed();
+        T::fill_sums(c, |sums| gemm(left, &Matrix::new(&b, k, n)?, sums))?;
+    }
+    Ok(())
+}
+
+/// All rows of `a` at once, by the transpose of `b`.
+fn by_right<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
+    let Sizes { k, n, .. } = *sizes;
+    let Some(rows) = c.len().checked_div(n) else { return Ok(()) };
+    let (a, b) = (terms(a), terms(b));
+    let right = Matrix::new(&b, n, k)?.transposed();
+    T::fill_sums(c, |sums| gemm(Matrix::new(&a, rows, k)?, &right, sums))
+}

@@ -103,6 +103,19 @@ fn inputs_are_held_to_what_the_graph_declares() {
 }
 
 #[test]
+fn a_dimension_that_is_called_a_question_mark_has_any_size() {
+    for (name, fits) in [("n", false), ("?", true)] {
+        let mut proto = model(vec![NodeProto::new("Abs", ["x"], ["y"])]);
+        let dims = [name.into(), name.into()];
+        proto.graph.as_mut().unwrap().input[0] =
+            ValueInfoProto::tensor_with("x", DataType::Float, dims);
+        let mut machine = machine(proto, Registry::new(), Limits::new());
+        let value = Value::from_elements([1, 2], &[1.0_f32, 2.0]).unwrap();
+        assert_eq!(machine.bind("x", value).is_ok(), fits, "{name}");
+    }
+}
+
+#[test]
 fn an_error_says_which_step_and_node_of_which_operator() {
     let mut reshape = NodeProto::new("Gather", ["x", "x"], ["y"]);
     reshape.name = Some("pick".into());

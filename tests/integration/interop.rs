@@ -75,6 +75,12 @@ fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn real_models_compute_what_onnxruntime_computes() {
+    run_driver("runs.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

@@ -64,7 +64,7 @@ impl Folder {
     }
 
     pub fn run(&self, args: &[&str]) -> Run {
-        Run(self.command(args).output().unwrap())
+        Run::of(self.command(args).output().unwrap())
     }
 }
 

@@ -58,6 +58,13 @@ pub trait Kernel: Debug + Send + Sync {
         Ok(Alias::None)
     }
 
+    /// Whether each element of output 0, the only one, depends on the same element of every input alone, where
+    /// inputs broadcast. Then [`run`](Self::run) may be given a part of the elements, and the result may lie in
+    /// the place of an input that is needed no longer.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     /// Writes every element of every output that is asked for.
     ///
     /// # Errors
@@ -115,6 +122,10 @@ impl Kernel for Builtin {
 
     fn alias(&self, _call: &Call<'_>) -> Result<Alias> {
         Ok(self.alias)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        self.domain.is_empty() && kernels::ELEMENTWISE.binary_search(&self.op_type).is_ok()
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<()> {

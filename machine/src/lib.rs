@@ -18,6 +18,7 @@ pub mod data;
 mod elements;
 mod error;
 mod gemm;
+mod in_place;
 mod kernel;
 mod kernels;
 mod lines;

@@ -3,6 +3,7 @@
 //! [`Machine::step`] is the step transition of the definition. What a step of any block does is in
 //! `runner`; what the operators with graphs inside do is in `control`.
 
+mod apply;
 mod bind;
 pub(crate) mod control;
 mod places;
@@ -160,7 +161,8 @@ impl Machine {
     /// # Errors
     /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and its path.
     pub fn step(&mut self) -> Result<Option<StepRecord>> {
-        self.step_with(&mut |_: &StepRecord, _: &Memory| Ok(()))
+        self.runner.keeps_overwritten = false;
+        self.take_step(&mut |_: &StepRecord, _: &Memory| Ok(()))
     }
 
     /// As [`step`](Self::step), and shows `observer` every step when it is done: those of inner blocks in
@@ -169,6 +171,11 @@ impl Machine {
     /// # Errors
     /// As [`step`](Self::step), and those of `observer`.
     pub fn step_with(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
+        self.runner.keeps_overwritten = true;
+        self.take_step(observer)
+    }
+
+    fn take_step(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
         if self.pc == 0 {
             self.check_inputs()?;
             if self.bound.is_empty() && self.places.is_none() {
@@ -191,7 +198,8 @@ impl Machine {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn run(&mut self) -> Result<Vec<(String, Value)>> {
-        self.run_with(&mut |_: &StepRecord, _: &Memory| Ok(()))
+        while self.step()?.is_some() {}
+        self.outputs()
     }
 
     /// As [`run`](Self::run), and shows `observer` every step.

@@ -243,7 +243,8 @@ impl Memory {
 
     /// How many hold `span`.
     pub fn holders(&self, span: Span) -> u32 {
-        self.held.get(&span.offset).map_or(0, |(_, count)| *count)
+        let held = self.held.get(&span.offset).filter(|_| span.len > 0);
+        held.map_or(0, |(_, count)| *count)
     }
 
     /// The bytes of `span`.

@@ -23,7 +23,8 @@ pub fn print(planned: &Planned, args: &PlanArgs, out: &mut Output) -> io::Result
     out.line(format_args!("peak        step {peak_step}{op}"))?;
     let views = planned.tensors.iter().filter(|tensor| tensor.shares.is_some()).count();
     let what = if planned.nodes.is_some() { "tensor" } else { "block" };
-    let sharing = if views > 0 { format!(", {views} of them views") } else { String::new() };
+    let sharing =
+        if views > 0 { format!(", {views} of them on the bytes of others") } else { String::new() };
     out.line(format_args!("planned     {}{sharing}", count(planned.tensors.len(), what)))?;
     if let Some(folded) = planned.folded.filter(|folded| folded.nodes > 0) {
         out.line(format_args!("folded      {folded}"))?;

@@ -169,7 +169,7 @@ fn inputs_that_are_wrong_are_told() {
         (&["--input", "x=bad.pb"], "`bad.pb`"),
         (&["--input", "x=lfs.pb"], "git lfs pull"),
         (&["--input-dir", "empty"], "value `x`: the input is missing"),
-        (&["--input-dir", "data", "--max-memory", "100"], "its budget is 100 B"),
+        (&["--input-dir", "data", "--max-memory", "64"], "its budget is 64 B"),
     ];
     for (args, reason) in cases {
         folder.run(&[&["run", "m.onnx"], args].concat()).failed(&[reason]);

@@ -23,7 +23,7 @@ impl Places {
     /// The places in `plan` for a block of so many `values`.
     fn new(plan: ProgramPlan, values: usize) -> Self {
         let mut slots = vec![None; values];
-        for tensor in plan.tensors.iter().filter(|tensor| tensor.shares.is_none()) {
+        for tensor in &plan.tensors {
             let (offset, dtype, shape) = (tensor.offset, tensor.dtype, tensor.shape.clone());
             let place = slots.get_mut(tensor.value.index());
             place.into_iter().for_each(|place| {

@@ -6,17 +6,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onnx_container::DataType;
+use onnx_container::Buffer;
 
 use super::control;
 use super::places::Places;
 use crate::bodies::Body;
-use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::{Alias, Kernel, Registry};
+use crate::kernel::Registry;
 use crate::memory::Memory;
 use crate::program::{Block, Node, ValueId, block_of};
-use crate::table::{Entry, Slot, TensorTable, byte_len};
+use crate::table::{Entry, Slot, TensorTable};
 use crate::value::Value;
 
 /// What a run may use at most.
@@ -57,6 +56,22 @@ pub struct Touched {
     pub name: String,
     /// Where it is: for a tensor the offset, the type and the shape.
     pub entry: Entry,
+    /// What was read, where the step wrote its result over it. Only what watches a run is given it.
+    pub overwritten: Option<Buffer>,
+}
+
+impl Touched {
+    /// The bytes that were read or written, of a tensor in M.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when they do not lie in `memory`.
+    pub fn bytes<'t>(&'t self, memory: &'t Memory) -> Result<Option<&'t [u8]>> {
+        match (&self.overwritten, &self.entry) {
+            (Some(bytes), _) => Ok(Some(bytes)),
+            (None, Entry::Tensor(slot)) => memory.read(slot.span()?).map(Some),
+            (None, Entry::Outside(_)) => Ok(None),
+        }
+    }
 }
 
 /// What one step did.
@@ -96,11 +111,15 @@ pub(crate) struct Runner {
     pub(crate) memory: Memory,
     limits: Limits,
     steps: u64,
+    /// Whether records of steps have the bytes that the step wrote over.
+    pub(super) keeps_overwritten: bool,
+    /// The bytes that the step wrote over, and where.
+    pub(super) overwritten: Option<(u64, Buffer)>,
 }
 
 impl Runner {
     pub(crate) fn new(registry: Registry, memory: Memory, limits: Limits) -> Self {
-        Self { registry, memory, limits, steps: 0 }
+        Self { registry, memory, limits, steps: 0, keeps_overwritten: false, overwritten: None }
     }
 
     /// Forgets the steps and every range of the arena.
@@ -160,7 +179,7 @@ impl Runner {
         observer: &mut Observer<'_>,
     ) -> Result<StepRecord> {
         self.count_step()?;
-        let reads = touched(at.block, table, &node.inputs);
+        let mut reads = touched(at.block, table, &node.inputs);
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {
                 let kernel = Arc::clone(kernel);
@@ -177,6 +196,10 @@ impl Runner {
                 }
             },
         };
+        if let Some((offset, bytes)) = self.overwritten.take() {
+            let is_it = |read: &&mut Touched| matches!(&read.entry, Entry::Tensor(slot) if slot.offset == offset);
+            reads.iter_mut().filter(is_it).for_each(|read| read.overwritten = Some(bytes.clone()));
+        }
         for (output, entry) in node.outputs.iter().zip(entries) {
             let replaced = match (output, entry) {
                 (Some(output), Some(entry)) => table.set(*output, entry),
@@ -200,106 +223,6 @@ impl Runner {
             self.release(entry);
         }
         Ok(record)
-    }
-
-    /// Applies `kernel` to the inputs of `node`; the entry of each output, `None` where it is left out.
-    fn apply(
-        &mut self,
-        kernel: &dyn Kernel,
-        node: &Node,
-        at: At<'_>,
-        table: &TensorTable,
-    ) -> Result<Vec<Option<Entry>>> {
-        let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
-        let call = Call::new(node, self.operands(&inputs)?);
-        let specs = kernel.infer(&call)?;
-        if let Alias::View(i) = kernel.alias(&call)? {
-            let entry = inputs.get(i).copied().flatten();
-            let entry =
-                entry.ok_or_else(|| Error::internal("a view of an input that is left out"))?;
-            return Ok(vec![Some(self.view(entry, specs.first())?)]);
-        }
-        let slots = self.place(node, at, &specs)?;
-        let spans: Vec<_> = inputs.iter().flatten().filter_map(|entry| slot_of(entry)).collect();
-        let reads = spans.iter().map(|slot| slot.span()).collect::<Result<Vec<_>>>()?;
-        let writes = slots.iter().flatten().map(Slot::span).collect::<Result<Vec<_>>>()?;
-        let values = {
-            let (reads, writes) = self.memory.borrow_step(&reads, &writes)?;
-            let operands = operands(&inputs, reads)?;
-            let mut cx = RunCx::new(Call::new(node, operands), outputs(&specs, &slots, writes));
-            kernel.run(&mut cx).map(|()| cx.into_values())
-        };
-        match values {
-            Ok(values) => entries(node, slots, values),
-            Err(error) => {
-                slots
-                    .into_iter()
-                    .flatten()
-                    .for_each(|slot| self.release(Some(Entry::Tensor(slot))));
-                Err(error)
-            }
-        }
-    }
-
-    /// What is known of the inputs, which lie in M.
-    fn operands<'a>(&'a self, inputs: &[Option<&'a Entry>]) -> Result<Vec<Operand<'a>>> {
-        let bytes = inputs.iter().flatten().filter_map(|entry| slot_of(entry));
-        let bytes = bytes.map(|slot| self.memory.read(slot.span()?)).collect::<Result<_>>()?;
-        operands(inputs, bytes)
-    }
-
-    /// A slot in M for each output that is a tensor of numbers and is asked for.
-    fn place(&mut self, node: &Node, at: At<'_>, specs: &[OutSpec]) -> Result<Vec<Option<Slot>>> {
-        let places = at.places.filter(|places| places.reach(at.index));
-        let mut slots = Vec::with_capacity(specs.len());
-        for (j, spec) in specs.iter().enumerate() {
-            let wanted = node.outputs.get(j).copied().flatten();
-            slots.push(match (spec, wanted) {
-                (OutSpec::Tensor(dtype, shape), Some(value)) if dtype.bit_width().is_some() => {
-                    Some(self.slot(places, value, *dtype, shape)?)
-                }
-                _ => None,
-            });
-        }
-        Ok(slots)
-    }
-
-    /// A slot for `value`, held once: where `places` has it, or else by best fit.
-    fn slot(
-        &mut self,
-        places: Option<&Places>,
-        value: ValueId,
-        dtype: DataType,
-        shape: &[usize],
-    ) -> Result<Slot> {
-        if let Some(places) = places {
-            let slot = places.slot(value, dtype, shape)?;
-            self.memory.reserve(slot.span()?)?;
-            return Ok(slot.clone());
-        }
-        let span = self.memory.allocate(byte_len(dtype, shape)?)?;
-        Ok(Slot { offset: span.offset, dtype, shape: shape.to_vec() })
-    }
-
-    /// `entry` with the shape in `spec`, on the same bytes.
-    fn view(&mut self, entry: &Entry, spec: Option<&OutSpec>) -> Result<Entry> {
-        let view = match (entry, spec) {
-            (Entry::Tensor(slot), Some(OutSpec::Tensor(dtype, shape))) => {
-                if byte_len(*dtype, shape)? != slot.span()?.len {
-                    return Err(Error::internal("a view of another length"));
-                }
-                Entry::Tensor(Slot { offset: slot.offset, dtype: *dtype, shape: shape.clone() })
-            }
-            (Entry::Outside(Value::Tensor(tensor)), Some(OutSpec::Tensor(_, shape))) => {
-                let strings = tensor.strings().unwrap_or_default().to_vec();
-                let dims = crate::table::dims(shape)?;
-                Entry::Outside(onnx_container::Tensor::from_strings(dims, strings)?.into())
-            }
-            (Entry::Outside(value), Some(OutSpec::Outside(_))) => Entry::Outside(value.clone()),
-            _ => return Err(Error::internal("a view of another kind")),
-        };
-        self.retain(&view)?;
-        Ok(view)
     }
 
     /// The entry of `value`, whose elements are copied into M where they have a place there.
@@ -405,78 +328,22 @@ impl Runner {
     }
 }
 
-fn slot_of(entry: &Entry) -> Option<&Slot> {
+pub(super) fn slot_of(entry: &Entry) -> Option<&Slot> {
     match entry {
         Entry::Tensor(slot) => Some(slot),
         Entry::Outside(_) => None,
     }
 }
 
-fn not_in_memory(table: &TensorTable, value: ValueId) -> Error {
+pub(super) fn not_in_memory(table: &TensorTable, value: ValueId) -> Error {
     Error::internal("a value is used that is not in memory").with_value(table.name(value))
-}
-
-/// The entries of the inputs of `node`, `None` where one is left out.
-fn inputs<'t>(node: &Node, table: &'t TensorTable) -> Result<Vec<Option<&'t Entry>>> {
-    let entry = |value: &Option<ValueId>| {
-        let entry = |value| table.get(value).ok_or_else(|| not_in_memory(table, value));
-        value.map(entry).transpose()
-    };
-    node.inputs.iter().map(entry).collect()
-}
-
-/// The inputs as operands; `bytes` are those of the tensors in M, in order.
-fn operands<'a>(inputs: &[Option<&'a Entry>], bytes: Vec<&'a [u8]>) -> Result<Vec<Operand<'a>>> {
-    let mut bytes = bytes.into_iter();
-    let operand = |entry: &Option<&'a Entry>| {
-        Ok(match entry {
-            None => Operand::Absent,
-            Some(Entry::Outside(value)) => Operand::Outside(value),
-            Some(Entry::Tensor(Slot { dtype, shape, .. })) => {
-                let bytes =
-                    bytes.next().ok_or_else(|| Error::internal("an input without bytes"))?;
-                Operand::Tensor { dtype: *dtype, shape, bytes: Some(bytes) }
-            }
-        })
-    };
-    inputs.iter().map(operand).collect()
-}
-
-/// The outputs that a kernel writes; `bytes` are those of the slots, in order.
-fn outputs<'a>(
-    specs: &'a [OutSpec],
-    slots: &[Option<Slot>],
-    bytes: Vec<&'a mut [u8]>,
-) -> Vec<Output<'a>> {
-    let mut bytes = bytes.into_iter();
-    let each = specs.iter().zip(slots);
-    let output = |(spec, slot): (&'a OutSpec, &Option<Slot>)| {
-        let bytes = slot.as_ref().and_then(|_| bytes.next());
-        Output { spec, bytes, value: None }
-    };
-    each.map(output).collect()
-}
-
-/// The entry of each output of `node`: its slot, or the value that its kernel gave.
-fn entries(
-    node: &Node,
-    slots: Vec<Option<Slot>>,
-    values: Vec<Option<Value>>,
-) -> Result<Vec<Option<Entry>>> {
-    let given = slots.into_iter().zip(values);
-    let mut given =
-        given.map(|(slot, value)| slot.map(Entry::Tensor).or_else(|| value.map(Entry::Outside)));
-    let entry = |output: &Option<ValueId>| match (output, given.next().flatten()) {
-        (Some(_), None) => Err(Error::internal("its kernel gives too few outputs")),
-        (_, entry) => Ok(entry),
-    };
-    node.outputs.iter().map(entry).collect()
 }
 
 /// The values in `ids` with their entries.
 fn touched(block: &Block, table: &TensorTable, ids: &[Option<ValueId>]) -> Vec<Touched> {
     let touched = |value: ValueId| {
-        Some(Touched { name: block.name(value).to_owned(), entry: table.get(value)?.clone() })
+        let name = block.name(value).to_owned();
+        Some(Touched { name, entry: table.get(value)?.clone(), overwritten: None })
     };
     ids.iter().flatten().filter_map(|value| touched(*value)).collect()
 }

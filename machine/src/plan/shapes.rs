@@ -11,6 +11,7 @@ use onnx_container::{Buffer, DataType};
 
 use crate::ahead::computed;
 use crate::call::{Call, Operand, OutSpec};
+use crate::in_place;
 use crate::kernel::{Alias, Registry};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
@@ -63,8 +64,10 @@ pub struct Shapes<'p> {
     registry: &'p Registry,
     memory: Memory,
     values: Vec<Option<Known>>,
-    /// The input whose bytes a view shares.
+    /// The input whose bytes a view, or a result in the place of an input, shares.
     views: HashMap<ValueId, ValueId>,
+    /// How many values that are needed yet lie on the bytes of each one.
+    holders: HashMap<ValueId, usize>,
     pub barrier: Option<Barrier>,
 }
 
@@ -104,13 +107,14 @@ impl<'p> Shapes<'p> {
             memory: Memory::new(program.weights.clone(), None),
             values: vec![None; main.names.len()],
             views: HashMap::new(),
+            holders: HashMap::new(),
             barrier: None,
         };
         shapes.set_inputs(inputs)?;
-        for (step, node) in (0..).zip(&main.nodes) {
+        for ((step, node), dead) in (0..).zip(&main.nodes).zip(&main.dead_after) {
             let at = |error: Error| error.at_node(&node.name, node.op()).at_step(step.to_string());
-            match shapes.apply(node) {
-                Ok(()) => {}
+            match shapes.apply(node, dead) {
+                Ok(()) => dead.iter().for_each(|value| shapes.let_go(*value)),
                 Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => {
                     let (name, op) = (node.name.clone(), node.op());
                     let reason = error.reason().to_owned();
@@ -157,17 +161,35 @@ impl<'p> Shapes<'p> {
     }
 
     fn set(&mut self, value: ValueId, known: Known) {
-        self.values.get_mut(value.index()).into_iter().for_each(|slot| *slot = Some(known.clone()));
+        let Some(slot) = self.values.get_mut(value.index()) else { return };
+        if slot.replace(known).is_none() {
+            *self.holders.entry(self.owner(value)).or_default() += 1;
+        }
+    }
+
+    /// Notes that `value` is needed no longer.
+    fn let_go(&mut self, value: ValueId) {
+        let owner = self.owner(value);
+        self.holders.entry(owner).and_modify(|holders| *holders = holders.saturating_sub(1));
+    }
+
+    /// Whether nothing but a node after which the values `dead` are needed no longer needs the bytes of `value`.
+    fn dies(&self, value: ValueId, dead: &[ValueId]) -> bool {
+        let owner = self.owner(value);
+        dead.contains(&value) && !self.is_weight(owner) && self.holders.get(&owner) == Some(&1)
     }
 
     /// Makes the outputs of `node` known.
-    fn apply(&mut self, node: &Node) -> Result<()> {
+    fn apply(&mut self, node: &Node, dead: &[ValueId]) -> Result<()> {
         let kernel = self.registry.kernel(node).ok_or_else(|| no_kernel(node))?;
         let call = Call::new(node, self.operands(node)?);
         let specs = kernel.infer(&call)?;
         let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
+        let input = |i: usize| node.inputs.get(i).copied().flatten();
+        let dies = |i| input(i).is_some_and(|value| self.dies(value, dead));
+        let over = in_place::place(&**kernel, &call, &specs, dies).and_then(|(i, _)| input(i));
         if let Alias::View(i) = kernel.alias(&call)? {
-            let viewed = node.inputs.get(i).copied().flatten();
+            let viewed = input(i);
             let known = viewed.and_then(|value| self.get(value));
             if let (Some(Known::Tensor { elements, .. }), Some(output)) =
                 (known, outputs.first_mut())
@@ -181,6 +203,7 @@ impl<'p> Shapes<'p> {
                 output.set_elements(Elements::Computed(bytes));
             }
         }
+        self.views.extend(node.outputs.first().copied().flatten().zip(over));
         for (value, known) in node.outputs.iter().zip(outputs) {
             value.iter().for_each(|value| self.set(*value, known.clone()));
         }

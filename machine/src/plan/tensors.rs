@@ -1,7 +1,8 @@
 //! The plan of a program: which tensors lie in M, from which step to which, and where.
 //!
 //! A result needs its bytes from the step that writes it to its last use, inner graphs included; an input
-//! from the start, an output to the end. A view has no bytes of its own: what it shows lives as long as it does.
+//! from the start, an output to the end. A view has no bytes of its own: what it shows lives as long as it does,
+//! and so does what a result is written over.
 //! Weights lie outside of the arena. What is not a tensor of numbers lies outside of M.
 
 use std::collections::HashMap;
@@ -36,7 +37,7 @@ pub struct PlannedTensor {
     pub block: Block,
     /// Where it lies in the arena, in bytes.
     pub offset: u64,
-    /// The tensor whose bytes it shows.
+    /// The tensor whose bytes it shows, or in whose place it lies once that is needed no longer.
     pub shares: Option<String>,
 }
 
@@ -124,7 +125,7 @@ fn plan_shapes(
 #[derive(Debug)]
 struct Lifetime<'s> {
     value: ValueId,
-    /// The value whose bytes it shows: itself, unless it is a view.
+    /// The value whose bytes it has: itself, unless it is a view or is written over an input.
     owner: ValueId,
     dtype: DataType,
     shape: &'s [usize],

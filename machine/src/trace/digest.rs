@@ -30,7 +30,7 @@ pub(super) fn traced(
         Entry::Tensor(slot) => {
             let sha = match known {
                 Some(sha) => sha.clone(),
-                None => hex(&Sha256::digest(memory.read(slot.span()?)?)),
+                None => hex(&Sha256::digest(touched.bytes(memory)?.unwrap_or_default())),
             };
             let shape = slot.shape.iter().map(|dim| *dim as u64).collect();
             let (offset, dtype) = (Some(slot.offset), slot.dtype.to_string());
@@ -54,7 +54,7 @@ pub(super) fn of_value(name: String, value: &Value) -> Result<TracedValue> {
 
 /// The constant called `name`.
 pub(super) fn weight(name: String, entry: &Entry, memory: &Memory) -> Result<TracedWeight> {
-    let touched = Touched { name: name.clone(), entry: entry.clone() };
+    let touched = Touched { name: name.clone(), entry: entry.clone(), overwritten: None };
     let TracedValue { offset, sha, .. } = traced(&touched, memory, None)?;
     let bytes = match entry {
         Entry::Tensor(slot) => slot.span()?.len,

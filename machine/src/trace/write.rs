@@ -253,7 +253,7 @@ fn touched(
 ) -> Vec<Touched> {
     let touched = |id| {
         let entry = machine.table().get(id)?.clone();
-        Some(Touched { name: program.main.name(id).to_owned(), entry })
+        Some(Touched { name: program.main.name(id).to_owned(), entry, overwritten: None })
     };
     ids.filter_map(touched).collect()
 }

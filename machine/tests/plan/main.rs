@@ -10,6 +10,7 @@
 )]
 
 mod csv;
+mod in_place;
 mod instances;
 mod lengths;
 mod networks;

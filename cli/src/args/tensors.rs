@@ -99,7 +99,8 @@ pub struct ReplaceArgs {
     /// What to replace where other tensors share the bytes; without this option such a tensor is refused
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
-    /// Read integers in an npy file as the bits of elements of a type that npy does not have
+    /// Read integers in an npy file as elements of a type that npy does not have: unsigned integers are the
+    /// codes (bits) of the elements, signed ones the numbers of INT4 and INT2
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own

@@ -5,8 +5,10 @@
 //! parsed, and its shape is compared with the length of the file. Row-major little-endian elements are used
 //! without a copy; others are rearranged into one.
 //!
-//! Elements of types that numpy does not have are stored as integers, their codes, when that was asked for:
-//! `ml_dtypes` writes such arrays without their type, so no reader could restore it.
+//! Elements of types that numpy does not have are stored as integers when that was asked for: `ml_dtypes`
+//! writes such arrays without their type, so no reader could restore it. A file of signed integers has
+//! the numbers of INT4 and INT2, a file of unsigned ones the codes of any such type: the INT4 -7 is -7 in the
+//! one and 9 in the other.
 
 use std::io::Write;
 
@@ -60,10 +62,6 @@ fn is_signed(dtype: DataType) -> bool {
     matches!(dtype, DataType::Int4 | DataType::Int2)
 }
 
-fn is_narrow(dtype: DataType) -> bool {
-    dtype.bit_width().is_some_and(|bits| bits < 8)
-}
-
 /// Writes `tensor`; with `codes` also of a type that numpy does not have.
 pub fn write(tensor: &Tensor, codes: bool, out: &mut dyn Write) -> Result<()> {
     let bytes = bytes_of(tensor)?;
@@ -86,7 +84,7 @@ pub fn write(tensor: &Tensor, codes: bool, out: &mut dyn Write) -> Result<()> {
         let numbers = tensor.unpack_signed()?.into_iter().map(i8::cast_unsigned);
         return out.write_all(&numbers.collect::<Vec<_>>()).map_err(failed);
     }
-    if is_narrow(dtype) {
+    if Narrow::of(dtype).is_some() {
         return out.write_all(&tensor.unpack()?).map_err(failed);
     }
     out.write_all(bytes).map_err(failed)
@@ -126,30 +124,71 @@ pub fn read(bytes: &Buffer, dtype: DataType, codes: bool) -> Result<Tensor> {
     } else {
         data
     };
-    tensor(dtype, dims, elements.little_endian(data))
-}
-
-/// The tensor of `data`, little-endian and in row-major order, one code a byte for narrow types.
-fn tensor(dtype: DataType, dims: Vec<i64>, data: Buffer) -> Result<Tensor> {
-    if is_narrow(dtype) {
-        return Tensor::pack(dtype, dims, &unsigned_codes(dtype, &data));
+    if let Some(narrow) = Narrow::of(dtype) {
+        return Tensor::pack(dtype, dims, &narrow.codes(elements.kind, &data)?);
     }
-    let tensor = Tensor::new(dtype, dims, data)?;
+    let tensor = Tensor::new(dtype, dims, elements.little_endian(data))?;
     if dtype == DataType::Bool {
         tensor.as_slice::<bool>()?;
     }
     Ok(tensor)
 }
 
-/// The codes of a narrow type in the low bits alone, where a sign was extended over the others.
-fn unsigned_codes(dtype: DataType, codes: &[u8]) -> Vec<u8> {
-    let bits = u32::from(dtype.bit_width().unwrap_or(8)).min(8);
-    let (mask, sign) = (0xff_u8 >> (8 - bits), 0x80_u8 >> (8 - bits));
-    let one = |code: &u8| {
-        let extended = is_signed(dtype) && code | mask == 0xff && code & sign != 0;
-        if extended { code & mask } else { *code }
-    };
-    codes.iter().map(one).collect()
+/// A type whose elements are narrower than a byte, and take one byte each in a file.
+struct Narrow {
+    dtype: DataType,
+    bits: u8,
+}
+
+impl Narrow {
+    fn of(dtype: DataType) -> Option<Self> {
+        let bits = dtype.bit_width().filter(|bits| *bits < 8)?;
+        Some(Self { dtype, bits })
+    }
+
+    /// The codes of the elements in a file of this `kind`. A code that has too many bits is left to the
+    /// caller.
+    fn codes(&self, kind: char, data: &[u8]) -> Result<Vec<u8>> {
+        match kind {
+            'i' => data.iter().enumerate().map(|(i, byte)| self.code_of(i, *byte)).collect(),
+            // Of elements without a type nobody says whether a sign was extended.
+            'V' if is_signed(self.dtype) => {
+                let one =
+                    |byte: &u8| if self.has_number(*byte) { byte & self.mask() } else { *byte };
+                Ok(data.iter().map(one).collect())
+            }
+            _ => Ok(data.to_vec()),
+        }
+    }
+
+    /// The code of a signed number.
+    fn code_of(&self, index: usize, byte: u8) -> Result<u8> {
+        if self.has_number(byte) {
+            return Ok(byte & self.mask());
+        }
+        let (dtype, number, half) = (self.dtype, byte.cast_signed(), self.half());
+        let reason = format!(
+            "element {index} is {number}: {dtype} has the numbers from -{half} to {}, and codes from 0 on \
+             are stored as `u1`",
+            half - 1
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, reason))
+    }
+
+    /// Whether the signed number `byte` is one of the type.
+    fn has_number(&self, byte: u8) -> bool {
+        let half = i16::from(self.half());
+        (-half..half).contains(&i16::from(byte.cast_signed()))
+    }
+
+    /// The number of negative numbers.
+    fn half(&self) -> u8 {
+        1 << (self.bits - 1)
+    }
+
+    fn mask(&self) -> u8 {
+        (1 << self.bits) - 1
+    }
 }
 
 /// The longest header that numpy reads, in bytes.
@@ -198,6 +237,8 @@ fn malformed(what: &str) -> Error {
 /// How elements are stored in a file.
 struct Elements {
     descr: String,
+    /// numpy's letter for the sort of elements, such as `i` for signed integers.
+    kind: char,
     big_endian: bool,
     /// In bytes.
     width: usize,
@@ -224,8 +265,10 @@ impl Elements {
             return Err(other_type(descr, kind, dtype, codes));
         }
         let width = kind.get(1..).and_then(|width| width.parse().ok()).unwrap_or(1);
-        let scalar = if kind.starts_with('c') { width / 2 } else { width };
-        Ok(Self { descr: descr.clone(), big_endian: order == Some('>'), width, scalar })
+        let letter = kind.chars().next().unwrap_or('V');
+        let scalar = if letter == 'c' { width / 2 } else { width };
+        let (descr, big_endian) = (descr.clone(), order == Some('>'));
+        Ok(Self { descr, kind: letter, big_endian, width, scalar })
     }
 
     fn byte_len(&self, dims: &[i64]) -> Result<usize> {
@@ -278,4 +321,74 @@ fn rearranged<const WIDTH: usize>(data: &[u8], shape: &[usize]) -> Result<Vec<u8
     let array = ArrayViewD::from_shape(IxDyn(shape).f(), elements);
     let array = array.map_err(|e| malformed(&e.to_string()))?;
     Ok(array.iter().copied().collect::<Vec<_>>().into_flattened())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The code that each byte of a file stands for, by the kind of the file.
+    fn expected(dtype: DataType, kind: char, byte: u8) -> Option<u8> {
+        let (bits, signed) = match dtype {
+            DataType::Int4 => (4, true),
+            DataType::Int2 => (2, true),
+            DataType::Uint2 => (2, false),
+            _ => (4, false),
+        };
+        let codes = 0..(1_i16 << bits);
+        let number = |code: i16| if code >= 1 << (bits - 1) { code - (1 << bits) } else { code };
+        let is_code = codes.contains(&i16::from(byte));
+        let of_number = codes.clone().find(|code| number(*code) == i16::from(byte as i8));
+        let found = match kind {
+            'u' => is_code.then_some(i16::from(byte)),
+            'i' => of_number,
+            _ if signed => of_number.or(is_code.then_some(i16::from(byte))),
+            _ => is_code.then_some(i16::from(byte)),
+        };
+        found.map(|code| code as u8)
+    }
+
+    #[test]
+    fn every_byte_is_the_code_that_its_kind_of_file_says() {
+        let unsigned = [DataType::Uint4, DataType::Uint2, DataType::Float4E2M1];
+        let cases = unsigned.map(|dtype| (dtype, &['u', 'V'][..]));
+        let signed = [DataType::Int4, DataType::Int2].map(|dtype| (dtype, &['u', 'V', 'i'][..]));
+        let mut accepted = 0;
+        for (dtype, kinds) in cases.into_iter().chain(signed) {
+            for (kind, byte) in kinds.iter().flat_map(|kind| (0..=255).map(move |b| (*kind, b))) {
+                let header = Header {
+                    type_descriptor: Value::String(format!("|{kind}1")),
+                    layout: Layout::Standard,
+                    shape: vec![1],
+                };
+                let mut file = header.to_bytes().unwrap();
+                file.push(byte);
+                let read = read(&Buffer::from(file), dtype, true);
+                let expected = expected(dtype, kind, byte).map(|code| vec![code]);
+                accepted += usize::from(expected.is_some());
+                let code = read.ok().map(|tensor| tensor.unpack().unwrap());
+                assert_eq!(code, expected, "{dtype} {kind}1 {byte}");
+            }
+        }
+        assert_eq!(accepted, 2 * (16 + 4 + 16) + (16 + 24 + 16) + (4 + 6 + 4));
+    }
+
+    #[test]
+    fn every_code_is_read_as_it_was_written() {
+        let types = [
+            (DataType::Int4, 16),
+            (DataType::Uint4, 16),
+            (DataType::Int2, 4),
+            (DataType::Uint2, 4),
+            (DataType::Float4E2M1, 16),
+        ];
+        for (dtype, count) in types {
+            let codes: Vec<u8> = (0..count).collect();
+            let tensor = Tensor::pack(dtype, [i64::from(count)], &codes).unwrap();
+            let mut file = Vec::new();
+            write(&tensor, true, &mut file).unwrap();
+            let read = read(&Buffer::from(file), dtype, true).unwrap();
+            assert_eq!(read.as_bytes(), tensor.as_bytes(), "{dtype}");
+        }
+    }
 }

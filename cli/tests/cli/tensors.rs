@@ -350,7 +350,8 @@ fn bytes_that_are_not_valid_elements_are_refused() {
     let mut graph = GraphProto::new("main");
     let flags = TensorProto::new("flags", TensorProto::BOOL, [2]).with_raw_data(&[0, 1][..]);
     let codes = TensorProto::new("codes", TensorProto::UINT4, [3]).with_raw_data(&[0x21, 3][..]);
-    graph.initializer = vec![flags, codes, floats("f", 2)];
+    let signed = TensorProto::new("signed", TensorProto::INT4, [3]).with_raw_data(&[0x21, 3][..]);
+    graph.initializer = vec![flags, codes, floats("f", 2), signed];
     folder.save("m.onnx", &ModelProto::new(graph));
     let header = |code: &str, shape: &str| {
         format!("{{'descr': '|{code}', 'fortran_order': False, 'shape': {shape}, }}")
@@ -360,6 +361,8 @@ fn bytes_that_are_not_valid_elements_are_refused() {
         ("codes", "u1", "(3,)", &[1, 2, 3], &[], "--codes"),
         ("codes", "u1", "(3,)", &[1, 16, 3], &["--codes"], "code 1 has more than the 4 bits"),
         ("codes", "i1", "(3,)", &[1, 2, 3], &["--codes"], "UINT4 elements are `u1`"),
+        ("signed", "u1", "(3,)", &[1, 16, 3], &["--codes"], "code 1 has more than the 4 bits"),
+        ("signed", "i1", "(3,)", &[1, 9, 3], &["--codes"], "element 1 is 9: INT4 has the numbers"),
         ("f", "u1", "(2,)", &[1, 2], &["--codes"], "FLOAT elements are `f4`"),
     ];
     for (name, code, shape, elements, flags, reason) in cases {
@@ -375,6 +378,11 @@ fn bytes_that_are_not_valid_elements_are_refused() {
         .failed(&["npy has no type UINT4", "--codes"]);
     folder.run(&["extract", "out.onnx", "codes", "-o", "again.npy", "--codes"]).done();
     assert!(fs::read(folder.path("again.npy")).unwrap().ends_with(&[b'\n', 1, 15, 3]));
+    for (code, elements) in [("u1", [1, 9, 3]), ("i1", [1, 0xf9, 3]), ("V1", [1, 0xf9, 3])] {
+        fs::write(folder.path("w.npy"), npy(&header(code, "(3,)"), &elements)).unwrap();
+        folder.run(&["replace", "m.onnx", "signed", "w.npy", "-o", "out.onnx", "--codes"]).done();
+        assert_eq!(tensors(&folder.path("out.onnx"))[3].2, [0x91, 3], "{code}");
+    }
 }
 
 #[test]

@@ -165,6 +165,7 @@ pub mod proto;
 mod refused;
 mod rename;
 mod replace;
+mod rounding;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 #[cfg(feature = "safetensors")]

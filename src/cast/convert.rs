@@ -11,6 +11,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::initializer::Initializer;
 use crate::placement::Alignment;
+use crate::rounding::{to_bf16, to_f16};
 use crate::source::WeightSource;
 
 /// How many elements are converted at a time.
@@ -120,15 +121,15 @@ impl WeightSource for Converted {
 fn convert(from: Float, to: Float, input: &[u8], output: &mut [u8]) {
     use Float::{Bf16, F16, F32};
     match (from, to) {
-        (F32, F16) => each(input, output, |x| f16::from_f32(f32::from_le_bytes(x)).to_le_bytes()),
-        (F32, Bf16) => each(input, output, |x| bf16::from_f32(f32::from_le_bytes(x)).to_le_bytes()),
+        (F32, F16) => each(input, output, |x| to_f16(f32::from_le_bytes(x)).to_le_bytes()),
+        (F32, Bf16) => each(input, output, |x| to_bf16(f32::from_le_bytes(x)).to_le_bytes()),
         (F16, F32) => each(input, output, |x| f16::from_le_bytes(x).to_f32().to_le_bytes()),
         (Bf16, F32) => each(input, output, |x| bf16::from_le_bytes(x).to_f32().to_le_bytes()),
         (F16, Bf16) => {
-            each(input, output, |x| bf16::from_f32(f16::from_le_bytes(x).to_f32()).to_le_bytes());
+            each(input, output, |x| to_bf16(f16::from_le_bytes(x).to_f32()).to_le_bytes());
         }
         (Bf16, F16) => {
-            each(input, output, |x| f16::from_f32(bf16::from_le_bytes(x).to_f32()).to_le_bytes());
+            each(input, output, |x| to_f16(bf16::from_le_bytes(x).to_f32()).to_le_bytes());
         }
         (F32, F32) | (F16, F16) | (Bf16, Bf16) => output.copy_from_slice(input),
     }

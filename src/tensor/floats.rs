@@ -16,6 +16,7 @@ use super::Tensor;
 use super::storage::values_to_buffer;
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
+use crate::rounding::{SmallFloat, to_bf16, to_f16};
 
 impl Tensor {
     /// A tensor of `elements` in row-major order, without a copy.
@@ -68,12 +69,48 @@ impl Tensor {
             DataType::Float4E2M1 => self.each_code(|code| f4e2m1fn::from_bits(code).to_f32())?,
             DataType::Float6E2M3 => self.each_code(|code| f6e2m3fn::from_bits(code).to_f32())?,
             DataType::Float6E3M2 => self.each_code(|code| f6e3m2fn::from_bits(code).to_f32())?,
-            other => {
-                let reason = format!("{other} elements are not floats");
-                return Err(Error::new(ErrorKind::DataType, reason));
-            }
+            other => return Err(no_floats(other)),
         };
         Ok(Cow::Owned(values))
+    }
+
+    /// A tensor of `values`, each rounded to the float type `dtype` as numpy and `ml_dtypes` round it:
+    /// to the nearest value, of two to the one with the even code (`FLOAT8E8M0`: to the larger one).
+    ///
+    /// What is too large becomes infinite in `FLOAT16`, `BFLOAT16` and `FLOAT8E5M2`, NaN in the other
+    /// 8-bit types, and the largest value in those of 6 and 4 bits, which have no NaN either: it becomes
+    /// zero. `FLOAT8E8M0` has positive numbers only; others become NaN. The inverse is
+    /// [`to_f32`](Self::to_f32).
+    ///
+    /// ```
+    /// use onnx_container::{DataType, Tensor};
+    ///
+    /// let eights = Tensor::from_f32(DataType::Float8E4M3Fn, [3], &[1.0, 0.3, 1000.0])?;
+    /// let back = eights.to_f32()?;
+    /// assert_eq!(back[..2], [1.0, 0.3125]);
+    /// assert!(back[2].is_nan());
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataType`] for types that are not floats, and the errors of [`new`](Self::new) for
+    /// the shape.
+    pub fn from_f32(dtype: DataType, dims: impl Into<Vec<i64>>, values: &[f32]) -> Result<Self> {
+        let values = values.iter().copied();
+        match (dtype, SmallFloat::of(dtype)) {
+            (DataType::Float, _) => Self::from_vec(dims, values.collect::<Vec<_>>()),
+            (DataType::Double, _) => Self::from_vec(dims, values.map(f64::from).collect()),
+            (DataType::Float16, _) => Self::from_vec(dims, values.map(to_f16).collect()),
+            (DataType::Bfloat16, _) => Self::from_vec(dims, values.map(to_bf16).collect()),
+            (_, Some(small)) => {
+                let codes: Vec<u8> = values.map(|value| small.code(value)).collect();
+                match dtype.bit_width() {
+                    Some(8) => Self::new(dtype, dims, codes.into()),
+                    _ => Self::pack(dtype, dims, &codes),
+                }
+            }
+            (_, None) => Err(no_floats(dtype)),
+        }
     }
 
     fn each<T: Element>(&self, to_f32: impl Fn(T) -> f32) -> Result<Vec<f32>> {
@@ -83,6 +120,10 @@ impl Tensor {
     fn each_code(&self, to_f32: impl Fn(u8) -> f32) -> Result<Vec<f32>> {
         Ok(self.unpack()?.into_iter().map(to_f32).collect())
     }
+}
+
+fn no_floats(dtype: DataType) -> Error {
+    Error::new(ErrorKind::DataType, format!("{dtype} elements are not floats"))
 }
 
 #[allow(clippy::cast_possible_truncation)] // rounds, as `to_f32` documents

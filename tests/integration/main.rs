@@ -38,6 +38,7 @@ mod rename_random;
 mod replace;
 mod replaced_models;
 mod resolved;
+mod rounding;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod save_and_load;

@@ -265,3 +265,9 @@ fn find_models(folder: &Path, models: &mut Vec<PathBuf>) {
         }
     }
 }
+
+/// The bytes that hexadecimal digits stand for.
+pub fn unhex(text: &str) -> Vec<u8> {
+    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(digits).collect()
+}

@@ -13,6 +13,8 @@ use onnx_container::{
     LoadOptions, MmapChoice, Tensor,
 };
 
+use crate::support::unhex;
+
 /// One line of the goldens.
 struct Golden {
     name: String,
@@ -35,11 +37,6 @@ impl Golden {
     fn count(&self) -> usize {
         self.proto.dims.iter().product::<i64>().try_into().unwrap()
     }
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    (0..text.len()).step_by(2).map(digits).collect()
 }
 
 fn goldens() -> Vec<Golden> {

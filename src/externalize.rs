@@ -162,7 +162,8 @@ impl ExternalizeOptions {
     }
 
     /// Also moves the tensors that readers need inline: shape operands, small integer tensors, sparse
-    /// indices, tensors of function bodies. Strings and empty tensors are kept. Default off.
+    /// indices, tensors of function bodies. Strings, empty tensors and tensors whose names are not UTF-8
+    /// are kept. Default off.
     #[must_use]
     pub fn all_tensors(mut self, all_tensors: bool) -> Self {
         self.all_tensors = all_tensors;
@@ -210,6 +211,9 @@ impl ExternalizeOptions {
                 && tensor.dims.len() < 2
                 && bytes <= SMALL
         };
+        if !has_text_name(tensor) {
+            return Some(KeepReason::NameNotText);
+        }
         if bytes == 0 {
             return Some(KeepReason::Empty);
         }
@@ -229,6 +233,11 @@ impl ExternalizeOptions {
     }
 }
 
+/// Whether the name of `tensor` is UTF-8, or missing.
+pub(crate) fn has_text_name(tensor: &TensorProto) -> bool {
+    tensor.name.as_ref().is_none_or(|name| name.to_str().is_ok())
+}
+
 /// Why a tensor is kept inline although it is large enough to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -237,6 +246,8 @@ pub enum KeepReason {
     Strings,
     /// The tensor has no elements.
     Empty,
+    /// The name is not UTF-8; onnx does not load external data for such a name.
+    NameNotText,
     /// Shape inference reads the tensor, and does not open files.
     ShapeOperand,
     /// onnxruntime merges equal small integers of the whole graph, shape operands among them.
@@ -252,6 +263,7 @@ impl fmt::Display for KeepReason {
         f.pad(match self {
             Self::Strings => "strings",
             Self::Empty => "empty",
+            Self::NameNotText => "a name that is not UTF-8",
             Self::ShapeOperand => "read by shape inference",
             Self::SmallInteger => "a few integers",
             Self::SparseIndices => "sparse indices",

@@ -1,7 +1,7 @@
 //! What single readers refuse where every entry is right.
 //!
 //! Shape operands that onnxruntime reads without opening files, sparse indices that onnx.checker
-//! wants inline, tensors without elements at an offset: `externalize` keeps such tensors inline, but
+//! wants inline, tensors without elements at an offset, names that are not UTF-8: `externalize` keeps such tensors inline, but
 //! a model may come with them outside, or be told to put them there. Files that onnx does not open: links,
 //! and names with `..` in them. `check` reports all of them, and a save warns of those that it writes or
 //! goes on to refer to.
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::dtype::DataType;
 use crate::external_data::{ExternalData, check_location};
-use crate::externalize::{ExternalizeOptions, KeepReason};
+use crate::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal::Place;
@@ -51,7 +51,8 @@ impl Refusals {
         };
         let bytes = dtype.byte_len(&tensor.dims).unwrap_or(u64::MAX);
         let is_list = tensor.dims.len() < 2 && (dtype.is_integer() || dtype == DataType::Bool);
-        place.site.is_sparse_indices() || place.scope.in_function() || is_list || bytes <= SMALL
+        let by_place = place.site.is_sparse_indices() || place.scope.in_function();
+        by_place || is_list || bytes <= SMALL || !has_text_name(tensor)
     }
 
     /// Why a reader refuses `tensor` at this place, if it is or would be external.
@@ -64,6 +65,9 @@ impl Refusals {
         let certain = |reason| Some(Refusal { certain: true, reason });
         let possible = |reason| Some(Refusal { certain: false, reason });
         match why {
+            KeepReason::NameNotText => {
+                certain("external, and its name is not UTF-8: onnx cannot load such a tensor")
+            }
             KeepReason::SparseIndices => {
                 certain("external sparse indices, which onnx.checker refuses")
             }

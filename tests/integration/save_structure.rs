@@ -5,9 +5,12 @@ use std::path::Path;
 
 use ndarray::{Array1, array};
 use onnx_container::proto::{NodeProto, StringStringEntryProto, TensorProto};
-use onnx_container::{Container, ErrorKind, LoadOptions, MmapChoice, SaveOptions, WeightFiles};
+use onnx_container::{
+    CheckOptions, Container, Error, ErrorKind, ExternalizeOptions, KeepReason, LoadOptions,
+    MmapChoice, SaveOptions, WeightFiles, check_model,
+};
 
-use crate::support::{all_bytes, contents, graph, model};
+use crate::support::{all_bytes, contents, floats, graph, model};
 
 /// What does not need the bytes of all weights.
 const LAYOUTS: &[WeightFiles] = &[
@@ -200,5 +203,43 @@ fn files_that_onnx_does_not_open_are_told_when_the_model_goes_on_to_refer_to_the
         let saved = container.save(&path, true).unwrap();
         let told: Vec<_> = saved.warnings.iter().map(ToString::to_string).collect();
         assert!(told.len() == 1 && told[0].contains(reason), "{location}: {told:?}");
+    }
+}
+
+#[test]
+fn an_external_tensor_whose_name_is_not_text_is_told_and_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &[u8]| {
+        let mut tensor = floats("w", 0, 600);
+        tensor.name = Some(name.into());
+        tensor
+    };
+    let models = [named(b"w\xff"), named("w\u{e4}".as_bytes())];
+    for (tensor, refused) in models.into_iter().zip([true, false]) {
+        let inline = Container::new(model(graph(vec![tensor], vec![])));
+        let mut moved = inline.clone();
+        let options = ExternalizeOptions::from(1).all_tensors(true);
+        let report = moved.externalize(options).unwrap();
+        assert_eq!(report.moved, usize::from(!refused));
+        let reasons: Vec<_> = report.kept.iter().map(|kept| kept.reason).collect();
+        assert_eq!(reasons, vec![KeepReason::NameNotText; usize::from(refused)]);
+
+        let path = folder.path().join("m.onnx");
+        let saved = inline.save(&path, SaveOptions::new().externalize(true)).unwrap();
+        assert_eq!((saved.files.len(), saved.warnings.len()), (2 - usize::from(refused), 0));
+
+        // A model that has such a tensor outside is saved, with a warning, and `check` finds it.
+        let mut outside = inline.clone();
+        let tensor = &mut outside.model_mut().graph.as_mut().unwrap().initializer[0];
+        let name = tensor.name.take();
+        *tensor = TensorProto::external("", TensorProto::FLOAT, [600], "#w");
+        tensor.name = name;
+        outside.insert("#w", Array1::<f32>::zeros(600)).unwrap();
+        let saved = outside.save(&path, true).unwrap();
+        let checked = check_model(&path, CheckOptions::new()).unwrap();
+        let found = checked.findings.iter().map(|finding| &finding.error);
+        let told = |error: &&Error| error.reason().contains("its name is not UTF-8");
+        let numbers = (saved.warnings.iter().filter(told).count(), found.filter(told).count());
+        assert_eq!(numbers, (usize::from(refused), usize::from(refused)), "{:?}", saved.warnings);
     }
 }

@@ -338,14 +338,14 @@ mod tests {
         let codes = 0..(1_i16 << bits);
         let number = |code: i16| if code >= 1 << (bits - 1) { code - (1 << bits) } else { code };
         let is_code = codes.contains(&i16::from(byte));
-        let of_number = codes.clone().find(|code| number(*code) == i16::from(byte as i8));
+        let of_number = codes.clone().find(|code| number(*code) == i16::from(byte.cast_signed()));
         let found = match kind {
             'u' => is_code.then_some(i16::from(byte)),
             'i' => of_number,
             _ if signed => of_number.or(is_code.then_some(i16::from(byte))),
             _ => is_code.then_some(i16::from(byte)),
         };
-        found.map(|code| code as u8)
+        found.map(|code| u8::try_from(code).unwrap())
     }
 
     #[test]

@@ -73,7 +73,6 @@ impl Folder {
 pub struct Run(Output);
 
 impl Run {
-    #[cfg(feature = "ort")]
     pub fn of(output: Output) -> Self {
         Self(output)
     }

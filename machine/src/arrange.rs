@@ -35,6 +35,18 @@ pub(crate) fn arrange(
     j: usize,
     runs: impl IntoIterator<Item = Run>,
 ) -> Result<()> {
+    let mut runs = runs.into_iter().fuse();
+    arrange_in_parts(cx, j, &mut |part| part.extend(runs.by_ref().take(PART)))
+}
+
+/// How many runs are made before they are copied: kernels make them in many ways, and they are copied in one
+/// way for each width.
+const PART: usize = 256;
+
+/// Adds the next runs to a list, or none after the last one.
+type Next<'r> = &'r mut dyn FnMut(&mut Vec<Run>);
+
+fn arrange_in_parts(cx: &mut RunCx<'_>, j: usize, runs: Next<'_>) -> Result<()> {
     let dtype = cx.out_dtype(j)?;
     if cx.out_shape(j)?.contains(&0) {
         return nothing(cx, j);
@@ -83,34 +95,52 @@ fn sources<S>(
 /// The elements of `runs`, in a list of their own.
 fn collect<S: AsRef<[T]>, T: Clone>(
     sources: &[Option<S>],
-    runs: impl IntoIterator<Item = Run>,
+    runs: Next<'_>,
     zero: &T,
 ) -> Result<Vec<T>> {
-    let mut elements = Vec::new();
-    for run in runs {
-        match run {
-            Run::Zero { len } => elements.extend(std::iter::repeat_n(zero, len).cloned()),
-            Run::Copy { input, from, len } => {
-                let source = sources.get(input).and_then(Option::as_ref);
-                let source = source.ok_or_else(|| other_type(input))?.as_ref();
-                let end = from.checked_add(len).ok_or_else(|| outside(from))?;
-                elements.extend_from_slice(source.get(from..end).ok_or_else(|| outside(from))?);
+    let (mut elements, mut part) = (Vec::new(), Vec::with_capacity(PART));
+    while next(runs, &mut part) {
+        for run in &part {
+            match *run {
+                Run::Zero { len } => elements.extend(std::iter::repeat_n(zero, len).cloned()),
+                Run::Copy { input, from, len } => {
+                    let source = sources.get(input).and_then(Option::as_ref);
+                    let source = source.ok_or_else(|| other_type(input))?.as_ref();
+                    let end = from.checked_add(len).ok_or_else(|| outside(from))?;
+                    elements.extend_from_slice(source.get(from..end).ok_or_else(|| outside(from))?);
+                }
             }
         }
     }
     Ok(elements)
 }
 
+/// Replaces `part` by the next runs; whether there are any.
+fn next(runs: Next<'_>, part: &mut Vec<Run>) -> bool {
+    part.clear();
+    runs(part);
+    !part.is_empty()
+}
+
 /// Copies runs of elements of `WIDTH` bytes.
-fn copy<const WIDTH: usize>(
-    cx: &mut RunCx<'_>,
-    j: usize,
-    runs: impl IntoIterator<Item = Run>,
-) -> Result<()> {
+fn copy<const WIDTH: usize>(cx: &mut RunCx<'_>, j: usize, runs: Next<'_>) -> Result<()> {
     let dtype = cx.out_dtype(j)?;
     let inputs = sources(cx, dtype, |i| Ok(cx.bytes(i)?.as_chunks::<WIDTH>().0))?;
     let mut rest = cx.out_bytes(j)?.as_chunks_mut::<WIDTH>().0;
-    for run in runs {
+    let mut part = Vec::with_capacity(PART);
+    while next(runs, &mut part) {
+        rest = copy_part(&inputs, rest, &part)?;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(wrong_length()) }
+}
+
+/// Copies `runs` to the first of the elements in `rest`; those that are left.
+fn copy_part<'y, const WIDTH: usize>(
+    inputs: &[Option<&[[u8; WIDTH]]>],
+    mut rest: &'y mut [[u8; WIDTH]],
+    runs: &[Run],
+) -> Result<&'y mut [[u8; WIDTH]]> {
+    for run in runs.iter().copied() {
         let len = match run {
             Run::Zero { len } | Run::Copy { len, .. } => len,
         };
@@ -126,7 +156,7 @@ fn copy<const WIDTH: usize>(
         }
         rest = after;
     }
-    if rest.is_empty() { Ok(()) } else { Err(wrong_length()) }
+    Ok(rest)
 }
 
 fn wrong_length() -> Error {

@@ -16,7 +16,9 @@
 //! 5. What only moves elements is a list of runs for [`arrange`](crate::arrange::arrange), for every type at once.
 //!    Strings, sequences and optionals: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
 //!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
-//! 6. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
+//! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic over the operator is
+//!    the innermost loop over slices alone, and what is around it is compiled once for each type.
+//! 7. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
 //!    node and step are added by the machine. `cargo run -p onnx-container-drivers --bin node_tests -- --only Trilu`.
 //!
 //! ```ignore
@@ -54,6 +56,7 @@ mod gemm;
 mod grid;
 mod label_encoder;
 mod linear_attention;
+mod loops;
 mod loss;
 mod matmul;
 mod ml;
@@ -63,6 +66,7 @@ mod optional;
 mod pad;
 mod pattern;
 mod pool;
+mod power;
 mod quantize;
 mod quantized_matmul;
 mod random;

@@ -12,6 +12,16 @@ pub(crate) fn lines<X: Copy, Y: Copy>(
     inner: usize,
     mut f: impl FnMut(&[X], &mut [Y]),
 ) {
+    each((input, dim), (output, out_dim), inner, &mut f);
+}
+
+/// The loop of [`lines`], once for each type.
+fn each<X: Copy, Y: Copy>(
+    (input, dim): (&[X], usize),
+    (output, out_dim): (&mut [Y], usize),
+    inner: usize,
+    f: &mut dyn FnMut(&[X], &mut [Y]),
+) {
     let blocks = dim.saturating_mul(inner).max(1);
     let out_blocks = out_dim.saturating_mul(inner).max(1);
     let (mut line, mut out_line) = (Vec::new(), Vec::new());

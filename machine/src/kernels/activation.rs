@@ -2,7 +2,8 @@
 //!
 //! The text of operator `Sigmoid` is <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and so for each.
 
-use super::elementwise::{map, same};
+use super::elementwise::same;
+use super::loops::map;
 use crate::call::RunCx;
 use crate::error::Result;
 use crate::kernel::Builtin;

@@ -8,7 +8,7 @@
 
 use onnx_container::{Buffer, DataType, Element};
 
-use super::elementwise::map;
+use super::loops::map;
 use crate::arrange::{Run, arrange};
 use crate::broadcast::count;
 use crate::call::{Call, OutSpec, RunCx};

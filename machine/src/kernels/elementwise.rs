@@ -6,6 +6,8 @@
 
 use onnx_container::{DataType, Element};
 
+use super::loops::{self, map};
+use super::power;
 use crate::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +23,7 @@ macro_rules! unary {
         }
         $crate::kernel::Builtin::new($name, $crate::kernels::elementwise::same, |cx| {
             $crate::numeric::for_type!(cx.dtype(0)?, numbers, T => {
-                $crate::kernels::elementwise::map(cx, apply::<T>)
+                $crate::kernels::loops::map(cx, apply::<T>)
             })
         })
     }};
@@ -36,7 +38,7 @@ macro_rules! float {
         }
         $crate::kernel::Builtin::new($name, $crate::kernels::elementwise::same, |cx| {
             $crate::numeric::for_type!(cx.dtype(0)?, floats, T => {
-                $crate::kernels::elementwise::map(cx, |x: T| $crate::numeric::Float::map(x, apply))
+                $crate::kernels::loops::map(cx, |x: T| $crate::numeric::Float::map(x, apply))
             })
         })
     }};
@@ -129,7 +131,7 @@ pub(super) const KERNELS: &[Builtin] = &[
     bitwise!("BitwiseOr", a, b => a | b),
     bitwise!("BitwiseXor", a, b => a ^ b),
     binary!("PRelu", x, slope => if x < T::ZERO { x.mul(slope) } else { x }),
-    Builtin::new("Pow", broadcast_same, pow),
+    Builtin::new("Pow", broadcast_same, |cx| power::pow(cx, &shapes(cx)?)),
     Builtin::new("Mod", broadcast_same, modulo),
     Builtin::new("BitShift", broadcast_same, bit_shift),
     Builtin::new("Equal", broadcast_bool, equal),
@@ -182,61 +184,23 @@ fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     Ok(shapes)
 }
 
-/// `f` of each element of input 0.
-pub(super) fn map<A: Element, B: Element>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
-    let (input, output) = (cx.input::<A>(0)?, cx.output::<B>(0)?);
-    output.iter_mut().zip(input).for_each(|(y, x)| *y = f(*x));
-    Ok(())
-}
-
 /// `f` of each pair of elements of inputs 0 and 1, which broadcast.
-pub(super) fn zip<A: Element, B: Element, C: Element>(
+fn zip<A: Element, B: Element, C: Element>(
     cx: &mut RunCx<'_>,
     f: impl Fn(A, B) -> C,
 ) -> Result<()> {
-    let (a, b) = (cx.input::<A>(0)?, cx.input::<B>(1)?);
-    let (shape, output) = (cx.out_shape(0)?, cx.output::<C>(0)?);
-    match (a, b) {
-        _ if a.len() == b.len() && a.len() == output.len() => {
-            output.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = f(*a, *b));
-        }
-        (_, [b]) if a.len() == output.len() => {
-            output.iter_mut().zip(a).for_each(|(y, a)| *y = f(*a, *b));
-        }
-        ([a], _) if b.len() == output.len() => {
-            output.iter_mut().zip(b).for_each(|(y, b)| *y = f(*a, *b));
-        }
-        _ => {
-            let shapes = shapes(cx)?;
-            let strides: Vec<_> = shapes.iter().map(|s| broadcast_strides(s, shape)).collect();
-            let [of_a, of_b] = strides.as_slice() else { return Err(two_inputs()) };
-            let places = offsets(shape, of_a).zip(offsets(shape, of_b));
-            for (y, (i, j)) in output.iter_mut().zip(places) {
-                if let (Some(a), Some(b)) = (a.get(i), b.get(j)) {
-                    *y = f(*a, *b);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn two_inputs() -> Error {
-    Error::new(ErrorKind::Input, "the operator has two inputs")
+    let shapes = shapes(cx)?;
+    loops::zip(cx, &shapes, f)
 }
 
 /// All inputs, which broadcast, combined by `f` from the first to the last; the output.
 fn fold<'a, T: Element>(cx: &mut RunCx<'a>, f: impl Fn(T, T) -> T) -> Result<&'a mut [T]> {
-    let (shape, output) = (cx.out_shape(0)?, cx.output::<T>(0)?);
-    for i in 0..cx.input_count() {
-        let (input, of_input) = (cx.input::<T>(i)?, broadcast_strides(&cx.shape(i)?, shape));
-        for (y, at) in output.iter_mut().zip(offsets(shape, &of_input)) {
-            if let Some(x) = input.get(at) {
-                *y = if i == 0 { *x } else { f(*y, *x) };
-            }
-        }
-    }
-    Ok(output)
+    let shapes = shapes(cx)?;
+    loops::fold(cx, &shapes, f)
+}
+
+fn two_inputs() -> Error {
+    Error::new(ErrorKind::Input, "the operator has two inputs")
 }
 
 fn mean(cx: &mut RunCx<'_>) -> Result<()> {
@@ -282,40 +246,6 @@ fn equal_strings(cx: &mut RunCx<'_>) -> Result<()> {
         *y = a.get(i) == b.get(j);
     }
     Ok(())
-}
-
-/// The power, computed in the type of the base; of integers by a power of floats of 64 bits unless the
-/// exponent is an integer too.
-fn pow(cx: &mut RunCx<'_>) -> Result<()> {
-    for_type!(cx.dtype(0)?, numbers, A => {
-        for_type!(cx.dtype(1)?, numbers, B => zip(cx, power::<A, B>))
-    })
-}
-
-fn power<A: Number, B: Number>(base: A, exponent: B) -> A {
-    if A::DTYPE.is_integer() && B::DTYPE.is_integer() && exponent >= B::ZERO {
-        return integer_power(base, exponent.to_i128());
-    }
-    match A::DTYPE {
-        DataType::Float | DataType::Float16 | DataType::Bfloat16 => {
-            let (base, exponent) = (f32::of(base.to_f64()), f32::of(exponent.to_f64()));
-            A::from_f64(f64::from(Real::pow(base, exponent)))
-        }
-        _ => A::from_f64(Real::pow(base.to_f64(), exponent.to_f64())),
-    }
-}
-
-/// `base` to the power of an integer from 0 on, by squaring; it wraps.
-fn integer_power<A: Number>(base: A, exponent: i128) -> A {
-    let (mut result, mut square, mut left) = (A::ONE, base, exponent);
-    while left > 0 {
-        if left % 2 == 1 {
-            result = result.mul(square);
-        }
-        square = square.mul(square);
-        left /= 2;
-    }
-    result
 }
 
 /// The remainder: with `fmod` that of the dividend's sign, else that of the divisor's.

@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     fn every_length_is_transformed_in_a_time_of_about_its_own() {
-        // The last two would take hours by the definition.
-        for len in [1, 2, 3, 12, 509, 521, 4 * 521, 10_007, 100_003, 2 * 99_991] {
+        // The last one would take minutes by the definition.
+        for len in [1, 2, 3, 12, 509, 521, 4 * 521, 10_007, 2 * 49_999] {
             let x = numbers(len);
             for inverse in [false, true] {
                 let found = Fourier::new(len, inverse).unwrap().transform(&x);
                 assert_eq!(found.len(), len);
-                for k in [0, 1, len / 3, len - 1] {
+                for k in [0, 1 % len, len / 3, len - 1] {
                     let apart = (found[k] - defined(&x, k, inverse)).norm();
                     assert!(apart < 1e-12 * float(len), "{k} of {len}: {apart}");
                 }

@@ -5,7 +5,8 @@
 
 use onnx_container::{DataType, Element};
 
-use super::elementwise::{map, same};
+use super::elementwise::same;
+use super::loops::map;
 use crate::arrange::{Run, arrange};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};

@@ -78,6 +78,32 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
+/// The two innermost loops of a reduction.
+trait Combine<T, A> {
+    /// Combines all elements of `row` with one total.
+    fn all(&self, total: &mut A, row: &[T]);
+    /// Combines each element of `row` with a total of its own.
+    fn each(&self, totals: &mut [A], row: &[T]);
+}
+
+struct Step<F>(F);
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Combine<T, A> for Step<F> {
+    fn all(&self, total: &mut A, row: &[T]) {
+        let mut all = *total;
+        for x in row {
+            all = self.0(all, *x);
+        }
+        *total = all;
+    }
+
+    fn each(&self, totals: &mut [A], row: &[T]) {
+        for (total, x) in totals.iter_mut().zip(row) {
+            *total = self.0(*total, *x);
+        }
+    }
+}
+
 /// The dimensions of a tensor, each with whether it is reduced. Neighbours that are treated alike are one.
 pub(super) struct Dims(Vec<(usize, bool)>);
 
@@ -118,8 +144,13 @@ impl Dims {
         totals: &mut [A],
         step: impl Fn(A, T) -> A,
     ) {
+        self.rows(elements, totals, &Step(step));
+    }
+
+    /// The loop of [`fold`](Self::fold), once for each type.
+    fn rows<T, A>(&self, elements: &[T], totals: &mut [A], step: &dyn Combine<T, A>) {
         let Some(((len, is_reduced), _)) = self.0.split_last() else {
-            totals.iter_mut().zip(elements).for_each(|(total, x)| *total = step(*total, *x));
+            step.each(totals, elements);
             return;
         };
         let (mut shape, mut strides) = Self::walk(&self.0);
@@ -128,10 +159,8 @@ impl Dims {
         for (row, at) in elements.chunks_exact((*len).max(1)).zip(offsets(&shape, &strides)) {
             let targets = totals.get_mut(at..).unwrap_or_default();
             match (targets, is_reduced) {
-                ([total, ..], true) => *total = row.iter().fold(*total, |t, x| step(t, *x)),
-                (targets, _) => {
-                    targets.iter_mut().zip(row).for_each(|(t, x)| *t = step(*t, *x));
-                }
+                ([total, ..], true) => step.all(total, row),
+                (targets, _) => step.each(targets, row),
             }
         }
     }
@@ -152,11 +181,23 @@ fn reduce<T: Element, A: Copy>(
     step: impl Fn(A, T) -> A,
     finish: impl Fn(A) -> T,
 ) -> Result<()> {
+    reduce_by(cx, start, &Step(step), &finish)
+}
+
+/// [`reduce`], once for each type.
+fn reduce_by<T: Element, A: Copy>(
+    cx: &mut RunCx<'_>,
+    start: A,
+    step: &dyn Combine<T, A>,
+    finish: &dyn Fn(A) -> T,
+) -> Result<()> {
     let dims = Dims::new(&cx.shape(0)?, &reduced(cx)?);
     let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
     let mut totals = vec![start; output.len()];
-    dims.fold(input, &mut totals, step);
-    output.iter_mut().zip(totals).for_each(|(y, total)| *y = finish(total));
+    dims.rows(input, &mut totals, step);
+    for (y, total) in output.iter_mut().zip(totals) {
+        *y = finish(total);
+    }
     Ok(())
 }
 

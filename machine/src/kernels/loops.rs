@@ -1,0 +1,257 @@
+//! Loops over elements: of one input, of two or more that broadcast.
+//!
+//! An operator is compiled once for each type, so what is compiled with it is one loop over slices and
+//! nothing else. Where the slices are is found here, once for each type: neighbouring dimensions are
+//! joined to rows as long as possible, and where an input repeats one element along the rows, the loop sees
+//! a slice of its copies.
+
+use std::iter::repeat_n;
+use std::ops::Range;
+
+use onnx_container::Element;
+
+use crate::broadcast::{broadcast_strides, count, offsets};
+use crate::call::RunCx;
+use crate::error::Result;
+
+/// The most copies of an element that a loop sees at a time.
+const COPIES: usize = 512;
+
+/// `f` of each element of input 0.
+pub(super) fn map<A: Element, B: Element>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
+    over(cx, &|y, x| {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = f(*x);
+        }
+    })
+}
+
+/// Calls `row` with output 0 and input 0.
+fn over<A: Element, B: Element>(cx: &mut RunCx<'_>, row: &dyn Fn(&mut [B], &[A])) -> Result<()> {
+    let (input, output) = (cx.input::<A>(0)?, cx.output::<B>(0)?);
+    row(output, input);
+    Ok(())
+}
+
+/// `f` of each pair of elements of inputs 0 and 1, which broadcast and are seen in these `shapes`.
+pub(super) fn zip<A: Element, B: Element, C: Element>(
+    cx: &mut RunCx<'_>,
+    shapes: &[Vec<usize>],
+    f: impl Fn(A, B) -> C,
+) -> Result<()> {
+    over_pairs(cx, shapes, &|y, a, b| pairs(y, a, b, &f))
+}
+
+#[inline(always)]
+fn pairs<A: Copy, B: Copy, C>(y: &mut [C], a: &[A], b: &[B], f: impl Fn(A, B) -> C) {
+    for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+        *y = f(*a, *b);
+    }
+}
+
+type Pairs<'f, A, B, C> = &'f dyn Fn(&mut [C], &[A], &[B]);
+
+fn over_pairs<A: Element, B: Element, C: Element>(
+    cx: &mut RunCx<'_>,
+    shapes: &[Vec<usize>],
+    row: Pairs<'_, A, B, C>,
+) -> Result<()> {
+    let (a, b) = (cx.input::<A>(0)?, cx.input::<B>(1)?);
+    let rows = Rows::new(cx.out_shape(0)?, shapes);
+    slices(&rows, a, b, cx.output::<C>(0)?, row);
+    Ok(())
+}
+
+/// As [`zip`], of input 0 and of `second`, which stands for input 1.
+pub(super) fn zip_with<A: Element, B: Copy, C: Element>(
+    cx: &mut RunCx<'_>,
+    shapes: &[Vec<usize>],
+    second: &[B],
+    f: impl Fn(A, B) -> C,
+) -> Result<()> {
+    let rows = Rows::new(cx.out_shape(0)?, shapes);
+    let (a, y) = (cx.input::<A>(0)?, cx.output::<C>(0)?);
+    slices(&rows, a, second, y, &|y, a, b| pairs(y, a, b, &f));
+    Ok(())
+}
+
+fn slices<A: Copy, B: Copy, C>(
+    rows: &Rows,
+    a: &[A],
+    b: &[B],
+    y: &mut [C],
+    row: Pairs<'_, A, B, C>,
+) {
+    let (mut copies_of_a, mut copies_of_b) = (Vec::new(), Vec::new());
+    rows.each(&mut |part, starts| {
+        let [i, j] = starts else { return };
+        let a = part.of(a, *i, &mut copies_of_a);
+        let b = part.of(b, *j, &mut copies_of_b);
+        row(y.get_mut(part.output.clone()).unwrap_or_default(), a, b);
+    });
+}
+
+/// All inputs, which broadcast, combined by `f` from the first to the last; the output.
+pub(super) fn fold<'a, T: Element>(
+    cx: &mut RunCx<'a>,
+    shapes: &[Vec<usize>],
+    f: impl Fn(T, T) -> T,
+) -> Result<&'a mut [T]> {
+    over_all(cx, shapes, &|y, x| {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = f(*y, *x);
+        }
+    })
+}
+
+fn over_all<'a, T: Element>(
+    cx: &mut RunCx<'a>,
+    shapes: &[Vec<usize>],
+    row: &dyn Fn(&mut [T], &[T]),
+) -> Result<&'a mut [T]> {
+    let (shape, output) = (cx.out_shape(0)?, cx.output::<T>(0)?);
+    let mut copies = Vec::new();
+    for (i, of_input) in shapes.iter().enumerate() {
+        let (input, rows) = (cx.input::<T>(i)?, Rows::new(shape, std::slice::from_ref(of_input)));
+        rows.each(&mut |part, starts| {
+            let [start] = starts else { return };
+            let y = output.get_mut(part.output.clone()).unwrap_or_default();
+            let x = part.of(input, *start, &mut copies);
+            if i == 0 { y.copy_from_slice(x) } else { row(y, x) }
+        });
+    }
+    Ok(output)
+}
+
+/// An output as rows, along which each operand has neighbouring elements or repeats one.
+#[derive(Debug)]
+struct Rows {
+    /// The dimensions around the rows.
+    outer: Vec<usize>,
+    len: usize,
+    operands: Vec<Strides>,
+}
+
+/// How far apart the elements of an operand are.
+#[derive(Debug)]
+struct Strides {
+    outer: Vec<usize>,
+    repeats: bool,
+}
+
+/// A row, or a part of it.
+#[derive(Debug)]
+struct Part {
+    output: Range<usize>,
+}
+
+/// Where an operand's elements of a part start, and whether there is only one.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    at: usize,
+    repeats: bool,
+}
+
+impl Part {
+    /// The elements from `start` on, as many as the part has; `copies` is where repeated ones lie.
+    fn of<'x, T: Copy>(&self, elements: &'x [T], start: Start, copies: &'x mut Vec<T>) -> &'x [T] {
+        let from = elements.get(start.at..).unwrap_or_default();
+        if start.repeats && self.output.len() > 1 {
+            copies.clear();
+            copies.extend(from.first().into_iter().flat_map(|x| repeat_n(*x, self.output.len())));
+            return copies;
+        }
+        from.get(..self.output.len()).unwrap_or_default()
+    }
+}
+
+impl Rows {
+    /// The rows of an output of `shape`, to which operands of these `shapes` broadcast.
+    fn new(shape: &[usize], shapes: &[Vec<usize>]) -> Self {
+        let strides: Vec<_> = shapes.iter().map(|own| broadcast_strides(own, shape)).collect();
+        let of = |i: usize| strides.iter().map(move |all| all.get(i).copied().unwrap_or_default());
+        // From the last dimension on, each with the strides of the operands.
+        let mut joined: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (i, dim) in shape.iter().enumerate().rev().filter(|(_, dim)| **dim != 1) {
+            match joined.last_mut() {
+                Some((len, last)) if of(i).eq(last.iter().map(|by| by.saturating_mul(*len))) => {
+                    *len = len.saturating_mul(*dim);
+                }
+                _ => joined.push((*dim, of(i).collect())),
+            }
+        }
+        joined.reverse();
+        let (len, inner) = joined.pop().unwrap_or((1, vec![1; shapes.len()]));
+        let outer = |i: usize| joined.iter().filter_map(|(_, by)| by.get(i).copied()).collect();
+        let operand = |(i, by): (usize, usize)| Strides { outer: outer(i), repeats: by == 0 };
+        let operands = inner.into_iter().enumerate().map(operand).collect();
+        Self { outer: joined.iter().map(|(dim, _)| *dim).collect(), len, operands }
+    }
+
+    /// Calls `f` with each part, and where it starts in the operands.
+    fn each(&self, f: &mut dyn FnMut(&Part, &[Start])) {
+        let mut walks: Vec<_> =
+            self.operands.iter().map(|operand| offsets(&self.outer, &operand.outer)).collect();
+        let repeats = self.operands.iter().any(|operand| operand.repeats);
+        let longest = if repeats { self.len.min(COPIES) } else { self.len }.max(1);
+        let mut starts = Vec::with_capacity(walks.len());
+        for row in 0..count(&self.outer) {
+            starts.clear();
+            starts.extend(walks.iter_mut().zip(&self.operands).map(|(walk, operand)| Start {
+                at: walk.next().unwrap_or_default(),
+                repeats: operand.repeats,
+            }));
+            for from in (0..self.len).step_by(longest) {
+                let (first, len) = (row * self.len + from, longest.min(self.len - from));
+                f(&Part { output: first..first + len }, &starts);
+                let apart = starts.iter_mut().filter(|start| !start.repeats);
+                apart.for_each(|start| start.at += len);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For each element of the output, where those are that it is computed from.
+    fn defined(shape: &[usize], shapes: &[Vec<usize>]) -> Vec<(usize, usize)> {
+        let walk = |i: usize| {
+            let strides = broadcast_strides(&shapes[i], shape);
+            offsets(shape, &strides).collect::<Vec<_>>()
+        };
+        walk(0).into_iter().zip(walk(1)).collect()
+    }
+
+    #[test]
+    fn every_broadcast_pairs_the_elements_of_the_definition() {
+        let cases: &[(&[usize], &[usize], &[usize])] = &[
+            (&[], &[], &[]),
+            (&[2, 3], &[2, 3], &[2, 3]),
+            (&[2, 3], &[2, 3], &[]),
+            (&[2, 3], &[1], &[2, 3]),
+            (&[2, 3, 4], &[2, 1, 4], &[3, 1]),
+            (&[2, 3, 4], &[3, 1], &[2, 3, 4]),
+            (&[2, 3, 4], &[2, 3, 4], &[4]),
+            (&[2, 1, 3, 1, 2], &[2, 1, 1, 1, 1], &[1, 1, 3, 1, 2]),
+            (&[3, 1200], &[3, 1], &[1200]),
+            (&[1200, 2], &[1, 2], &[1200, 1]),
+            (&[2, 0, 3], &[1, 3], &[2, 0, 1]),
+            (&[1, 1], &[1], &[1, 1]),
+        ];
+        for (shape, a, b) in cases {
+            let shapes = [a.to_vec(), b.to_vec()];
+            let elements = |shape: &[usize]| (0..count(shape)).collect::<Vec<_>>();
+            let mut found = vec![(9, 9); count(shape)];
+            slices(
+                &Rows::new(shape, &shapes),
+                &elements(a),
+                &elements(b),
+                &mut found,
+                &|y, a, b| pairs(y, a, b, |a, b| (a, b)),
+            );
+            assert_eq!(found, defined(shape, &shapes), "{shape:?} of {a:?} and {b:?}");
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! What a model computes, as one digest: [`Container::semantic_digest`].
 //!
 //! Two models with one digest compute the same for all inputs, however they are stored, named, ordered and
-//! divided into functions. Nothing is executed. `hash` writes canonical forms, `types`, `attributes`, `weights` and
-//! `operator` say what is in them, `body`, `scope` and `store` know what a name stands for, `evaluate` goes through
+//! divided into functions. Nothing is executed. `hash` writes canonical forms, `types`, `attributes`, `window`, `weights`
+//! and `operator` say what is in them, `body`, `scope` and `store` know what a name stands for, `evaluate` goes through
 //! the graph, and `difference` finds where two models part.
 //!
 //! The forms are written down in `docs/semantic-digest.md`. A change of one is another scheme, with another tag.
@@ -17,6 +17,7 @@ mod scope;
 mod store;
 mod types;
 mod weights;
+mod window;
 
 use std::fmt;
 

@@ -40,8 +40,8 @@ pub(super) struct Evaluator<'m> {
     imports: HashMap<*const (), Rc<Imports<'m>>, RandomState>,
     /// The calls by function, inputs and attributes; `None` where two calls of the same are not one.
     same_calls: Option<HashMap<Digest, usize, RandomState>>,
-    /// How many nodes draw that are otherwise the same.
-    draws: HashMap<Digest, usize, RandomState>,
+    /// How many nodes of one level draw that are otherwise the same.
+    draws: HashMap<(Digest, usize), usize, RandomState>,
 }
 
 /// The digests of a model's outputs.
@@ -276,7 +276,7 @@ impl<'m> Evaluator<'m> {
                 let digest = operator::digest(&operator, proto, inputs, &attributes);
                 let has_input = |input: usize| inputs.get(input).is_some_and(Option::is_some);
                 NodeState::Node(match operator.draws(has_input) {
-                    true => self.draw(digest),
+                    true => self.draw(digest, self.store.scope(*scope)?.level),
                     false => digest,
                 })
             }
@@ -314,10 +314,10 @@ impl<'m> Evaluator<'m> {
         }
     }
 
-    fn draw(&mut self, node: Digest) -> Digest {
-        let number = self.draws.entry(node).or_default();
+    fn draw(&mut self, node: Digest, level: usize) -> Digest {
+        let number = self.draws.entry((node, level)).or_default();
         *number += 1;
-        operator::draw(&node, *number - 1)
+        operator::draw(&node, level, *number - 1)
     }
 
     fn step_output(&mut self, task: &mut OutputTask<'m>) -> Result<Step<'m>> {

@@ -11,6 +11,7 @@ use super::body::bytes;
 use super::hash::{Digest, Form};
 use super::scope::{Given, Value};
 use super::weights::Weights;
+use super::window;
 use crate::error::Result;
 use crate::opset::{self, Since};
 use crate::proto::NodeProto;
@@ -81,6 +82,12 @@ impl<'m> Operator<'m> {
     ) -> Result<Vec<(&'m [u8], Digest)>> {
         let mut all = given_attributes(given, graphs, weights)?;
         if let Version::Since(since) = self.version {
+            if self.domain.is_empty() && self.overload.is_empty() {
+                let is_default =
+                    |one: &Given<'_>| window::is_default(self.op_type, since, one, given);
+                let mut written = given.iter();
+                all.retain(|_| !written.next().is_some_and(is_default));
+            }
             for (name, default) in opset::defaults(self.domain, self.op_type, since) {
                 if given.binary_search_by_key(&name.as_bytes(), |given| given.name).is_err() {
                     all.push((name.as_bytes(), attributes::of_default(*default)));
@@ -187,10 +194,12 @@ pub(super) fn digest(
     form.end()
 }
 
-/// The digest of a node that draws: the one of this number among those that are otherwise the same.
-pub(super) fn draw(node: &Digest, number: usize) -> Digest {
+/// The digest of a node that draws: the one of this number among those that are otherwise the same, in a graph
+/// of this level. A draw inside of a loop is made in each turn, one outside of it once.
+pub(super) fn draw(node: &Digest, level: usize, number: usize) -> Digest {
     let mut form = Form::new("draw");
     form.digest(node);
+    form.count(level);
     form.count(number);
     form.end()
 }

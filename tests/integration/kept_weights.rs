@@ -14,7 +14,7 @@ use onnx_container::{
 };
 use tempfile::TempDir;
 
-use crate::support::{all_bytes, both_choices, contents, graph, model};
+use crate::support::{all_bytes, assert_same, both_choices, contents, graph, model};
 
 /// Data that no packer of ours would place so: `(name, offset, length)`. In reverse order, at odd
 /// offsets, tied, one inside another, empty.
@@ -112,7 +112,7 @@ fn save_model_only(container: &Container, path: &Path, options: &SaveOptions, ke
     assert_eq!(hidden, None, "no staging folder is left");
     for mmap in both_choices() {
         let again = Container::load(path, mmap).unwrap();
-        assert_eq!(all_bytes(&again), all_bytes(container));
+        assert_same(&again, container);
     }
 }
 
@@ -324,7 +324,7 @@ fn a_file_that_is_lost_while_the_model_is_written_is_written_after_all() {
             let saved = container.save(&path, options).unwrap();
             assert_eq!(names(&saved.files), ["m.onnx.data", "m.onnx"]);
             let again = Container::load(&path, MmapChoice::never()).unwrap();
-            assert_eq!(all_bytes(&again), all_bytes(&container));
+            assert_same(&again, &container);
         } else {
             let error = container.save(&path, options).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
@@ -415,7 +415,7 @@ fn as_loaded_writes_only_tensors_that_are_in_no_file() {
             }
             let saved = container.save(&path, WeightFiles::AsLoaded).unwrap();
             assert_eq!(names(&saved.files), ["m.onnx_2.data", "m.onnx"]);
-            assert_eq!(all_bytes(&Container::load(&path, mmap).unwrap()), all_bytes(&container));
+            assert_same(&Container::load(&path, mmap).unwrap(), &container);
             let after: Vec<_> = files.iter().map(|name| state(&folder.path().join(name))).collect();
             assert_eq!(after, before, "none of the other files was written");
         }

@@ -5,7 +5,7 @@ use std::fs;
 use onnx_container::proto::{Message, ModelProto};
 use onnx_container::{Buffer, Container, ErrorKind, SaveOptions, WeightFiles};
 
-use crate::support::{all_bytes, both_choices, real_models};
+use crate::support::{all_bytes, assert_same_meaning, both_choices, real_models};
 
 #[test]
 fn every_file_is_written_as_it_was_read() {
@@ -65,6 +65,7 @@ fn every_layout_holds_the_same_tensors() {
             container.save(&target, options).unwrap();
             let loaded = Container::load(&target, mmap).unwrap();
             assert!(all_bytes(&loaded) == bytes, "{} {weight_files:?}", path.display());
+            assert_same_meaning(&loaded, &container);
         }
     }
 }

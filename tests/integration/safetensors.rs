@@ -14,7 +14,9 @@ use onnx_container::{
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 
-use crate::support::{all_bytes, both_choices, contents, floats, graph, int64s, model, node};
+use crate::support::{
+    all_bytes, assert_same, both_choices, contents, floats, graph, int64s, model, node,
+};
 
 /// A file of this header and data.
 fn file(json: &str, data: &[u8]) -> Vec<u8> {
@@ -417,7 +419,7 @@ fn tensors_are_aligned_with_little_padding() {
         assert_eq!(weights.len(), lens.len(), "padding is not shown");
         let options = LoadOptions::new().file(name, file.clone());
         let loaded = Container::load_bytes(parts.model, options).unwrap();
-        assert_eq!(all_bytes(&loaded), all_bytes(&original));
+        assert_same(&loaded, &original);
     }
 }
 
@@ -507,7 +509,7 @@ fn an_export_has_the_tensors_and_nothing_else_unless_padding_is_asked_for() {
             let mut filled = structure(&original);
             let fill = FillOptions::new().strict(true);
             filled.attach_safetensors(&first, MmapChoice::never(), fill).unwrap();
-            assert_eq!(all_bytes(&filled), all_bytes(&original));
+            assert_same(&filled, &original);
         }
     }
 }
@@ -683,7 +685,7 @@ fn tied_tensors_are_written_once_and_come_back_tied() {
 
     let mut filled = structure(&original);
     filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
-    assert_eq!(all_bytes(&filled), all_bytes(&original));
+    assert_same(&filled, &original);
     let saved = filled.save(folder.path().join("m.onnx"), true).unwrap();
     let offset = |name: &str| {
         let model = saved.model().unwrap();
@@ -715,7 +717,7 @@ fn tied_bytes_stand_for_a_type_once() {
     for filled in [&mut shared, &mut structure(&original)] {
         let options = FillOptions::new().strict(true);
         filled.attach_safetensors(&path, MmapChoice::never(), options).unwrap();
-        assert_eq!(all_bytes(filled), all_bytes(&original));
+        assert_same(filled, &original);
     }
 }
 
@@ -729,7 +731,7 @@ fn a_handle_of_several_shapes_is_filled_by_any_of_them() {
     let mut filled = Container::new(original.model().clone());
     filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
     filled.check().unwrap();
-    assert_eq!(all_bytes(&filled), all_bytes(&original));
+    assert_same(&filled, &original);
 }
 
 #[test]
@@ -749,7 +751,7 @@ fn a_tied_name_that_the_metadata_have_otherwise_is_an_entry() {
     }
     let mut filled = structure(&original);
     filled.attach_safetensors(&path, MmapChoice::never(), FillOptions::new().strict(true)).unwrap();
-    assert_eq!(all_bytes(&filled), all_bytes(&original));
+    assert_same(&filled, &original);
 }
 
 #[test]
@@ -803,7 +805,7 @@ fn the_external_data_are_a_safetensors_file() {
     assert_eq!(names, ["a", "y.then_branch/a"]);
     for mmap in both_choices() {
         let loaded = Container::load(&path, mmap).unwrap();
-        assert_eq!(all_bytes(&loaded), all_bytes(&original));
+        assert_same(&loaded, &original);
         // Neither the header nor padding counts as bytes that nobody uses.
         let report = check_model(&path, mmap).unwrap().findings;
         assert!(
@@ -888,7 +890,7 @@ fn shards_are_cut_where_the_next_tensor_does_not_fit() {
         assert_eq!(weights.files().len(), if shards == 1 { 1 } else { shards + 1 });
         let mut filled = structure(&original);
         filled.attach_safetensors(&first, MmapChoice::never(), FillOptions::new()).unwrap();
-        assert_eq!(all_bytes(&filled), all_bytes(&original));
+        assert_same(&filled, &original);
     }
 }
 
@@ -1222,7 +1224,7 @@ proptest! {
             let mut filled = structure(&original);
             let options = FillOptions::new().strict(true);
             filled.attach_safetensors(&path, mmap, options).unwrap();
-            prop_assert_eq!(all_bytes(&filled), all_bytes(&original));
+            assert_same(&filled, &original);
         }
         for (name, bytes) in contents(folder.path()) {
             if name.ends_with(".safetensors") {

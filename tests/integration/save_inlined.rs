@@ -9,7 +9,7 @@ use onnx_container::{
     inline_functions, traversal,
 };
 
-use crate::support::{all_bytes, both_choices, constant, contents, floats, graph, model, node};
+use crate::support::{assert_same, both_choices, constant, contents, floats, graph, model, node};
 
 fn call(name: &str, input: &str, output: &str) -> NodeProto {
     let mut call = node(name, &[input], &[output], vec![]);
@@ -83,7 +83,7 @@ fn the_saved_model_has_no_functions_and_the_container_keeps_them() {
 
         let loaded = Container::load(&path, MmapChoice::never()).unwrap();
         assert!(loaded.model().functions.is_empty());
-        assert!(all_bytes(&loaded) == all_bytes(&inlined), "{layout:?}");
+        assert_same(&loaded, &inlined);
         let parts = container.to_parts(options).unwrap();
         assert!(*parts.model == contents(folder.path())["model.onnx"], "{layout:?}");
     }

@@ -526,6 +526,81 @@ fn two_draws_are_not_one() {
     }
 }
 
+/// A Loop that adds a draw to its value in each turn: made in the body, or before the loop.
+fn looped_draw(op: &str, inside: bool) -> ModelProto {
+    let draw = node(op, &["a"], &["r"], vec![]);
+    let add = node("Add", &["v", "r"], &["w"], vec![]);
+    let go = node("Identity", &["go"], &["on"], vec![]);
+    let (body, outer) =
+        if inside { (vec![draw, add, go], vec![]) } else { (vec![add, go], vec![draw]) };
+    let body = graph_of(&["i", "go", "v"], &["on", "w"], body);
+    let turn = node("Loop", &["n", "", "a"], &["y"], vec![AttributeProto::graph("body", body)]);
+    model(graph_of(&["a", "n"], &["y"], [outer, vec![turn]].concat()))
+}
+
+#[test]
+fn a_draw_in_a_loop_is_not_one_before_it() {
+    for (op, same) in
+        [("RandomUniformLike", false), ("Bernoulli", false), ("Mine", false), ("Neg", true)]
+    {
+        let [inside, before] = [true, false].map(|inside| digest(&looped_draw(op, inside)));
+        assert_eq!(inside == before, same, "{op}");
+    }
+}
+
+/// A Conv or another operator over an image, with these lists.
+fn window(
+    op: &str,
+    version: i64,
+    lists: &[(&str, &[i64])],
+    auto_pad: Option<&str>,
+) -> SemanticDigest {
+    let ints = |(name, list): &(&str, &[i64])| AttributeProto::ints(*name, list.to_vec());
+    let mut attributes: Vec<_> = lists.iter().map(ints).collect();
+    attributes.extend(auto_pad.map(|text| AttributeProto::string("auto_pad", text)));
+    let mut proto = single(node(op, &["a", "b"], &["y"], attributes));
+    proto.opset_import[0].version = Some(version);
+    digest(&proto)
+}
+
+#[test]
+fn lists_that_say_what_a_window_is_without_them_do_not_matter() {
+    const KERNEL: (&str, &[i64]) = ("kernel_shape", &[3, 3]);
+    let cases: [(&str, i64, &[i64], &str, bool); 16] = [
+        ("Conv", 22, &[1, 1], "strides", true),
+        ("Conv", 11, &[1, 1], "dilations", true),
+        ("Conv", 22, &[0, 0, 0, 0], "pads", true),
+        ("ConvInteger", 10, &[1, 1], "strides", true),
+        ("QLinearConv", 10, &[0, 0, 0, 0], "pads", true),
+        ("ConvTranspose", 22, &[1, 1], "dilations", true),
+        ("MaxPool", 12, &[1, 1], "strides", true),
+        ("AveragePool", 19, &[1, 1], "dilations", true),
+        ("LpPool", 18, &[1, 1], "strides", true),
+        ("MaxUnpool", 11, &[1, 1], "strides", true),
+        ("DeformConv", 19, &[1, 1], "strides", true),
+        // What has another rank than the window is no default, and neither is another number.
+        ("Conv", 22, &[1, 1, 1], "strides", false),
+        ("Conv", 22, &[0, 0], "pads", false),
+        ("Conv", 22, &[1, 2], "strides", false),
+        // This version does not say what is left out, and this operator has no such list.
+        ("Conv", 1, &[1, 1], "strides", false),
+        ("Gemm", 13, &[1, 1], "strides", false),
+    ];
+    for (op, version, list, name, same) in cases {
+        let bare = window(op, version, &[KERNEL], None);
+        let written = window(op, version, &[(name, list), KERNEL], None);
+        assert_eq!(written == bare, same, "{op} {version} {name} {list:?}");
+        // Without the rank of the window nobody knows how many numbers there have to be.
+        assert_ne!(window(op, version, &[(name, list)], None), window(op, version, &[], None));
+    }
+    let pads: (&str, &[i64]) = ("pads", &[0, 0, 0, 0]);
+    for (auto_pad, same) in [("NOTSET", true), ("SAME_UPPER", false), ("VALID", false)] {
+        let [bare, written] =
+            [&[KERNEL][..], &[KERNEL, pads]].map(|lists| window("Conv", 22, lists, Some(auto_pad)));
+        assert_eq!(written == bare, same, "{auto_pad}");
+    }
+}
+
 #[test]
 fn a_dropout_draws_when_it_trains() {
     let dropout = |training: &str, shared: bool| {

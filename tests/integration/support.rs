@@ -229,6 +229,19 @@ pub fn all_bytes(container: &Container) -> Vec<Vec<u8>> {
     all
 }
 
+/// Holds two containers to have the same bytes in every tensor, and to compute the same: equal semantic digests,
+/// or none for the same reason.
+pub fn assert_same(found: &Container, expected: &Container) {
+    assert!(all_bytes(found) == all_bytes(expected), "the bytes of tensors differ");
+    assert_same_meaning(found, expected);
+}
+
+/// As [`assert_same`], of what the models compute alone.
+pub fn assert_same_meaning(found: &Container, expected: &Container) {
+    let meaning = |container: &Container| container.semantic_digest().map_err(|e| e.kind());
+    assert_eq!(meaning(found), meaning(expected), "{:?}", expected.semantic_difference(found));
+}
+
 /// The files of a folder with their contents.
 pub fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let read = |entry: std::io::Result<fs::DirEntry>| {

@@ -57,7 +57,10 @@ pub struct Machine {
     bound: HashSet<ValueId>,
     symbols: HashMap<String, usize>,
     planning: Option<PlanOptions>,
-    places: Option<Places>,
+    /// The plans so far, each up to its barrier.
+    places: Vec<Places>,
+    /// Whether tensors are placed by best fit from here on, because there is no plan.
+    is_unplanned: bool,
 }
 
 impl Machine {
@@ -73,7 +76,8 @@ impl Machine {
             bound: HashSet::new(),
             symbols: HashMap::new(),
             planning: Some(PlanOptions::new()),
-            places: None,
+            places: Vec::new(),
+            is_unplanned: false,
         };
         machine.set_constants();
         machine
@@ -95,12 +99,16 @@ impl Machine {
     }
 
     /// The plan that the run keeps to, from when its last input is bound (of a graph without inputs: from
-    /// its first step). Behind its barrier, tensors are placed by best fit beside what is planned.
-    ///
-    /// `None` when a node cannot be planned or N is more than [`Limits::memory_bytes`]: then all tensors
-    /// are placed by best fit.
+    /// its first step) up to its barrier. `None` when a node cannot be planned or N is more than
+    /// [`Limits::memory_bytes`]: then all tensors are placed by best fit.
     pub fn plan(&self) -> Option<&ProgramPlan> {
-        self.places.as_ref().map(|places| &places.plan)
+        self.plans().next()
+    }
+
+    /// All plans that the run has kept to so far: the first, and one from each barrier on that the run has
+    /// come to. Without graphs inside nodes, [`Memory::high_water`] after the run is the largest N of them.
+    pub fn plans(&self) -> impl Iterator<Item = &ProgramPlan> {
+        self.places.iter().map(|places| &places.plan)
     }
 
     /// The program.
@@ -178,15 +186,16 @@ impl Machine {
     fn take_step(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
         if self.pc == 0 {
             self.check_inputs()?;
-            if self.bound.is_empty() && self.places.is_none() {
+            if self.bound.is_empty() && self.places.is_empty() && !self.is_unplanned {
                 self.settle()?;
             }
         }
         if self.pc >= self.program.main.nodes.len() {
             return Ok(None);
         }
+        self.plan_on()?;
         let program = Arc::clone(&self.program);
-        let places = self.places.as_ref();
+        let places = self.places.last();
         let at = runner::At { block: &program.main, index: self.pc, path: "", places };
         let record = self.runner.step(at, &mut self.table, observer)?;
         self.pc += 1;
@@ -237,7 +246,7 @@ impl Machine {
     pub fn reset(&mut self) {
         self.table = TensorTable::new(self.program.main.names.clone());
         self.runner.restart();
-        self.places = None;
+        (self.places, self.is_unplanned) = (Vec::new(), false);
         (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
         self.set_constants();
     }

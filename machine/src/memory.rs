@@ -2,7 +2,8 @@
 //!
 //! Addresses below [`WEIGHTS`] are the arena `[0, N)`: segments of zeroed memory, each aligned to 64
 //! bytes, one behind the other. Addresses from [`WEIGHTS`] on are weights: ranges that are borrowed from
-//! the container's buffers, read-only and never copied. A segment never moves, so growing copies nothing.
+//! the container's buffers, read-only and never copied. A segment never moves during a step; only a plan that
+//! begins between two steps joins them.
 //!
 //! [`Memory::borrow_step`] is the one place that grants a kernel its slices. It is safe code: segments are
 //! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
@@ -236,6 +237,38 @@ impl Memory {
         self.ensure(len)
     }
 
+    /// Makes the first `len` bytes of the arena one segment. What is in use keeps its address and is copied,
+    /// unless the first segment is that long already.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when that is more than its budget.
+    pub(crate) fn join(&mut self, len: u64) -> Result<()> {
+        if self.segments.first().is_some_and(|first| first.bytes.len() as u64 >= len) {
+            return Ok(());
+        }
+        let wanted = round_up(len).max(self.len);
+        let mut bytes = BufferMut::zeroed(to_usize(wanted)?, Alignment::CACHE_LINE)?;
+        for (offset, (len, _)) in &self.held {
+            let span = Span { offset: *offset, len: *len };
+            let target = bytes.get_mut(to_usize(span.offset)?..to_usize(span.end())?);
+            target.ok_or_else(|| outside(span))?.copy_from_slice(self.read(span)?);
+        }
+        let mut end = 0;
+        self.free.clear();
+        for (offset, (len, _)) in &self.held {
+            if *offset > end {
+                self.free.insert(end, offset - end);
+            }
+            end = offset + len;
+        }
+        if wanted > end {
+            self.free.insert(end, wanted - end);
+        }
+        self.segments = vec![Segment { offset: 0, bytes }];
+        self.len = wanted;
+        Ok(())
+    }
+
     /// Whether the arena may have `len` bytes.
     pub(crate) fn may_have(&self, len: u64) -> bool {
         round_up(len) <= self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
@@ -455,6 +488,28 @@ mod tests {
         memory.allocate(1).unwrap();
         // Free ranges on both sides of a border between segments are not one.
         assert_eq!(memory.allocate(SEGMENT).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn segments_that_are_joined_keep_what_is_in_use() {
+        let mut memory = Memory::new(Weights::default(), None);
+        let [a, b, c] = [64, SEGMENT, 100].map(|len| memory.allocate(len).unwrap());
+        for (value, span) in [(1, a), (2, b), (3, c)] {
+            memory.write(span, &vec![value; usize::try_from(span.len).unwrap()]).unwrap();
+        }
+        memory.release(b);
+        memory.join(3 * SEGMENT).unwrap();
+        assert_eq!(memory.arena_bytes(), 3 * SEGMENT);
+        for (value, span) in [(1, a), (3, c)] {
+            let len = usize::try_from(span.len).unwrap();
+            assert_eq!(
+                (memory.read(span).unwrap(), memory.holders(span)),
+                (&vec![value; len][..], 1)
+            );
+        }
+        // What was free on both sides of a border between segments is one range.
+        let all = memory.allocate(3 * SEGMENT - 192).unwrap();
+        assert_eq!((all.offset, memory.live_bytes()), (192, 3 * SEGMENT));
     }
 
     #[test]

@@ -23,8 +23,8 @@ pub use csv::{Named, read_csv, write_csv};
 use search::Found;
 pub use shapes::Barrier;
 pub use svg::draw_svg;
-pub(crate) use tensors::plan_bound;
 pub use tensors::{PlannedTensor, ProgramPlan, plan_program};
+pub(crate) use tensors::{plan_bound, plan_from_step};
 use timeline::Timeline;
 pub use verify::verify;
 

@@ -1,13 +1,15 @@
 //! Where the plan of a run puts each value of the main graph.
 //!
-//! A plan is made when the last input is bound, from the types and shapes of the inputs. A step is held to
+//! A plan is made when the last input is bound, from the types and shapes of the inputs, and again behind each
+//! node whose shapes depend on data, with what is in memory then. A step is held to
 //! it: a tensor of another type or shape than planned is an error, never a tensor in a wrong place.
 
 use onnx_container::DataType;
 
 use super::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{ProgramPlan, plan_bound};
+use crate::kernel::Registry;
+use crate::plan::{ProgramPlan, plan_bound, plan_from_step};
 use crate::program::ValueId;
 use crate::table::Slot;
 use crate::value::{Type, Value};
@@ -35,7 +37,8 @@ impl Places {
 
     /// Whether the outputs of node `index` are planned.
     pub(super) fn reach(&self, index: usize) -> bool {
-        self.plan.barrier.as_ref().is_none_or(|barrier| (index as u64) < barrier.step)
+        let (index, plan) = (index as u64, &self.plan);
+        index >= plan.first_step && plan.barrier.as_ref().is_none_or(|barrier| index < barrier.step)
     }
 
     /// The place of `value`, which has to have the type and shape that were planned.
@@ -58,6 +61,7 @@ impl Machine {
         let Some(options) = self.planning.filter(|_| self.check_inputs().is_ok()) else {
             return Ok(());
         };
+        (self.places, self.is_unplanned) = (Vec::new(), false);
         let mut values: Vec<(ValueId, Value)> = Vec::new();
         for input in self.program.main.inputs.iter().map(|input| input.value) {
             if self.bound.contains(&input)
@@ -67,22 +71,52 @@ impl Machine {
             }
         }
         let facts: Vec<_> = values.iter().map(facts).collect();
-        self.places = match plan_bound(&self.program, self.registry(), &facts, options) {
-            Ok(plan) if self.memory().may_have(plan.plan.arena_bytes) => {
-                Some(Places::new(plan, self.program.main.names.len()))
-            }
-            Err(error) if error.kind() == ErrorKind::Internal => return Err(error),
-            // The run says which node is wrong, or that the memory does not suffice.
-            Ok(_) | Err(_) => None,
-        };
-        let len = self.places.as_ref().map_or(0, |places| places.plan.plan.arena_bytes);
+        let plan = plan_bound(&self.program, self.registry(), self.memory(), &facts, options);
+        let len = self.keep(plan)?;
         self.runner.memory.clear_for(len)?;
         for (id, value) in values {
-            let place = self.places.as_ref().map(|places| (places, id));
+            let place = self.places.last().map(|places| (places, id));
             let entry = self.runner.put_at(value, place)?;
             self.table.set(id, entry);
         }
         Ok(())
+    }
+
+    /// Plans the steps from the next one on, when it is a barrier that the plan before ends at. Nodes with
+    /// graphs inside run without a plan.
+    pub(super) fn plan_on(&mut self) -> Result<()> {
+        let Some(options) = self.planning.filter(|_| !self.places.is_empty()) else {
+            return Ok(());
+        };
+        let has_kernel = |registry: &Registry| {
+            self.program.main.nodes.get(self.pc).is_some_and(|node| registry.kernel(node).is_some())
+        };
+        let is_planned = self.places.last().is_some_and(|places| places.reach(self.pc));
+        if self.is_unplanned || is_planned || !has_kernel(self.registry()) {
+            return Ok(());
+        }
+        let (memory, start) = (self.memory(), self.pc as u64);
+        let plan =
+            plan_from_step(&self.program, self.registry(), memory, &self.table, start, options);
+        let len = self.keep(plan)?;
+        self.runner.memory.join(len)
+    }
+
+    /// Keeps to `plan` from here on; its length. Without one, the rest of the run is not planned.
+    fn keep(&mut self, plan: Result<ProgramPlan>) -> Result<u64> {
+        match plan {
+            Ok(plan) if self.memory().may_have(plan.plan.arena_bytes) => {
+                let len = plan.plan.arena_bytes;
+                self.places.push(Places::new(plan, self.program.main.names.len()));
+                Ok(len)
+            }
+            Err(error) if error.kind() == ErrorKind::Internal => Err(error),
+            // The run says which node is wrong, or that the memory does not suffice.
+            Ok(_) | Err(_) => {
+                self.is_unplanned = true;
+                Ok(0)
+            }
+        }
     }
 }
 

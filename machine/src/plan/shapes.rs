@@ -3,7 +3,8 @@
 //! Every kernel says the shapes of its outputs from those of its inputs. Where it needs elements for that
 //! (the target of a Reshape, the axes of a reduction) they are known when they come from weights and shapes
 //! alone: small outputs are computed here by the kernel itself, with whatever is known of its inputs.
-//! Where a kernel asks for elements that only a run has, the shapes end: that node is the barrier.
+//! Where a kernel asks for elements that only a run has, the shapes end: that node is the barrier. A run that has
+//! come to a barrier knows what is in M, and the shapes go on from there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,12 +16,16 @@ use crate::in_place;
 use crate::kernel::{Alias, Registry};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
-use crate::table::Entry;
+use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
 
 /// The most bytes of an output that is computed before the run.
 const SMALL: u64 = 1 << 16;
+
+/// The most bytes of a value whose elements are known when a plan begins behind a barrier: shapes and axes are
+/// small.
+const SMALL_AND_LIVE: u64 = 512;
 
 /// What is known of a value.
 #[derive(Debug, Clone)]
@@ -39,8 +44,8 @@ pub enum Elements {
     Unknown,
     /// Computed here.
     Computed(Buffer),
-    /// Those of a weight, in M.
-    Weight(Span),
+    /// They lie in M: those of a weight, or of a value that is there when the plan is made.
+    InMemory(Span),
 }
 
 /// Where the shapes end: a node whose outputs have shapes that only a run can tell.
@@ -62,7 +67,11 @@ pub struct Barrier {
 pub struct Shapes<'p> {
     main: &'p Block,
     registry: &'p Registry,
-    memory: Memory,
+    memory: &'p Memory,
+    /// The first step that is planned.
+    pub start: u64,
+    /// The values that are there before it.
+    pub given: Vec<ValueId>,
     values: Vec<Option<Known>>,
     /// The input whose bytes a view, or a result in the place of an input, shares.
     views: HashMap<ValueId, ValueId>,
@@ -72,13 +81,15 @@ pub struct Shapes<'p> {
 }
 
 impl<'p> Shapes<'p> {
-    /// The shapes of `program` when symbolic dimensions have these `sizes`.
+    /// The shapes of `program` from its first step on, when `memory` has its weights and symbolic dimensions
+    /// have these `sizes`.
     pub fn new(
         program: &'p Program,
         registry: &'p Registry,
+        memory: &'p Memory,
         sizes: &HashMap<String, usize>,
     ) -> Result<Self> {
-        Self::of(program, registry, declared_inputs(&program.main, sizes)?)
+        Self::of(program, registry, memory, declared_inputs(&program.main, sizes)?)
     }
 
     /// The shapes of `program` when its inputs have these types and, if they are tensors of numbers,
@@ -86,67 +97,105 @@ impl<'p> Shapes<'p> {
     pub fn bound(
         program: &'p Program,
         registry: &'p Registry,
+        memory: &'p Memory,
         inputs: &[(ValueId, Type, Vec<usize>)],
     ) -> Result<Self> {
         let known = |(value, ty, shape): &(ValueId, Type, Vec<usize>)| match ty {
             Type::Tensor(dtype) => (*value, unknown(&OutSpec::tensor(*dtype, shape.clone()))),
             ty => (*value, Known::OutsideType(ty.clone())),
         };
-        Self::of(program, registry, inputs.iter().map(known).collect())
+        Self::of(program, registry, memory, inputs.iter().map(known).collect())
     }
 
     fn of(
         program: &'p Program,
         registry: &'p Registry,
+        memory: &'p Memory,
         inputs: Vec<(ValueId, Known)>,
     ) -> Result<Self> {
+        let mut shapes = Self::empty(program, registry, memory, 0);
+        shapes.given = program.main.inputs.iter().map(|input| input.value).collect();
+        shapes.set_constants()?;
+        inputs.into_iter().for_each(|(value, known)| shapes.set(value, known));
+        shapes.apply_all()?;
+        Ok(shapes)
+    }
+
+    /// The shapes of `program` from step `start` on, when the values in `table` are there before it.
+    pub fn from_step(
+        program: &'p Program,
+        registry: &'p Registry,
+        memory: &'p Memory,
+        table: &TensorTable,
+        start: u64,
+    ) -> Result<Self> {
+        let mut shapes = Self::empty(program, registry, memory, start);
+        let first = usize::try_from(start).ok().and_then(|start| program.main.nodes.get(start));
+        let mut owners: HashMap<u64, ValueId> = HashMap::new();
+        for (value, _, entry) in table.iter() {
+            let is_read = first.is_some_and(|node| node.inputs.contains(&Some(value)));
+            if let Entry::Tensor(slot) = entry
+                && !slot.span()?.is_weight()
+            {
+                shapes.given.push(value);
+                if slot.span()?.len > 0 {
+                    let owner = *owners.entry(slot.offset).or_insert(value);
+                    shapes.views.extend(Some((value, owner)).filter(|_| owner != value));
+                }
+            }
+            shapes.set(value, known(entry, is_read)?);
+        }
+        shapes.apply_all()?;
+        Ok(shapes)
+    }
+
+    /// Shapes of no value.
+    fn empty(program: &'p Program, registry: &'p Registry, memory: &'p Memory, start: u64) -> Self {
         let main = &program.main;
-        let mut shapes = Self {
+        Self {
             main,
             registry,
-            memory: Memory::new(program.weights.clone(), None),
+            memory,
+            start,
+            given: Vec::new(),
             values: vec![None; main.names.len()],
             views: HashMap::new(),
             holders: HashMap::new(),
             barrier: None,
-        };
-        shapes.set_inputs(inputs)?;
-        for ((step, node), dead) in (0..).zip(&main.nodes).zip(&main.dead_after) {
+        }
+    }
+
+    /// Makes the outputs of every node known, up to the barrier.
+    fn apply_all(&mut self) -> Result<()> {
+        let (main, start) = (self.main, self.start);
+        let nodes = (0..).zip(&main.nodes).zip(&main.dead_after);
+        for ((step, node), dead) in nodes.skip_while(|((step, _), _)| *step < start) {
             let at = |error: Error| error.at_node(&node.name, node.op()).at_step(step.to_string());
-            match shapes.apply(node, dead) {
-                Ok(()) => dead.iter().for_each(|value| shapes.let_go(*value)),
+            match self.apply(node, dead) {
+                Ok(()) => dead.iter().for_each(|value| self.let_go(*value)),
                 Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => {
                     let (name, op) = (node.name.clone(), node.op());
                     let reason = error.reason().to_owned();
-                    shapes.barrier = Some(Barrier { step, node: name, op, reason });
+                    self.barrier = Some(Barrier { step, node: name, op, reason });
                     break;
                 }
                 Err(error) => return Err(at(error)),
             }
         }
-        Ok(shapes)
+        Ok(())
     }
 
-    /// Constants, and the inputs, which may stand in the place of constants.
-    fn set_inputs(&mut self, inputs: Vec<(ValueId, Known)>) -> Result<()> {
+    fn set_constants(&mut self) -> Result<()> {
         for (value, entry) in &self.main.constants {
-            let known = match entry {
-                Entry::Tensor(slot) => Known::Tensor {
-                    dtype: slot.dtype,
-                    shape: slot.shape.clone(),
-                    elements: Elements::Weight(slot.span()?),
-                },
-                Entry::Outside(value) => Known::Outside(value.clone()),
-            };
-            self.set(*value, known);
+            self.set(*value, known(entry, true)?);
         }
-        inputs.into_iter().for_each(|(value, known)| self.set(value, known));
         Ok(())
     }
 
     /// Whether the bytes of `value` are a weight's.
     pub fn is_weight(&self, value: ValueId) -> bool {
-        matches!(self.get(value), Some(Known::Tensor { elements: Elements::Weight(_), .. }))
+        let known = self.get(value);
+        matches!(known, Some(Known::Tensor { elements: Elements::InMemory(span), .. }) if span.is_weight())
     }
 
     /// What is known of `value`.
@@ -221,7 +270,7 @@ impl<'p> Shapes<'p> {
                     let bytes = match elements {
                         Elements::Unknown => None,
                         Elements::Computed(bytes) => Some(&**bytes),
-                        Elements::Weight(span) => Some(self.memory.read(*span)?),
+                        Elements::InMemory(span) => Some(self.memory.read(*span)?),
                     };
                     Operand::Tensor { dtype: *dtype, shape, bytes }
                 }
@@ -229,6 +278,21 @@ impl<'p> Shapes<'p> {
         };
         node.inputs.iter().map(operand).collect()
     }
+}
+
+/// What is known of a value with this entry. Its elements are when it is a weight, when it is small, and when a
+/// node needs them at once (`is_read`).
+fn known(entry: &Entry, is_read: bool) -> Result<Known> {
+    Ok(match entry {
+        Entry::Tensor(slot) => {
+            let span = slot.span()?;
+            let is_known = is_read || span.is_weight() || span.len <= SMALL_AND_LIVE;
+            let elements = if is_known { Elements::InMemory(span) } else { Elements::Unknown };
+            Known::Tensor { dtype: slot.dtype, shape: slot.shape.clone(), elements }
+        }
+        Entry::Outside(value) if is_read => Known::Outside(value.clone()),
+        Entry::Outside(value) => Known::OutsideType(value.ty()),
+    })
 }
 
 impl Known {

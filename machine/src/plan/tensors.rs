@@ -13,9 +13,9 @@ use onnx_container::{Alignment, DataType};
 use super::shapes::{Known, Shapes};
 use super::{Barrier, Block, Plan, PlanOptions, Row, plan};
 use crate::kernel::Registry;
-use crate::memory::ALIGNMENT;
+use crate::memory::{ALIGNMENT, Memory};
 use crate::program::{Program, ValueId};
-use crate::table::byte_len;
+use crate::table::{Entry, TensorTable, byte_len};
 use crate::value::Type;
 use crate::{Error, Result};
 
@@ -49,6 +49,8 @@ pub struct ProgramPlan {
     pub plan: Plan,
     /// Every tensor in the arena, views too, by their first step.
     pub tensors: Vec<PlannedTensor>,
+    /// The first step that is planned: 0, unless it is the plan of what lies behind a barrier.
+    pub first_step: u64,
     /// The number of steps of the program.
     pub steps: u64,
     /// The first node whose outputs have shapes that depend on data; the plan ends before it.
@@ -77,26 +79,47 @@ pub fn plan_program(
     sizes: &HashMap<String, usize>,
     options: PlanOptions,
 ) -> Result<ProgramPlan> {
-    let shapes = Shapes::new(program, registry, sizes)?;
-    plan_shapes(program, &shapes, options)
+    let memory = Memory::new(program.weights.clone(), None);
+    let shapes = Shapes::new(program, registry, &memory, sizes)?;
+    plan_shapes(program, &shapes, &|_| None, options)
 }
 
 /// As [`plan_program`], when inputs have these types and, if they are tensors of numbers, shapes.
 pub(crate) fn plan_bound(
     program: &Program,
     registry: &Registry,
+    memory: &Memory,
     inputs: &[(ValueId, Type, Vec<usize>)],
     options: PlanOptions,
 ) -> Result<ProgramPlan> {
-    plan_shapes(program, &Shapes::bound(program, registry, inputs)?, options)
+    let shapes = Shapes::bound(program, registry, memory, inputs)?;
+    plan_shapes(program, &shapes, &|_| None, options)
+}
+
+/// Plans the steps from `start` on, when the values in `table` lie where it says.
+pub(crate) fn plan_from_step(
+    program: &Program,
+    registry: &Registry,
+    memory: &Memory,
+    table: &TensorTable,
+    start: u64,
+    options: PlanOptions,
+) -> Result<ProgramPlan> {
+    let shapes = Shapes::from_step(program, registry, memory, table, start)?;
+    let offset = |value| match table.get(value) {
+        Some(Entry::Tensor(slot)) => Some(slot.offset),
+        _ => None,
+    };
+    plan_shapes(program, &shapes, &offset, options)
 }
 
 fn plan_shapes(
     program: &Program,
     shapes: &Shapes<'_>,
+    offset: &dyn Fn(ValueId) -> Option<u64>,
     options: PlanOptions,
 ) -> Result<ProgramPlan> {
-    let lifetimes = lifetimes(program, shapes);
+    let lifetimes = lifetimes(program, shapes, offset);
     let own = lifetimes.iter().filter(|lifetime| lifetime.owner == lifetime.value);
     let blocks = own.clone().map(Lifetime::block).collect::<Result<Vec<_>>>()?;
     let plan = plan(&blocks, options)?;
@@ -118,7 +141,8 @@ fn plan_shapes(
     };
     let tensors = lifetimes.iter().map(tensor).collect::<Result<_>>()?;
     let steps = program.main.nodes.len() as u64;
-    Ok(ProgramPlan { plan, tensors, steps, barrier: shapes.barrier.clone() })
+    let (first_step, barrier) = (shapes.start, shapes.barrier.clone());
+    Ok(ProgramPlan { plan, tensors, first_step, steps, barrier })
 }
 
 /// A tensor in the arena, and when it is needed.
@@ -129,6 +153,8 @@ struct Lifetime<'s> {
     owner: ValueId,
     dtype: DataType,
     shape: &'s [usize],
+    /// Where it lies already.
+    offset: Option<u64>,
     /// The steps that need it.
     steps: Range<u64>,
     /// The end of the steps that need it or, unless it is a view, a view of it.
@@ -139,30 +165,38 @@ impl Lifetime<'_> {
     fn block(&self) -> Result<Block> {
         let bytes = byte_len(self.dtype, self.shape)?;
         let steps = self.steps.start..self.end_of_bytes;
-        Ok(Block::new(steps, bytes).aligned(Alignment::new(ALIGNMENT)?))
+        let offset = self.offset.filter(|_| bytes > 0);
+        Ok(Block { offset, ..Block::new(steps, bytes).aligned(Alignment::new(ALIGNMENT)?) })
     }
 }
 
 /// The tensors of a program that lie in the arena, by their first step.
-fn lifetimes<'s>(program: &Program, shapes: &'s Shapes<'_>) -> Vec<Lifetime<'s>> {
+fn lifetimes<'s>(
+    program: &Program,
+    shapes: &'s Shapes<'_>,
+    offset: &dyn Fn(ValueId) -> Option<u64>,
+) -> Vec<Lifetime<'s>> {
     let main = &program.main;
     let steps = main.nodes.len() as u64;
+    let start = shapes.start;
     // The node of a barrier reads what is there then.
-    let end = shapes.barrier.as_ref().map_or(steps, |barrier| barrier.step + 1).max(1);
+    let end = shapes.barrier.as_ref().map_or(steps, |barrier| barrier.step + 1).max(start + 1);
     let dead = (1..end).zip(&main.dead_after);
     let ends: HashMap<_, _> =
         dead.flat_map(|(end, values)| values.iter().map(move |value| (*value, end))).collect();
-    let inputs = main.inputs.iter().map(|input| (0, input.value));
+    let given = shapes.given.iter().map(|value| (start, *value));
     let outputs = (0..)
         .zip(&main.nodes)
+        .skip_while(|(step, _)| *step < start)
         .flat_map(|(step, node)| node.outputs.iter().flatten().map(move |value| (step, *value)));
     let lifetime = |(first, value)| {
         let Some(Known::Tensor { dtype, shape, .. }) = shapes.get(value) else { return None };
         let (owner, end) = (shapes.owner(value), ends.get(&value).copied().unwrap_or(end));
         let (dtype, steps) = (*dtype, first..end);
-        Some(Lifetime { value, owner, dtype, shape, steps, end_of_bytes: end })
+        let offset = if first == start { offset(value) } else { None };
+        Some(Lifetime { value, owner, dtype, shape, offset, steps, end_of_bytes: end })
     };
-    let lifetimes = inputs.chain(outputs).filter_map(lifetime);
+    let lifetimes = given.chain(outputs).filter_map(lifetime);
     keep_bytes(lifetimes.filter(|lifetime| !shapes.is_weight(lifetime.owner)).collect())
 }
 

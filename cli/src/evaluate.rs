@@ -3,17 +3,20 @@
 pub mod inputs;
 #[cfg(feature = "ort")]
 mod onnxruntime;
+pub mod timings;
 pub mod values;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use onnx_container::{ByteSize, Container, LoadOptions, MmapChoice};
 use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
 use serde::Serialize;
 
 use self::inputs::Input;
+use self::timings::Timings;
 use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
 use crate::output::count;
@@ -41,11 +44,13 @@ impl Model {
     pub fn machine(&self, inputs: &[Input], limits: &LimitArgs) -> Result<Machine, Failure> {
         let mut machine =
             Machine::new(Arc::clone(&self.program), Registry::new(), self::limits(limits));
-        for input in inputs {
-            machine.bind(&input.name, input.value.clone())?;
-        }
+        bind(&mut machine, inputs)?;
         Ok(machine)
     }
+}
+
+fn bind(machine: &mut Machine, inputs: &[Input]) -> Result<(), Failure> {
+    inputs.iter().try_for_each(|input| Ok(machine.bind(&input.name, input.value.clone())?))
 }
 
 /// What a run gave.
@@ -54,6 +59,7 @@ pub struct Ran {
     pub outputs: Vec<(String, Value)>,
     /// What the machine needed for it; `None` for onnxruntime, which does not tell.
     pub effort: Option<Effort>,
+    pub timings: Timings,
 }
 
 /// What a run of the machine needed.
@@ -64,24 +70,25 @@ pub struct Effort {
 }
 
 impl Model {
-    /// Runs the model by the engine that was asked for.
+    /// Runs the model by the engine that was asked for, so many times, and gives the outputs of the last run.
     pub fn run(
         &self,
         inputs: &[Input],
+        times: u32,
         engine: &EngineArgs,
         limits: &LimitArgs,
     ) -> Result<Ran, Failure> {
         if let Some(name) = engine.witness() {
-            return self.run_by_witness(name, inputs, engine, limits);
+            return self.run_by_witness(name, inputs, times, engine, limits);
         }
-        let mut machine = self.machine(inputs, limits)?;
-        let mut steps = 0_u64;
-        let outputs = machine.run_with(&mut |_, _| {
-            steps += 1;
-            Ok(())
-        })?;
-        let memory_bytes = machine.memory().high_water();
-        Ok(Ran { outputs, effort: Some(Effort { steps, memory_bytes }) })
+        let mut machine =
+            Machine::new(Arc::clone(&self.program), Registry::new(), self::limits(limits));
+        let mut ran = run_once(&mut machine, inputs, Timings::default())?;
+        for _ in 1..times {
+            machine.reset();
+            ran = run_once(&mut machine, inputs, ran.timings)?;
+        }
+        Ok(ran)
     }
 
     #[cfg(feature = "ort")]
@@ -89,6 +96,7 @@ impl Model {
         &self,
         name: &str,
         inputs: &[Input],
+        times: u32,
         engine: &EngineArgs,
         limits: &LimitArgs,
     ) -> Result<Ran, Failure> {
@@ -96,7 +104,9 @@ impl Model {
             let message = format!("--max-memory and --max-steps do not limit {name}");
             return Err(Failure::Usage(message));
         }
-        Ok(Ran { outputs: onnxruntime::run(&self.path, inputs, engine)?, effort: None })
+        let mut timings = Timings::default();
+        let outputs = onnxruntime::run(&self.path, inputs, times, engine, &mut timings)?;
+        Ok(Ran { outputs, effort: None, timings })
     }
 
     #[cfg(not(feature = "ort"))]
@@ -104,11 +114,28 @@ impl Model {
         &self,
         name: &str,
         _: &[Input],
+        _: u32,
         _: &EngineArgs,
         _: &LimitArgs,
     ) -> Result<Ran, Failure> {
         Err(Failure::Refused(format!("this command was built without {name}")))
     }
+}
+
+/// Binds `inputs` and takes every step; adds the times to `timings`.
+fn run_once(machine: &mut Machine, inputs: &[Input], mut timings: Timings) -> Result<Ran, Failure> {
+    let start = Instant::now();
+    bind(machine, inputs)?;
+    let (mut steps, mut before) = (0_u64, Instant::now());
+    let outputs = machine.run_with(&mut |step, _| {
+        let now = Instant::now();
+        timings.add_step(&step.op, now - before);
+        (steps, before) = (steps + 1, now);
+        Ok(())
+    })?;
+    timings.end_run(start);
+    let memory_bytes = machine.memory().high_water();
+    Ok(Ran { outputs, effort: Some(Effort { steps, memory_bytes }), timings })
 }
 
 /// The nodes of a model that depend on weights alone and have no step, in numbers.

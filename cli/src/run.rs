@@ -14,6 +14,7 @@ use serde::Serialize;
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
 use crate::evaluate::inputs::{Input, Source, inputs};
+use crate::evaluate::timings::TimingsReport;
 use crate::evaluate::{FoldedNodes, Model, Ran};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
@@ -26,7 +27,8 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         files::check(&model.program.main, args.format)?;
     }
     let inputs = inputs(&model.program, &args.inputs)?;
-    let Ran { outputs, effort } = model.run(&inputs, &args.engine, &args.limits)?;
+    let ran = model.run(&inputs, args.repeat, &args.engine, &args.limits)?;
+    let Ran { outputs, effort, timings } = ran;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));
     let expected = expected.transpose()?;
     let files = match &args.output {
@@ -41,6 +43,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         steps: effort.as_ref().map(|effort| effort.steps),
         folded: effort.as_ref().map(|_| FoldedNodes::of(&model.program)),
         memory_bytes: effort.as_ref().map(|effort| effort.memory_bytes),
+        timings: args.timings.then(|| timings.into()),
         outputs: outputs.iter().zip(files).map(|(o, file)| OutputInfo::new(o, file)).collect(),
         expected,
     };
@@ -67,6 +70,8 @@ struct Report<'a> {
     folded: Option<FoldedNodes>,
     /// What the machine needed of the memory, without weights.
     memory_bytes: Option<u64>,
+    /// How long the runs took, if it was asked for.
+    timings: Option<TimingsReport>,
     outputs: Vec<OutputInfo<'a>>,
     /// How the outputs compare with those that were expected.
     expected: Option<expected::Expected>,
@@ -118,6 +123,9 @@ impl Report<'_> {
         }
         if let Some(folded) = self.folded.filter(|folded| folded.nodes > 0) {
             out.line(format_args!("folded    {folded}"))?;
+        }
+        if let Some(timings) = &self.timings {
+            timings.print(out)?;
         }
         for OutputInfo { name, what, numbers, path } in &self.outputs {
             out.line(format_args!("output    {name}: {what}"))?;

@@ -124,6 +124,12 @@ pub struct RunArgs {
     /// The tolerance in absolute terms, which is added
     #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
+    /// Tell how long the run took, without loading the model, and which operators took how much of it
+    #[arg(long)]
+    pub timings: bool,
+    /// Run N times, for --timings, and write the outputs of the last run
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "timings", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]

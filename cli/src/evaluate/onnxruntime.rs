@@ -7,6 +7,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use half::{bf16, f16};
 use onnx_container::{Buffer, DataType, Tensor};
@@ -16,25 +17,44 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
 
 use super::inputs::Input;
+use super::timings::Timings;
 use crate::args::EngineArgs;
 use crate::failure::Failure;
 
 /// The environment variable that names the shared library, as for other programs in Rust that use onnxruntime.
 const LIBRARY: &str = "ORT_DYLIB_PATH";
 
-/// Evaluates the model at `path`, without onnxruntime's own changes of the graph where `args` say so.
+/// Evaluates the model at `path` so many times, without onnxruntime's own changes of the graph where `args` say so;
+/// the outputs of the last run.
 pub fn run(
     path: &Path,
     inputs: &[Input],
+    times: u32,
     args: &EngineArgs,
+    timings: &mut Timings,
 ) -> Result<Vec<(String, Value)>, Failure> {
     open_library(args)?;
     let mut session = session(path, args).map_err(|error| failed(&error).about(path))?;
+    let mut outputs = run_once(&mut session, path, inputs, timings)?;
+    for _ in 1..times {
+        outputs = run_once(&mut session, path, inputs, timings)?;
+    }
+    Ok(outputs)
+}
+
+fn run_once(
+    session: &mut Session,
+    path: &Path,
+    inputs: &[Input],
+    timings: &mut Timings,
+) -> Result<Vec<(String, Value)>, Failure> {
     let mut values = Vec::new();
     for Input { name, value, .. } in inputs {
         values.push((name.clone(), to_ort(name, value)?));
     }
+    let start = Instant::now();
     let outputs = session.run(values).map_err(|error| failed(&error).about(path))?;
+    timings.end_run(start);
     outputs
         .into_iter()
         .map(|(name, value)| Ok((name.to_owned(), from_ort(name, &value)?)))

@@ -177,7 +177,9 @@ fn inputs_that_are_wrong_are_told() {
     let steps = ["run", "m.onnx", "--input-dir", "data", "--max-steps"];
     folder.run(&[&steps[..], &["1"]].concat()).failed(&["step 1", "more than 1 steps"]);
     folder.run(&[&steps[..], &["2"]].concat()).done();
-    let misused: [&[&str]; 6] = [
+    let misused: [&[&str]; 8] = [
+        &["--repeat", "2"],
+        &["--timings", "--repeat", "0"],
         &["--input", "x"],
         &["--input", "x=a.txt"],
         &["--input", "x=short.pb", "--input", "x=short.pb"],
@@ -188,6 +190,30 @@ fn inputs_that_are_wrong_are_told() {
     for args in misused {
         folder.run(&[&["run", "m.onnx"], args].concat()).misused(&[]);
     }
+}
+
+/// The outputs and limits are those of one run.
+#[test]
+fn runs_are_repeated_and_timed() {
+    let folder = folder();
+    let run = ["run", "m.onnx", "--input-dir", "data", "--expect", "data", "--max-steps", "2"];
+    let once = folder.run(&[&run[..], &["--json"]].concat()).done().json();
+    assert!(once["timings"].is_null());
+    let timed = [&run[..], &["--timings", "--repeat", "3"]].concat();
+    let thrice = folder.run(&[&timed[..], &["--json"]].concat()).done().json();
+    assert_eq!(once["outputs"], thrice["outputs"]);
+    assert_eq!(once["steps"], thrice["steps"]);
+    let timings = &thrice["timings"];
+    assert_eq!(timings["seconds"].as_array().unwrap().len(), 3);
+    assert!(timings["median"].as_f64().unwrap() > 0.0);
+    let operators = timings["operators"].as_array().unwrap();
+    let mut steps: Vec<_> = operators
+        .iter()
+        .map(|one| (one["op"].as_str().unwrap(), one["steps"].as_u64().unwrap()))
+        .collect();
+    steps.sort_unstable();
+    assert_eq!(steps, [("Abs", 1), ("Add", 1)]);
+    folder.run(&timed).done().says(&["took", "the median of 3 runs", "Add x 1", "Abs x 1"]);
 }
 
 #[test]

@@ -38,7 +38,9 @@ pub use options::{Progress, SaveOptions, Waiting, WeightFiles};
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
 pub use target::SavedFile;
 pub(crate) use target::Target;
-pub(crate) use weights::{NotLoaded, Weights};
+pub(crate) use weights::NotLoaded;
+#[cfg(feature = "safetensors")]
+pub(crate) use weights::Weights;
 pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};

@@ -11,7 +11,6 @@ use crate::container::{Container, Handle, SharedModel};
 use crate::error::Result;
 use crate::externalize::{Outgoing, set_handles};
 use crate::inline::{Inlined, inline_functions};
-use crate::proto::ModelProto;
 use crate::save::options::{SaveOptions, WeightFiles};
 use crate::save::weights::{NotLoaded, Weights};
 use crate::traversal::Position;
@@ -58,7 +57,8 @@ impl<'c> Content<'c> {
     }
 
     /// The graph; its external tensors name handles.
-    pub(crate) fn model(&self) -> &ModelProto {
+    #[cfg(feature = "safetensors")]
+    pub(crate) fn model(&self) -> &crate::proto::ModelProto {
         &self.model
     }
 

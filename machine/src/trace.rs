@@ -9,6 +9,7 @@
 mod diff;
 mod digest;
 mod read;
+mod weights;
 mod write;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use onnx_container::Tensor;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::{TracedValue, TracedWeight};
+use super::TracedValue;
 use crate::error::{Error, Result};
 use crate::machine::Touched;
 use crate::memory::Memory;
@@ -50,17 +50,6 @@ pub(super) fn of_value(name: String, value: &Value) -> Result<TracedValue> {
         value => (value.ty().to_string(), None),
     };
     Ok(TracedValue { name, offset: None, dtype, shape, sha: sha(value)? })
-}
-
-/// The constant called `name`.
-pub(super) fn weight(name: String, entry: &Entry, memory: &Memory) -> Result<TracedWeight> {
-    let touched = Touched { name: name.clone(), entry: entry.clone(), overwritten: None };
-    let TracedValue { offset, sha, .. } = traced(&touched, memory, None)?;
-    let bytes = match entry {
-        Entry::Tensor(slot) => slot.span()?.len,
-        Entry::Outside(value) => value.byte_len(),
-    };
-    Ok(TracedWeight { name, off: offset, bytes, sha })
 }
 
 fn sha(value: &Value) -> Result<String> {

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use onnx_container::Container;
 use onnx_container::proto::Str;
 
-use super::digest::{hex, traced, weight};
-use super::{Chain, End, Head, Line, PROFILE, Stats, Step, TracedWeight, VERSION, failed, json};
+use super::digest::{hex, traced};
+use super::{Chain, End, Head, Line, PROFILE, Stats, Step, VERSION, failed, json, weights};
 use crate::compare::to_f64;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched};
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, plan_program};
-use crate::program::{Block, Program};
+use crate::program::Program;
 use crate::table::Entry;
 use crate::value::Value;
 use crate::{data, memory};
@@ -118,8 +118,9 @@ impl<W: Write> TraceWriter<W> {
 
     fn head(&mut self, container: &Container, machine: &Machine) -> Result<Head> {
         let program = machine.program();
-        let mut weights = Vec::new();
-        self.constants(&program.main, "", machine.memory(), &mut weights)?;
+        let weights = weights::of(program, machine.memory())?;
+        let mapped = weights.iter().filter(|weight| weight.bytes > 0);
+        self.weights = mapped.filter_map(|w| Some(((w.off?, w.bytes), w.sha.clone()))).collect();
         let inputs = touched(program, machine, program.main.inputs.iter().map(|i| i.value));
         let plan = plan_program(program, machine.registry(), machine.sizes(), PlanOptions::new());
         let plan = plan.ok().filter(|plan| plan.barrier.is_none()).map(|plan| plan.plan);
@@ -136,29 +137,6 @@ impl<W: Write> TraceWriter<W> {
             inputs: self.values(&inputs, machine.memory())?,
             chain: None,
         })
-    }
-
-    /// The constants of `block`, whose path is `path`, and of the blocks in it.
-    fn constants(
-        &mut self,
-        block: &Block,
-        path: &str,
-        memory: &Memory,
-        weights: &mut Vec<TracedWeight>,
-    ) -> Result<()> {
-        for (value, entry) in &block.constants {
-            let found = weight(format!("{path}{}", block.name(*value)), entry, memory)?;
-            if let (Entry::Tensor(slot), true) = (entry, found.bytes > 0) {
-                self.weights.insert((slot.offset, found.bytes), found.sha.clone());
-            }
-            weights.push(found);
-        }
-        for (i, node) in block.nodes.iter().enumerate() {
-            for (name, inner) in node.attributes.graphs() {
-                self.constants(inner, &format!("{path}{i}/{name}/"), memory, weights)?;
-            }
-        }
-        Ok(())
     }
 
     fn values(&self, touched: &[Touched], memory: &Memory) -> Result<Vec<super::TracedValue>> {

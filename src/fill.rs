@@ -119,8 +119,10 @@ impl Container {
             let Some(slot) = slots.at_mut(place.position) else { return Ok(()) };
             let Some(given) = &slot.given else { return Ok(()) };
             if slot.inline {
+                let bytes = given.as_buffer();
+                let bytes = bytes.ok_or_else(|| Error::internal("weights are not in one piece"))?;
                 external_data::clear_payload(tensor);
-                tensor.raw_data = given.as_buffer();
+                tensor.raw_data = Some(bytes);
             } else {
                 let handle = slot.handle.get_or_insert_with(|| names.name(place, tensor));
                 external_data::set_handle(tensor, handle.as_str());
@@ -185,7 +187,9 @@ impl<'o> Filling<'o> {
                     let reason = format!("renamed to `{tensor}`, which the model does not have");
                     self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
                 }
-                Ok(Some(slot)) => filled |= self.give(slot, &name, initializer.clone(), spare),
+                Ok(Some(slot)) => {
+                    filled |= self.give(slot, &name, tensor, initializer.clone(), spare);
+                }
                 Err(error) => self.wrong(&name, error),
             }
             asked_for = true;
@@ -200,24 +204,28 @@ impl<'o> Filling<'o> {
         }
     }
 
-    /// Puts the weights called `name` into the slot; returns whether it accepted them and had none
-    /// before.
-    fn give(&mut self, slot: usize, name: &str, initializer: Initializer, spare: bool) -> bool {
+    /// Puts the weights called `name` into the slot of `tensor`; returns whether it accepted them and had
+    /// none before.
+    fn give(
+        &mut self,
+        slot: usize,
+        name: &str,
+        tensor: &str,
+        initializer: Initializer,
+        spare: bool,
+    ) -> bool {
         let Some(slot) = self.slots.get_mut(slot) else { return false };
         match (slot.fit(initializer), &slot.given) {
             // A checkpoint may list tied weights under each of their names.
             (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
             (_, Some(_)) => {
-                let (tensor, given) = (&slot.tensor, &slot.given_as);
-                let reason = format!(
-                    "`{tensor}` has the weights `{given}` already, and these are other bytes: tensors \
-                     that share their bytes in the model cannot have different ones"
-                );
-                self.wrong(name, Error::new(ErrorKind::InvalidArgument, reason));
+                let error = slot.differs(tensor, name);
+                self.errors.push(error);
             }
             (Ok(initializer), None) => {
                 slot.given = Some(initializer);
                 name.clone_into(&mut slot.given_as);
+                tensor.clone_into(&mut slot.given_for);
                 return true;
             }
             (Err(error), None) => {

@@ -31,6 +31,7 @@ use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
 use crate::load::LoadOptions;
 use crate::one_save::read_one_save;
+use crate::proto::{Message, ModelProto};
 use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
 
@@ -103,6 +104,29 @@ pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<W
 /// As [`load`] for one file.
 pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     Weights::of_file(&bytes.into(), &LoadOptions::new())
+}
+
+/// What `bytes`, which cannot be read as a safetensors file, are instead, where that can be told.
+fn what_else(bytes: &Buffer) -> Option<String> {
+    // The length that a safetensors file begins with is at most 100 MB: its last bytes are zeros.
+    let is_text = bytes.iter().take(8).all(|byte| *byte != 0);
+    let what = match known_format(bytes) {
+        Some(_) if is_safetensors(bytes) => return None,
+        Some(format) => format,
+        None if is_text && bytes.trim_ascii_start().starts_with(b"{") => "JSON text",
+        None if ModelProto::decode(bytes).is_ok_and(|model| model.graph.is_some()) => {
+            "an ONNX model"
+        }
+        None => return None,
+    };
+    let hint = match what {
+        "JSON text" => ": the name of an index of shards ends in .json",
+        what if what.contains("PyTorch") || what == "a zip archive" => {
+            ": safetensors.torch.save_file writes one"
+        }
+        _ => "",
+    };
+    Some(format!("{what}, not a safetensors file{hint}"))
 }
 
 /// Whether `entry` is padding: `prefix` and a number, type `U8`, one dimension. Any other entry whose
@@ -203,11 +227,9 @@ impl Weights {
         if let Some(what) = failed_download(bytes) {
             return Err(Error::new(ErrorKind::Decode, what));
         }
-        let (header, start) = Header::read(bytes).map_err(|error| match known_format(bytes) {
-            Some(what) if !is_safetensors(bytes) => {
-                error.because(&format!("{what}, not a safetensors file"))
-            }
-            _ => error,
+        let (header, start) = Header::read(bytes).map_err(|error| match what_else(bytes) {
+            Some(what) => Error::new(ErrorKind::Decode, what),
+            None => error,
         })?;
         let Header { metadata, entries } = header;
         let padding = metadata.get(PADDING).filter(|prefix| !prefix.is_empty());

@@ -116,11 +116,6 @@ fn json(file: &[u8]) -> Result<&[u8]> {
     };
     let length = u64::from_le_bytes(*length);
     let len = usize::try_from(length).ok().filter(|len| *len <= MAX_HEADER);
-    if file.starts_with(b"PK\x03\x04") {
-        let reason = "a zip archive, as torch.save writes, not a safetensors file: \
-                      safetensors.torch.save_file writes one";
-        return Err(decode(reason.to_owned()));
-    }
     let Some(len) = len else {
         let reason = format!(
             "not a safetensors file: it would have a header of {length} bytes, which is too long"

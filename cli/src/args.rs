@@ -13,7 +13,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use onnx_container::Alignment;
 
 #[cfg(feature = "machine")]
@@ -56,6 +56,9 @@ pub enum Command {
     /// Write the large tensors of a model to safetensors files
     ExportSafetensors(ExportArgs),
     /// List everything that is wrong with a model and its weights files
+    #[command(after_help = "\
+Operators are not compared with their schemas (which inputs, attributes and \ntypes they take): \
+onnx.checker.check_model(path, full_check=True) does that.")]
     Check(CheckArgs),
     /// Show what is in a model, without reading its weights
     Inspect(InspectArgs),
@@ -84,6 +87,14 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
+}
+
+/// The name of the command that the arguments of this process give, whether or not the rest of them is
+/// right. No option that takes a value comes before the command.
+pub fn command_given() -> Option<String> {
+    let given =
+        std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))?;
+    Cli::command().find_subcommand(given).map(|command| command.get_name().to_owned())
 }
 
 impl Command {
@@ -447,8 +458,6 @@ fn alignment(text: &str) -> Result<Alignment, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -167,25 +167,26 @@ pub fn print_error(error: &Error) {
 /// A failure as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Failed {
-    /// As it was called; `None` where the arguments do not say.
-    command: Option<&'static str>,
+    /// `None` where the arguments name no command.
+    command: Option<String>,
     error: JsonError,
 }
 
 impl Failed {
     /// Why `command` failed.
     pub fn new(command: &'static str, failure: &Failure) -> Self {
-        Self { command: Some(command), error: JsonError::from(failure) }
+        Self { command: Some(command.to_owned()), error: JsonError::from(failure) }
     }
 
     /// `command` was stopped, and what `message` says was changed.
     pub fn stopped(command: &'static str, message: String) -> Self {
-        Self { command: Some(command), error: JsonError::plain("Cancelled", message) }
+        let error = JsonError::plain("Cancelled", message);
+        Self { command: Some(command.to_owned()), error }
     }
 
-    /// Arguments that no command takes, for the reason in `message`.
-    pub fn usage(message: &str) -> Self {
-        Self { command: None, error: JsonError::plain("Usage", message.to_owned()) }
+    /// Arguments that `command`, or no command, takes, for the reason in `message`.
+    pub fn usage(command: Option<String>, message: &str) -> Self {
+        Self { command, error: JsonError::plain("Usage", message.to_owned()) }
     }
 }
 

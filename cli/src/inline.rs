@@ -30,8 +30,8 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let original = args.write.verify.then(|| container.clone());
     let nodes_before = nodes(container.model());
 
-    let written =
-        write(&mut container, args).map_err(|error| save::refused(error, &args.paths.output))?;
+    let refused = |error| save::refused(error, &args.paths.output, &args.write.target);
+    let written = write(&mut container, args).map_err(refused)?;
     let Written { saved, inlined, moved } = written;
     let changed =
         Changed::new(inlined, nodes_before, nodes(saved.structure()), &saved.structure().functions);

@@ -90,7 +90,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let mut out = Output::stdout();
         // Should this fail, the same message is still printed on stderr.
-        let _ = out.json(&Failed::usage(error.to_string().trim())).and_then(|()| out.finish());
+        let said = Failed::usage(args::command_given(), error.to_string().trim());
+        let _ = out.json(&said).and_then(|()| out.finish());
     }
     error.exit()
 }

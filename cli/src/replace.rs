@@ -59,7 +59,7 @@ fn save(
     } else {
         save_as(save::packed(&args.layout))
     };
-    saved.map_err(|error| save::refused(error, &args.output))
+    saved.map_err(|error| save::refused(error, &args.output, &args.target))
 }
 
 /// The format that was asked for, or the one that the suffix of the file names.

@@ -69,7 +69,7 @@ pub fn save(
     options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    try_save(container, path, options, args).map_err(|error| refused(error, path))
+    try_save(container, path, options, args).map_err(|error| refused(error, path, args))
 }
 
 /// As [`save`], with the library's error.
@@ -115,10 +115,8 @@ pub fn keeping_files(
 }
 
 /// The failure for an `error` of a save to `output`, with what the user can do about it.
-pub fn refused(error: Error, output: &Path) -> Failure {
-    if error.each().any(|error| is_about_default_data_file(error, output)) {
-        let hint = "--data-name NAME puts the weights into another file. A file that no model refers to \
-                    can be removed, or replaced by giving its own name as NAME";
+pub fn refused(error: Error, output: &Path, args: &TargetArgs) -> Failure {
+    if let Some(hint) = data_name_hint(&error, output, args) {
         return Failure::Hinted(error, hint.to_owned());
     }
     if error.kind() != ErrorKind::ModelTooLarge {
@@ -129,6 +127,21 @@ pub fn refused(error: Error, output: &Path) -> Failure {
          or --allow-over-2gib to write it anyway"
     );
     Failure::Hinted(error, hint)
+}
+
+/// What another name of the data file would do about `error`; `None` where the model is in the way as well.
+fn data_name_hint(error: &Error, output: &Path, args: &TargetArgs) -> Option<&'static str> {
+    let is_model = |error: &Error| error.path().and_then(Path::file_name) == output.file_name();
+    if error.each().any(is_model) || !error.each().any(|e| is_about_default_data_file(e, output)) {
+        None
+    } else if args.no_clobber {
+        Some("--data-name NAME puts the weights into another file")
+    } else {
+        Some(
+            "--data-name NAME puts the weights into another file. A file that no model refers to can be \
+             removed, or replaced by giving its own name as NAME",
+        )
+    }
 }
 
 /// Whether `error` refuses to replace the data file whose name follows from that of `output`.

@@ -34,6 +34,8 @@ pub(super) struct Slot {
     pub(super) given: Option<Initializer>,
     /// The weight's name.
     pub(super) given_as: String,
+    /// The tensor that the weights were given for, one of those that share this slot.
+    pub(super) given_for: String,
 }
 
 /// A byte range of a file that was not loaded. A load ties the tensors of one range.
@@ -179,6 +181,7 @@ impl Slots {
             handle: None,
             given: None,
             given_as: String::new(),
+            given_for: String::new(),
         });
         Ok(self.slots.len() - 1)
     }
@@ -242,12 +245,12 @@ impl Slots {
         let is_equal = (source.dtype, &source.dims) == (target.dtype, &target.dims);
         let copy =
             if is_equal { given.clone() } else { given.retyped(target.dtype, &target.dims)? };
-        let name = source.given_as.clone();
+        let (name, tensor) = (source.given_as.clone(), source.given_for.clone());
         if is_equal {
             self.stands_for.insert(to, from);
         }
         if let Some(target) = self.slots.get_mut(to) {
-            (target.given, target.given_as) = (Some(copy), name);
+            (target.given, target.given_as, target.given_for) = (Some(copy), name, tensor);
         }
         Ok(())
     }
@@ -258,12 +261,7 @@ impl Slots {
         if same_bytes(one.given.as_ref()?, other.given.as_ref()?) {
             return None;
         }
-        let reason = format!(
-            "weights `{}`: the model has `{}` on the same bytes, which has the weights `{}`",
-            other.given_as, one.tensor, one.given_as
-        );
-        let error = Error::new(ErrorKind::InvalidArgument, reason);
-        Some(error.with_tensor(other.tensor.as_str()))
+        Some(one.differs(&other.given_for, &other.given_as))
     }
 }
 
@@ -344,6 +342,21 @@ impl Slot {
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         Ok(initializer)
+    }
+
+    /// The error for other weights, called `given`, than this slot has: for the same tensor, or for a
+    /// `tensor` that is tied to it.
+    pub(super) fn differs(&self, tensor: &str, given: &str) -> Error {
+        let Self { given_as, given_for, .. } = self;
+        let reason = if tensor == given_for {
+            format!("two weights are given for it, `{given_as}` and `{given}`, and they differ")
+        } else {
+            format!(
+                "tied to `{given_for}` in the model (both have the same bytes), but the weights \
+                 `{given}` differ from the weights `{given_as}`"
+            )
+        };
+        Error::new(ErrorKind::InvalidArgument, reason).with_tensor(tensor)
     }
 
     /// The dimensions of every tensor of this slot.

@@ -335,7 +335,8 @@ impl Folder {
                 }
             }
         }
-        let cannot_tell = "cannot see whether this is a model that needs a file to be replaced";
+        let cannot_tell = "cannot be read, so a file that it may need is not replaced; save under another \
+                           name, or as a user who may read it";
         let errors = errors.into_iter().map(|error| error.because(cannot_tell));
         Error::join(errors.collect()).map_or(Ok(users), Err)
     }
@@ -376,8 +377,7 @@ impl Folder {
 const READ: &str = "is read here: it is not replaced, name another file";
 
 const NOBODYS: &str = "exists, and no model here refers to it, or only one that was replaced before: it is \
-                       not replaced; delete it or move it away, or name it as the data file where the \
-                       layout has one (`data_name`, `--data-name`)";
+                       not replaced; delete it or move it away, or save under another name";
 
 /// Whether `path` has the name of an index of safetensors shards.
 fn is_index(path: &Path) -> bool {

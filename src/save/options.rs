@@ -280,7 +280,8 @@ impl SaveOptions {
         self
     }
 
-    /// The name of the packed file, beside the model. Default `<model file>.data`.
+    /// The name of the packed file, beside the model. Default `<model file>.data`. A file of this name that
+    /// no model needs is replaced only where the name is given here.
     #[must_use]
     pub fn data_name(mut self, name: impl Into<String>) -> Self {
         self.data_name = Some(name.into());

@@ -27,6 +27,8 @@ fn cannot_write(folder: &Path, error: io::Error) -> Error {
 /// A staging folder, with `new` files in it and a place for the `old` ones.
 pub(crate) struct Staging {
     directory: PathBuf,
+    /// As the caller gave it, for messages.
+    directory_given: PathBuf,
     model_name: String,
     folder: TempDir,
     /// Marks the folder as in use.
@@ -56,7 +58,9 @@ impl Staging {
             }
         };
         let (model_name, options, names) = (model_name.to_owned(), options.clone(), Vec::new());
-        let staging = Self { directory, model_name, folder, _lock: lock, names, options };
+        let directory_given = directory_given.to_path_buf();
+        let staging =
+            Self { directory, directory_given, model_name, folder, _lock: lock, names, options };
         fs::create_dir(staging.new_files()).map_err(fail)?;
         fs::create_dir(staging.old_files()).map_err(fail)?;
         Ok(staging)
@@ -146,8 +150,9 @@ impl Staging {
         // Otherwise the old model goes first and the new one comes last.
         let moves_away = replaces_weights && self.options.overwrite;
         let replaced = self.names.iter().rev().filter(|name| moves_away && there(name));
-        let away = replaced.map(|name| Rename::new(&self.directory, &old, name));
-        let staged = |name: &String| Rename::new(&new, &self.directory, name);
+        let shown = |name: &str| self.directory_given.join(name);
+        let away = replaced.map(|name| Rename::new(&self.directory, &old, name, shown(name)));
+        let staged = |name: &String| Rename::new(&new, &self.directory, name, shown(name));
         let replacing = |name: &String| Rename { replaces: replaces_model, ..staged(name) };
         let model = model.into_iter().map(replacing).collect();
         [away.collect(), weights.iter().map(staged).collect(), model]
@@ -184,14 +189,16 @@ fn take_mode(_: &File, _: &[&Path]) -> io::Result<()> {
 struct Rename {
     from: PathBuf,
     to: PathBuf,
+    /// The file of the target's folder, for messages.
+    shown: PathBuf,
     /// Whether a file at `to` is replaced. Otherwise there must be none.
     replaces: bool,
 }
 
 impl Rename {
     /// Moves the file `name` from one folder to another, where no file may have that name.
-    fn new(from: &Path, to: &Path, name: &str) -> Self {
-        Self { from: from.join(name), to: to.join(name), replaces: false }
+    fn new(from: &Path, to: &Path, name: &str, shown: PathBuf) -> Self {
+        Self { from: from.join(name), to: to.join(name), shown, replaces: false }
     }
 
     fn run(&self) -> Result<()> {
@@ -203,9 +210,13 @@ impl Rename {
         renamed.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
                 let reason = "exists already: it was made while the save was running";
-                Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.to)
+                Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.shown)
             }
-            _ => Error::io(&self.to, error),
+            io::ErrorKind::PermissionDenied => Error::io(&self.shown, error).because(
+                "cannot be replaced: it may belong to another user, and in a folder that all users share \
+                 only the owner may move a file",
+            ),
+            _ => Error::io(&self.shown, error),
         })
     }
 

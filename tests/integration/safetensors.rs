@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::proto::{AttributeProto, ModelProto, TensorProto};
+use onnx_container::proto::{AttributeProto, Message, ModelProto, TensorProto};
 use onnx_container::safetensors::{ExportOptions, Weights, load, load_bytes};
 use onnx_container::{
     Alignment, Buffer, Container, DataType, ErrorKind, ExternalizeOptions, FillOptions,
@@ -258,7 +258,19 @@ fn lengths_in_headers_are_checked() {
         ([&3_u64.to_le_bytes()[..], b"{}"].concat(), "cut off"),
         ([&2_u64.to_le_bytes()[..], b"\xff\xff"].concat(), "does not begin"),
         ([&4_u64.to_le_bytes()[..], b"{\"\xff\""].concat(), "the JSON"),
-        (b"PK\x03\x04\x14\0\x08\x08 and so on".to_vec(), "zip archive, as torch.save"),
+        (
+            b"PK\x03\x04\x14\0\x08\x08 and so on".to_vec(),
+            "zip archive, not a safetensors file: saf",
+        ),
+        (
+            b"{}".to_vec(),
+            "JSON text, not a safetensors file: the name of an index of shards ends in",
+        ),
+        (b"{ \"weight_map\": {} }".to_vec(), "JSON text, not a safetensors file"),
+        (
+            model(graph(vec![], vec![])).encode_to_vec().unwrap(),
+            "an ONNX model, not a safetensors file",
+        ),
         (b"version https://git-lfs.github.com/spec/v1\n".to_vec(), "Git LFS"),
     ];
     for (bytes, text) in cases {

@@ -128,6 +128,49 @@ mod unix {
     }
 
     #[test]
+    fn a_neighbour_that_may_not_be_read_is_asked_only_where_a_data_file_is_replaced() {
+        let folder = Folder::with_model();
+        set_mode(&folder, "", 0o777);
+        let pack = ["pack", "m.onnx", "p.onnx"];
+        let Some((code, _, stderr)) = run_bound(&folder, &pack) else { return };
+        assert_eq!(code, 0, "{stderr}");
+        fs::copy(folder.path("p.onnx"), folder.path("secret")).unwrap();
+        set_mode(&folder, "secret", 0o000);
+        let before = fs::read(folder.path("p.onnx.data")).unwrap();
+        let aligned = [&pack[..], &["--align", "64"]].concat();
+        let (code, _, stderr) = run_bound(&folder, &aligned).unwrap();
+        assert_eq!(code, 1, "{stderr}");
+        let said = "secret`: cannot be read, so a file that it may need is not replaced";
+        assert!(stderr.contains(said), "no {said} in {stderr}");
+        assert!(fs::read(folder.path("p.onnx.data")).unwrap() == before);
+        let other = [&aligned[..], &["--data-name", "free.bin"]].concat();
+        let (code, _, stderr) = run_bound(&folder, &other).unwrap();
+        assert_eq!(code, 0, "{stderr}");
+    }
+
+    #[test]
+    fn a_file_of_another_user_in_a_shared_folder_is_named() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can make files of two users");
+            return;
+        }
+        let folder = Folder::packed();
+        let before = folder.contents();
+        set_mode(&folder, "", 0o1777);
+        for (args, file) in [
+            (&["pack", "p.onnx", "p.onnx", "--align", "64"][..], "`./p.onnx`"),
+            (&["embed", "p.onnx", "p.onnx"], "`./p.onnx`"),
+        ] {
+            let Some((code, _, stderr)) = run_bound(&folder, args) else { return };
+            assert_eq!(code, 1, "{stderr}");
+            let said = format!("{file}: cannot be replaced: it may belong to another user");
+            assert!(stderr.contains(&said), "no {said} in {stderr}");
+            assert!(!stderr.contains(".saving-"), "{stderr}");
+            assert!(folder.contents() == before, "{args:?}");
+        }
+    }
+
+    #[test]
     fn a_save_warns_of_what_it_cannot_remove() {
         let folder = Folder::with_model();
         let left = ".p.onnx.saving-aB3xYz";

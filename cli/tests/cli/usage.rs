@@ -149,11 +149,16 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&error["errors"][0]["tensor"], &error["errors"][0]["path"]),
         (&"w0".into(), &"gone.bin".into())
     );
-    let unknown = folder.run(&["pack", "m.onnx", "--json"]).misused(&["OUT"]).json();
-    assert_eq!(
-        (&unknown["command"], &unknown["error"]["kind"]),
-        (&serde_json::Value::Null, &"Usage".into())
-    );
+    for (args, command) in [
+        (&["pack", "m.onnx", "--json"][..], "pack".into()),
+        (&["--json", "inline", "m.onnx"], "inline-functions".into()),
+        (&["check", "m.onnx", "--top", "1", "--json"], "check".into()),
+        (&["unpack", "--json"], serde_json::Value::Null),
+        (&["--json"], serde_json::Value::Null),
+    ] {
+        let said = folder.run(args).misused(&["error: "]).json();
+        assert_eq!((&said["command"], &said["error"]["kind"]), (&command, &"Usage".into()));
+    }
     for args in [
         &["check", "m.onnx"][..],
         &["inspect", "m.onnx"],
@@ -180,6 +185,7 @@ fn help_and_version_are_exit_code_0() {
     folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
     folder.run(&["replace", "--help"]).done().says(&["--tied", "stay inline", "NAME[0]"]);
     folder.run(&["pack", "--help"]).done().says(&["--min-bytes", "--no-mmap", "--verify"]);
+    folder.run(&["check", "--help"]).done().says(&["not compared with their schemas"]);
     folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
 }
 

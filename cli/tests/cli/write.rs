@@ -188,10 +188,12 @@ fn no_clobber_replaces_nothing() {
     let before = folder.contents();
     for command in ["pack", "split", "embed"] {
         let run = folder.run(&[command, "m.onnx", "p.onnx", "--no-clobber"]);
-        run.failed(&["p.onnx", "exists already"]);
+        let run = run.failed(&["p.onnx", "exists already"]);
+        assert!(!run.stderr().contains("--data-name"), "another name would not help: {run:?}");
     }
     fs::rename(folder.path("p.onnx"), folder.path("q.onnx")).unwrap();
-    folder.run(&["pack", "m.onnx", "p.onnx", "--no-clobber"]).failed(&["p.onnx.data"]);
+    let hint = "  --data-name NAME puts the weights into another file\n";
+    folder.run(&["pack", "m.onnx", "p.onnx", "--no-clobber"]).failed(&["p.onnx.data", hint]);
     fs::rename(folder.path("q.onnx"), folder.path("p.onnx")).unwrap();
     assert_eq!(folder.contents(), before);
     folder.run(&["pack", "m.onnx", "new.onnx", "--no-clobber"]).done();

@@ -315,10 +315,12 @@ where
         // No dimension of an array exceeds `isize::MAX`.
         let dims = array.shape().iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX));
         let dims = dims.collect();
+        let len = array.len() * size_of::<S::Elem>();
         let memory = match array.is_standard_layout() {
             true => Buffer::from_owner(Rows(array)),
             false => Buffer::from_owner(Rows(array.as_standard_layout().into_owned())),
         };
+        assert_eq!(memory.len(), len, "an array in row-major order is one slice");
         let bytes = little_endian::<S::Elem>(memory);
         Self::from(Tensor::of_array(S::Elem::DTYPE, dims, bytes))
     }

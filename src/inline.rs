@@ -126,7 +126,8 @@ impl<'m> Callable<'m> {
 
     /// How many nodes a call of the function of this index makes when it is inlined.
     pub(crate) fn size(&self, function: usize) -> u64 {
-        self.sizes.get(function).copied().unwrap_or_default()
+        // Of an unknown function there would be too many, and an error.
+        self.sizes.get(function).copied().unwrap_or(u64::MAX)
     }
 
     /// The function that `node` calls, and its index, if it is a call.
@@ -402,7 +403,9 @@ impl Made {
             self.graph.apply(&mut graph.node, &mut graph.value_info);
         }
         for (info, algorithm, graph) in self.training {
-            if let Some(info) = model.training_info.get_mut(info) {
+            let info = model.training_info.get_mut(info);
+            assert!(info.is_some(), "a rewritten training graph has its place");
+            if let Some(info) = info {
                 let place = if algorithm { &mut info.algorithm } else { &mut info.initialization };
                 *place = Some(Box::new(graph));
             }
@@ -413,7 +416,9 @@ impl Made {
             if let Some(Rewritten { nodes, defaults, imports }) = rewritten {
                 nodes.apply(&mut function.node, &mut function.value_info);
                 for (i, default) in defaults {
-                    if let Some(old) = function.attribute_proto.get_mut(i) {
+                    let old = function.attribute_proto.get_mut(i);
+                    assert!(old.is_some(), "a rewritten default has its place");
+                    if let Some(old) = old {
                         *old = default;
                     }
                 }
@@ -421,6 +426,7 @@ impl Made {
             }
             model.functions.push(function);
         }
+        assert!(self.stay.is_empty(), "every function that stays is one of the model's");
         self.inlined
     }
 }

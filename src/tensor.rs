@@ -241,7 +241,9 @@ impl Tensor {
     /// [`ErrorKind::DataType`] when the type is not narrower than a byte.
     pub fn unpack(&self) -> Result<Vec<u8>> {
         let width = narrow_width(self.dtype)?;
-        Ok(width.unpack(self.as_bytes().unwrap_or_default(), self.element_count()))
+        let bytes =
+            self.as_bytes().ok_or_else(|| Error::internal("a narrow tensor has no bytes"))?;
+        Ok(width.unpack(bytes, self.element_count()))
     }
 
     /// The values of an `INT4` or `INT2` tensor, in row-major order.

@@ -40,7 +40,9 @@ impl Calls {
 
     /// The functions that a function calls, once for each call.
     pub(super) fn callees(&self, function: usize) -> &[usize] {
-        self.callees.get(function).map(Vec::as_slice).unwrap_or_default()
+        let callees = self.callees.get(function);
+        debug_assert!(callees.is_some(), "the functions are those that the graph was made of");
+        callees.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The functions in an order in which each comes after those that it calls.
@@ -79,7 +81,8 @@ impl Calls {
 
     /// The size of a copy of `function`, without the bodies of the calls in it.
     pub(super) fn size(&self, function: usize) -> Size {
-        self.sizes.get(function).copied().unwrap_or_default()
+        // Of an unknown function there would be too many nodes, and an error.
+        self.sizes.get(function).copied().unwrap_or(Size::of_nodes(u64::MAX))
     }
 }
 

@@ -352,8 +352,10 @@ impl<'m> Copier<'m> {
             }
             let from = match output {
                 Output::Computed(computed) => {
-                    let local = index(*computed).saturating_sub(1 + body.inputs.len());
-                    let Some(taken) = self.taken.get_mut(local) else { continue };
+                    let local = index(*computed).checked_sub(1 + body.inputs.len());
+                    let taken = local.and_then(|local| Some((local, self.taken.get_mut(local)?)));
+                    let (local, taken) =
+                        taken.ok_or_else(|| Error::internal("an output that no body computes"))?;
                     if taken.is_none() {
                         *taken = Some(name);
                         if let Some(place) = slots.get_mut(local) {

@@ -343,9 +343,10 @@ impl<'m> Evaluator<'m> {
         }
         task.opened = true;
         self.store.set_output(call, task.index, CallOutput::Open);
-        let scope = self.store.calls.get(call).map_or(MAIN, |call| call.scope);
+        let unknown = || Error::internal("an output of a call that is not known");
+        let scope = self.store.calls.get(call).ok_or_else(unknown)?.scope;
         let name = self.store.scope(scope)?.body.outputs.get(task.index).copied();
-        match self.find(scope, name.unwrap_or_default())? {
+        match self.find(scope, name.ok_or_else(unknown)?)? {
             Err(first) => Ok(Step::Wait(first)),
             Ok(None) => Err(not_computed()),
             Ok(value) => {

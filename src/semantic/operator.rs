@@ -12,7 +12,7 @@ use super::hash::{Digest, Form};
 use super::scope::{Given, Value};
 use super::weights::Weights;
 use super::window;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::opset::{self, Since};
 use crate::proto::NodeProto;
 
@@ -148,7 +148,9 @@ pub(super) fn given_attributes<'m>(
     let mut rest = graphs;
     let each = given.iter().map(|given| {
         let count = attributes::graphs(given.value).count();
-        let (own, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        let (own, after) = rest
+            .split_at_checked(count)
+            .ok_or_else(|| Error::internal("a graph of an attribute has no digest"))?;
         rest = after;
         let digest = attributes::digest(given.value, own, weights).map_err(|error| {
             let name = String::from_utf8_lossy(given.name);

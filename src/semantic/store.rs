@@ -118,14 +118,18 @@ impl<'m> Store<'m> {
 
     pub(super) fn set(&mut self, scope: ScopeId, node: usize, state: NodeState) {
         let nodes = self.scopes.get_mut(scope).map(|scope| &mut scope.nodes);
-        if let Some(place) = nodes.and_then(|nodes| nodes.get_mut(node)) {
+        let place = nodes.and_then(|nodes| nodes.get_mut(node));
+        debug_assert!(place.is_some(), "a node is set in the scope that has it");
+        if let Some(place) = place {
             *place = state;
         }
     }
 
     pub(super) fn set_output(&mut self, call: usize, index: usize, output: CallOutput) {
         let outputs = self.calls.get_mut(call).map(|call| &mut call.outputs);
-        if let Some(place) = outputs.and_then(|outputs| outputs.get_mut(index)) {
+        let place = outputs.and_then(|outputs| outputs.get_mut(index));
+        debug_assert!(place.is_some(), "an output is set of the call that has it");
+        if let Some(place) = place {
             *place = output;
         }
     }

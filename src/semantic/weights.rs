@@ -214,9 +214,11 @@ impl Job<'_> {
             Bytes::Typed(proto) => {
                 let tensor = Tensor::try_from(*proto)?;
                 let texts = |texts: &[Buffer]| texts_digest(texts.iter().map(|text| &**text));
-                let strings = tensor.strings().map(texts);
-                let bytes = || self.whole(tensor.as_bytes().unwrap_or_default());
-                Ok(strings.unwrap_or_else(bytes))
+                let neither = || Error::internal("a tensor has neither strings nor bytes");
+                match tensor.strings().map(texts) {
+                    Some(strings) => Ok(strings),
+                    None => Ok(self.whole(tensor.as_bytes().ok_or_else(neither)?)),
+                }
             }
             Bytes::Elsewhere(initializer) => self.read(initializer),
         }

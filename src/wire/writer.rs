@@ -118,6 +118,8 @@ pub struct Writer<'a> {
     overlay: Option<&'a dyn Overlay>,
     /// Memory that several threads fill.
     spare: Vec<u8>,
+    /// Whether a length was asked for that was not counted.
+    uncounted: bool,
 }
 
 impl fmt::Debug for Writer<'_> {
@@ -135,7 +137,8 @@ impl<'a> Writer<'a> {
     ) -> Self {
         let Sizes { lens, lists, alone, overlay } = sizes;
         let (lens, lists) = (lens.into_iter(), lists.into_iter());
-        Self { window, at: 0, out, handed: 0, lens, lists, alone, overlay, spare: Vec::new() }
+        let (at, handed, spare, uncounted) = (0, 0, Vec::new(), false);
+        Self { window, at, out, handed, lens, lists, alone, overlay, spare, uncounted }
     }
 
     /// A writer for a part of a list, which fills `window`.
@@ -172,12 +175,16 @@ impl<'a> Writer<'a> {
     /// The remembered length of the message that comes next.
     #[inline]
     pub(super) fn next_len(&mut self) -> u64 {
-        self.lens.next().unwrap_or_default()
+        let len = self.lens.next();
+        self.uncounted |= len.is_none();
+        len.unwrap_or_default()
     }
 
     /// The remembered parts of the list that comes next.
     pub(super) fn next_list(&mut self) -> Vec<Part> {
-        self.lists.next().unwrap_or_default()
+        let list = self.lists.next();
+        self.uncounted |= list.is_none();
+        list.unwrap_or_default()
     }
 
     #[inline]
@@ -290,7 +297,8 @@ impl<'a> Writer<'a> {
     /// Writes the rest to `out`. Fails when the number of bytes written is not the one that was counted.
     pub(super) fn finish(mut self, counted: u64) -> io::Result<()> {
         self.flush()?;
-        if self.handed + self.at as u64 == counted { Ok(()) } else { Err(changed()) }
+        let is_whole = self.handed + self.at as u64 == counted && !self.uncounted;
+        if is_whole { Ok(()) } else { Err(changed()) }
     }
 }
 

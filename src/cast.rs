@@ -1,10 +1,10 @@
 //! [`Container::cast`]: weights of one float type stored as another.
 //!
-//! Most of a model is its weights, and half of their bits are often enough. What is cast is stored as the
-//! other type, and a `Cast` node turns it back before it is used, so the graph computes in the type that
-//! it did and stays valid whatever operators it has: those that take one type only (`Resize`, `Range`,
-//! ...) get that type. Numbers are converted in `convert`, when a save or a reader comes to them; nodes
-//! are added in `graph`.
+//! Most of a model's bytes are weights, and half of their bits are often enough. A weight that is cast is
+//! stored as the other type, and a `Cast` node converts it back before it is used. So the graph computes in
+//! the same type as before and stays valid whatever operators it has, also with those that take one type
+//! only (`Resize`, `Range`, ...). `convert` converts the numbers when a save or a reader reads them, and
+//! `graph` adds the nodes.
 
 mod compute;
 mod convert;
@@ -31,16 +31,17 @@ use graph::{Renamed, Values, add_casts, check_opsets};
 impl Container {
     /// Stores the weights of one float type as another, `to`: FLOAT, FLOAT16 or BFLOAT16.
     ///
-    /// Each weight that is cast gets another name, and a `Cast` node makes the old value of it. Inputs,
-    /// outputs and everything between compute in the type that they did, with weights that are rounded;
-    /// runtimes that fold constants do it once, when they load the model. Numbers are rounded to the
-    /// nearest, ties to even, and become infinite beyond the largest value, as numpy and ml_dtypes have it.
+    /// Each weight that is cast gets a new name, and a `Cast` node computes the value of the old name from it.
+    /// The graph computes in the same type as before, with rounded weights; runtimes that fold constants
+    /// run these nodes once, when they load the model. Numbers are rounded to the nearest, ties to even, and
+    /// numbers beyond the largest value become infinite, as in numpy and ml_dtypes.
     ///
-    /// Weights behind handles are converted when a save comes to them, a piece at a time, so the memory
-    /// that this takes does not depend on the model. Inline ones are converted now.
+    /// Weights behind handles are converted when a save reads them, a piece at a time, so the memory needed
+    /// does not depend on the size of the model. Inline weights are converted by this call.
     ///
     /// Weights are initializers, sparse ones too, and the tensors of `Constant` nodes, in the main graph, its
-    /// subgraphs and the bodies of functions. [`Uncast`] lists what is left out, and [`CastOptions`] choose.
+    /// subgraphs and the bodies of functions. [`CastOptions`] choose among them, and [`Uncast`] lists those
+    /// that were chosen and are left as they are.
     ///
     /// ```
     /// use ndarray::array;
@@ -65,9 +66,9 @@ impl Container {
     ///
     /// # Errors
     /// [`ErrorKind::DataType`] for another type; [`ErrorKind::Unsupported`] for a model with training
-    /// graphs, and when the operator set of the model, or of a function, has no `Cast` for these types (5
-    /// and less; 12 and less for BFLOAT16); one error for all tensors that are not valid. The container is
-    /// then as it was.
+    /// graphs, and when the operator set of the model, or of a function, has no `Cast` for these types
+    /// (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that are not valid. On an
+    /// error the container is unchanged.
     pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
         let options = options.into();
         let (from, to) = (options.sources_for(to)?, float(to)?);
@@ -111,7 +112,7 @@ impl Container {
             (report.nodes, report.kept_nodes) =
                 graph.map_or_else(Default::default, |graph| conversion.convert(graph, version));
         }
-        // What the graph computes with needs no nodes, the bodies of functions do.
+        // With `compute`, the main graph uses the cast weights directly; bodies of functions need nodes.
         let graph = self.model.graph.take_if(|_| options.compute);
         add_casts(&mut self.model, &renamed)?;
         self.model.graph = graph.or(self.model.graph.take());
@@ -202,23 +203,23 @@ impl CastOptions {
         self
     }
 
-    /// Casts weights of this length in bytes or more. Default 1024: what is smaller saves nothing, and is
-    /// often a number that counts, such as an epsilon that FLOAT16 would make zero.
+    /// Casts weights of this length in bytes or more. Default 1024: smaller ones save nothing, and some must
+    /// stay exact, such as an epsilon that FLOAT16 would round to zero.
     #[must_use]
     pub fn min_bytes(mut self, min_bytes: u64) -> Self {
         self.min_bytes = min_bytes;
         self
     }
 
-    /// Leaves out the tensors of these names, as they are or with their scope before them. A name that no
-    /// tensor has changes nothing.
+    /// Leaves out the tensors with these names, with or without their scope. A name that no tensor has
+    /// changes nothing.
     #[must_use]
     pub fn except<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.except.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Casts only tensors of which `choose` says so.
+    /// Casts only tensors for which `choose` returns `true`.
     #[must_use]
     pub fn choose(
         mut self,
@@ -228,30 +229,30 @@ impl CastOptions {
         self
     }
 
-    /// Whether the graph computes in the new type, too. Default `false`: it computes as it did.
+    /// Whether the graph also computes in the new type. Default `false`: it computes in the old type.
     ///
-    /// With `true`, each node whose operator takes the new type, in the version that the model imports,
-    /// gets the values of the old type as the new one, and makes the new one. Nodes of other operators,
-    /// of other domains, and with values of unknown type, stay as they are; `Cast` nodes stand between.
-    /// Calls of functions stay too: [`Container::inline_functions`] first puts their bodies in place. So
-    /// do `If`, `Loop` and `Scan` themselves: what goes in and comes out has the type that it had, and
-    /// what their bodies compute has the new one.
+    /// With `true`, each node whose operator takes the new type, in the version that the model imports, reads
+    /// and writes the new type in place of the old. Nodes of other operators, of other domains, and with
+    /// values of unknown type are unchanged; `Cast` nodes convert between them and the others. Calls of
+    /// functions are unchanged too: call [`Container::inline_functions`] first to convert their bodies. `If`,
+    /// `Loop` and `Scan` keep the types of their own inputs and outputs, and the nodes of their bodies are
+    /// converted.
     #[must_use]
     pub fn compute(mut self, compute: bool) -> Self {
         self.compute = compute;
         self
     }
 
-    /// With [`compute`](Self::compute): whether inputs and outputs of the model keep the types that they
-    /// are declared with. Default `true`. With `false` those of the old type get the new one, except for
-    /// inputs with an initializer, and outputs that are initializers, constants or inputs.
+    /// With [`compute`](Self::compute): whether inputs and outputs of the model keep their declared types.
+    /// Default `true`. With `false` those of the old type get the new one, except for inputs with an
+    /// initializer, and outputs that are initializers, constants or inputs.
     #[must_use]
     pub fn keep_io(mut self, keep_io: bool) -> Self {
         self.keep_io = keep_io;
         self
     }
 
-    /// With [`compute`](Self::compute): operators (`Softmax`), or names of nodes, that compute as before.
+    /// With [`compute`](Self::compute): operators (`Softmax`), or names of nodes, that are not converted.
     #[must_use]
     pub fn keep_ops<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.keep_ops.extend(names.into_iter().map(Into::into));
@@ -298,16 +299,16 @@ pub struct Casted {
     pub bytes_before: u64,
     /// Their length now, in bytes, counted the same way.
     pub bytes_after: u64,
-    /// Tensors that are large enough and of the type, and stay as they are.
+    /// Tensors that have the length and type to be cast, but are unchanged.
     pub uncast: Vec<Uncast>,
     /// The number of nodes that compute in the new type now, with [`CastOptions::compute`].
     pub nodes: usize,
-    /// Nodes that have or make values of the old type and stay as they are, by name, or where they have
-    /// none by operator and first output.
+    /// Nodes that read or write the old type and are unchanged: their names, or operator and first output
+    /// where they have none.
     pub kept_nodes: Vec<String>,
 }
 
-/// A tensor that [`Container::cast`] left as it is, though it was chosen.
+/// A tensor that was chosen, but that [`Container::cast`] left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Uncast {
@@ -321,13 +322,13 @@ pub struct Uncast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UncastReason {
-    /// A caller can give another value for it: it is an input of the graph, of the type that it has.
+    /// It is also an input of the graph: a caller can give another value, of the declared type.
     GraphInput,
-    /// Shape inference reads it, and does not look behind a `Cast`: the scales of a `Resize`, say.
+    /// Shape inference reads it, such as the scales of a `Resize`, and does not look behind a `Cast`.
     ShapeOperand,
-    /// It is an attribute of another operator than `Constant`, whose type says what that operator gives.
+    /// It is an attribute of an operator other than `Constant`, and its type decides the operator's output.
     Attribute,
-    /// It has no name that a node could give.
+    /// It has no name, so no node can compute its old value.
     Nameless,
 }
 
@@ -342,7 +343,7 @@ impl fmt::Display for UncastReason {
     }
 }
 
-/// What becomes of one tensor.
+/// The change of one tensor.
 struct Change {
     position: Position,
     old: Str,
@@ -366,9 +367,9 @@ struct Planner<'c> {
     operands: ShapeOperands,
     values: Values,
     handles: HandleNames,
-    /// What was cast by its old handle.
+    /// The weights cast so far, by their old handles.
     cast: HashMap<&'c Handle, (Handle, Initializer)>,
-    /// What was cast by where its bytes are and how many: tied weights stay tied.
+    /// The weights cast so far, by the address and length of their bytes: tied weights stay tied.
     same: HashMap<(Address, u64, Float), Initializer>,
     changes: Vec<Change>,
     report: Casted,

@@ -1,10 +1,10 @@
 //! A graph that computes in the new type.
 //!
-//! A value of the old type may be needed in both: as the new one by nodes whose operators take it, as the
-//! old one by the others. So each value has up to two forms with names of their own. The old form keeps the
-//! name, so what is not converted, and what is declared, stays true without a change. Whoever makes a value
-//! makes one form of it; a `Cast` makes the other, once, before the first node that needs it. Which
-//! operators take which types is left to `opset`, weights to `cast`.
+//! A value of the old type may be needed in both types: in the new one by nodes that are converted, in the
+//! old one by the others. So each value has up to two forms, each with its own name. The old form keeps the
+//! name, so nodes that are not converted, and declarations, stay valid unchanged. The node that computes a
+//! value computes one form; one `Cast`, before the first node that needs it, computes the other. `opset`
+//! knows which operators take which types, and `cast` converts the weights.
 
 use std::collections::{HashMap, HashSet};
 
@@ -52,7 +52,7 @@ pub(super) struct Conversion<'o> {
     /// Weights that were cast, by their new names.
     renamed: &'o Renamed,
     names: UniqueNames,
-    /// Values whose name the new form has, with the name of the old one.
+    /// Values whose new form has the original name, with the name of their old form.
     flipped: HashMap<Str, Str>,
     scopes: Vec<Scope>,
     converted: usize,
@@ -83,7 +83,7 @@ impl<'o> Conversion<'o> {
         }
     }
 
-    /// Converts the main graph; gives the number of nodes that were, and the names of those that were not.
+    /// Converts the main graph. Returns how many nodes were converted, and the names of the others.
     pub(super) fn convert(mut self, graph: &mut GraphProto, version: i64) -> (usize, Vec<String>) {
         self.version = version;
         if !self.keep_io {
@@ -112,7 +112,7 @@ impl<'o> Conversion<'o> {
         }
     }
 
-    /// Converts one graph; gives the types that its outputs have.
+    /// Converts one graph and returns the types of its outputs.
     fn graph(&mut self, graph: &mut GraphProto) -> Vec<Option<i32>> {
         let scope = self.opened(graph);
         self.scopes.push(scope);
@@ -132,12 +132,12 @@ impl<'o> Conversion<'o> {
         types
     }
 
-    /// Only values of the main graph are.
+    /// Whether the new form of the value has the original name, which only values of the main graph can.
     fn is_flipped(&self, name: &Str) -> bool {
         self.scopes.len() == 1 && self.flipped.contains_key(name)
     }
 
-    /// What is there before the first node.
+    /// The values that exist before the first node.
     fn opened(&self, graph: &GraphProto) -> Scope {
         let mut scope = Scope::default();
         for info in graph.input.iter().chain(&graph.output).chain(&graph.value_info) {
@@ -238,7 +238,7 @@ impl<'o> Conversion<'o> {
         !self.keep_ops.is_empty() && (named(&node.op_type) || named(&node.name))
     }
 
-    /// The type that each variable of the operator stands for in this node, where that is known.
+    /// The type that each type variable of the operator has in this node, where it is known.
     fn bind(&self, signature: &Signature, node: &NodeProto) -> HashMap<usize, i32> {
         let mut bound = HashMap::new();
         for (index, name) in node.input.iter().enumerate() {
@@ -258,7 +258,7 @@ impl<'o> Conversion<'o> {
         bound
     }
 
-    /// The variables that become the new type; `None` for a node that stays as it is.
+    /// The type variables that become the new type; `None` for a node that is not converted.
     fn converted(
         &self,
         signature: &Signature,
@@ -413,7 +413,7 @@ impl<'o> Conversion<'o> {
         any.unwrap_or_else(|| name.clone())
     }
 
-    /// The node as it is, with what its subgraphs compute converted.
+    /// The node with its own types unchanged and the nodes of its subgraphs converted.
     fn keep(
         &mut self,
         mut node: NodeProto,
@@ -440,7 +440,7 @@ impl<'o> Conversion<'o> {
         self.push(node);
     }
 
-    /// Converts the subgraphs of a node; gives the types that its outputs have by what those give.
+    /// Converts the subgraphs of a node and returns the types of the node's outputs, which follow from theirs.
     fn subgraphs(&mut self, node: &mut NodeProto) -> Vec<Option<i32>> {
         let mut types = Vec::new();
         for attribute in &mut node.attribute {
@@ -461,7 +461,7 @@ impl<'o> Conversion<'o> {
         }
     }
 
-    /// Makes what the graph declares of its values true again.
+    /// Corrects the declarations of the graph for values that have another type now.
     fn declare(&self, graph: &mut GraphProto, values: &HashMap<Str, Value>) {
         let to = self.to.dtype().number();
         let form = |info: &mut ValueInfoProto| {

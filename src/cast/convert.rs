@@ -1,8 +1,8 @@
-//! FLOAT, FLOAT16 and BFLOAT16 into each other, bit by bit as numpy and ml_dtypes do it.
+//! Conversion between FLOAT, FLOAT16 and BFLOAT16, with the same bits as numpy and ml_dtypes.
 //!
-//! Every value passes through FLOAT, which has all values of the other two. Narrowing rounds to the
-//! nearest, ties to the even one, and gives infinity beyond the largest value; subnormals are kept. A NaN
-//! stays a NaN of its sign; its payload is not promised (nor is numpy's the same on every processor).
+//! Every value is converted through FLOAT, which has all values of the other two. Narrowing rounds to the
+//! nearest, ties to even; numbers beyond the largest value become infinite; subnormals are kept. A NaN
+//! stays a NaN with its sign; its payload is not specified (numpy's differs between processors).
 
 use half::{bf16, f16};
 
@@ -52,7 +52,7 @@ impl Float {
     }
 }
 
-/// An initializer, read as another type. Nothing is kept of what is converted.
+/// An initializer that is converted whenever it is read; no converted bytes are kept.
 pub(super) struct Converted {
     source: Initializer,
     from: Float,
@@ -81,7 +81,7 @@ impl WeightSource for Converted {
         self.len
     }
 
-    /// What is made all at once is not made again for each piece.
+    /// Lazy where the source is, so that its elements are produced once and not for each piece.
     fn is_lazy(&self) -> bool {
         self.source.is_lazy()
     }

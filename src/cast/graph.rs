@@ -1,7 +1,7 @@
 //! `Cast` nodes that turn weights back into the type that the graph computes in.
 //!
-//! A weight `w` that was cast has another name now, and a node makes `w` of it. So nothing that uses `w`,
-//! in whatever subgraph, has to change, and everything computes in the type that it did.
+//! A weight `w` that was cast has a new name, and a `Cast` node computes `w` from it. So no user of `w`, in
+//! any subgraph, has to change, and the graph computes in the same type as before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,14 +16,14 @@ use crate::traversal::{self, Body, BodyMut};
 /// Weights that were renamed, by their new names: the old name, and the type that it had.
 pub(super) type Renamed = HashMap<Str, (Str, DataType)>;
 
-/// What values of a model are called.
+/// The names of the values of a model.
 #[derive(Default)]
 pub(super) struct Values {
     /// All of them, in whatever graph.
     pub(super) names: UniqueNames,
-    /// Inputs of graphs: what stands for them is given by the caller.
+    /// The names of graph inputs, whose values the caller gives.
     pub(super) inputs: HashSet<Str>,
-    /// What `Constant` nodes of the standard domain make.
+    /// The outputs of `Constant` nodes of the standard domain.
     pub(super) constants: HashSet<Str>,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn tensor_of(attribute: &AttributeProto) -> Option<&TensorProto> {
     attribute.t.as_deref().or_else(sparse)
 }
 
-/// The node that makes of `tensor` what it was.
+/// The node that converts `tensor` back to its old type.
 fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
     let new = tensor.name.as_ref()?;
     let (old, dtype) = renamed.get(new)?;
@@ -128,8 +128,8 @@ fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
     Some(node)
 }
 
-/// Refuses a model that imports no standard operator set, and one where the model or a function imports
-/// one that is older than `least`.
+/// Refuses a model without the standard operator set, and one where the model or a function imports a
+/// version of it below `least`.
 pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
     let functions = model.functions.iter().flat_map(|function| &function.opset_import);
     let all = model.opset_import.iter().chain(functions);
@@ -153,7 +153,7 @@ pub(super) fn version(imports: &[OperatorSetIdProto]) -> i64 {
     standard.and_then(|import| import.version).unwrap_or(0)
 }
 
-/// What a report calls a node.
+/// The node's name in a report.
 pub(super) fn called(node: &NodeProto) -> String {
     let name = node.name.as_ref().filter(|name| !name.is_empty());
     let op_type = node.op_type.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -161,7 +161,7 @@ pub(super) fn called(node: &NodeProto) -> String {
     name.map_or_else(|| format!("{op_type} {output}"), ToString::to_string)
 }
 
-/// The names that are not empty, with their places.
+/// The names that are not empty, with their indexes.
 pub(super) fn named(names: &[Str]) -> impl Iterator<Item = (usize, &Str)> {
     names.iter().enumerate().filter(|(_, name)| !name.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What a graph says of the element types of its values: declarations, and attributes of nodes.
+//! The element types of values as a graph states them: in declarations, and in attributes of nodes.
 
 use super::graph::{is_standard, tensor_of};
 use crate::dtype::DataType;

@@ -52,11 +52,9 @@ impl Container {
         I: TryInto<Initializer>,
         I::Error: Into<Error>,
     {
-        let initializer = initializer.try_into().map_err(Into::into);
-        let initializer = initializer.and_then(|initializer| {
-            may_be_added(&self.model, name, &initializer).map(|()| initializer)
-        });
-        let initializer = initializer.map_err(|error| error.with_tensor(name))?;
+        let of_this = |error: Error| error.with_tensor(name);
+        let initializer = initializer.try_into().map_err(|error| of_this(error.into()))?;
+        may_be_added(&self.model, name, &initializer).map_err(of_this)?;
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;
         let handle = names.of(name);

@@ -103,9 +103,9 @@ impl<'a> Report<'a> {
         let files = exported.files.into_iter();
         let tied = exported.tied.into_iter();
         let left = exported.left_behind.iter();
-        let warnings = container.warnings().iter().chain(&exported.warnings);
-        let warnings = warnings.map(ToString::to_string).chain(leftovers::notes(&args.model));
-        let warnings = warnings.collect();
+        let warned = container.warnings().iter().chain(&exported.warnings);
+        let noted = leftovers::notes(&args.model);
+        let warnings = warned.map(ToString::to_string).chain(noted).collect();
         Self {
             command: "export-safetensors",
             input: &args.model,

@@ -62,9 +62,10 @@ fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     let map = mapping::choice(&args.out.map);
     let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), &args.model)?;
-    let own = weights.files.into_iter().map(|file| file.path).chain([args.model.clone()]);
-    let own = own.chain(args.names_from.clone());
-    let own = own.filter_map(|path| path.canonicalize().ok()).collect();
+    let files = weights.files.into_iter().map(|file| file.path);
+    let all = files.chain([args.model.clone()]).chain(args.names_from.clone());
+    // What is not there is not replaced either.
+    let own = all.filter_map(|path| path.canonicalize().ok()).collect();
     let folder = args.model.parent().unwrap_or(Path::new(""));
     container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
     save::warn(&container);

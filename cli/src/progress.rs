@@ -27,9 +27,9 @@ pub fn bar(work: &'static str, total: u64) -> ProgressBar {
             let _ = write!(text, "{}", ByteSize(bytes(state)));
         }
     };
-    let style = ProgressStyle::with_template("{msg} {bar:40} {done} of {all} {eta}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let style = style
+    let template = ProgressStyle::with_template("{msg} {bar:40} {done} of {all} {eta}");
+    let style = template
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
         .with_key("done", size(ProgressState::pos))
         .with_key("all", size(|state| state.len().unwrap_or_default()));
     ProgressBar::new(total).with_style(style).with_message(work)

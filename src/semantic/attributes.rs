@@ -95,8 +95,8 @@ pub(super) fn digest(
             digests(&mut form, &each);
         }
         A::SPARSE_TENSOR | A::SPARSE_TENSORS => {
-            let tensors = attribute.sparse_tensor.as_deref().into_iter();
-            let tensors = tensors.chain(&attribute.sparse_tensors);
+            let one = attribute.sparse_tensor.as_deref().into_iter();
+            let tensors = one.chain(&attribute.sparse_tensors);
             let each = tensors.map(|tensor| weights.sparse(tensor)).collect::<Result<Vec<_>>>()?;
             digests(&mut form, &each);
         }

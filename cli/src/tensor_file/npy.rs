@@ -13,7 +13,7 @@
 use std::io::Write;
 
 use ndarray::{ArrayViewD, IxDyn, ShapeBuilder};
-use ndarray_npy::npy::header::{Header, Layout};
+use ndarray_npy::npy::header::{FormatHeaderError, Header, Layout};
 use onnx_container::{Buffer, DataType, Error, ErrorKind, Result, Tensor, element_count};
 use py_literal::Value;
 
@@ -66,20 +66,16 @@ fn is_signed(dtype: DataType) -> bool {
 pub fn write(tensor: &Tensor, codes: bool, out: &mut dyn Write) -> Result<()> {
     let bytes = bytes_of(tensor)?;
     let dtype = tensor.dtype();
-    let code = match code(dtype) {
-        Some(code) => code,
-        None if codes => codes_of(dtype).first().copied().unwrap_or_default(),
-        None => return Err(no_such_type(dtype)),
-    };
+    let of_codes = || codes_of(dtype).first().copied().filter(|_| codes);
+    let code = code(dtype).or_else(of_codes).ok_or_else(|| no_such_type(dtype))?;
     let order = if code.ends_with('1') { '|' } else { '<' };
     let header = Header {
         type_descriptor: Value::String(format!("{order}{code}")),
         layout: Layout::Standard,
         shape: tensor.shape(),
     };
-    let header = header.to_bytes();
-    let header = header.map_err(|e| Error::new(ErrorKind::TooLarge, e.to_string()))?;
-    out.write_all(&header).map_err(failed)?;
+    let too_large = |e: FormatHeaderError| Error::new(ErrorKind::TooLarge, e.to_string());
+    out.write_all(&header.to_bytes().map_err(too_large)?).map_err(failed)?;
     if is_signed(dtype) {
         let numbers = tensor.unpack_signed()?.into_iter().map(i8::cast_unsigned);
         return out.write_all(&numbers.collect::<Vec<_>>()).map_err(failed);

@@ -89,11 +89,11 @@ fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn fill_options(args: &ImportArgs) -> FillOptions {
-    let options = FillOptions::new().partial(true).strict(args.strict);
-    let options = args.rename.iter().fold(options, |options, (a, b)| options.rename(a, b));
-    let options = args.ignore.iter().fold(options, FillOptions::ignore);
-    let options = args.strip_prefix.iter().fold(options, FillOptions::strip_prefix);
-    args.replace_prefix.iter().fold(options, |options, (a, b)| options.replace_prefix(a, b))
+    let plain = FillOptions::new().partial(true).strict(args.strict);
+    let renaming = args.rename.iter().fold(plain, |options, (a, b)| options.rename(a, b));
+    let ignoring = args.ignore.iter().fold(renaming, FillOptions::ignore);
+    let stripping = args.strip_prefix.iter().fold(ignoring, FillOptions::strip_prefix);
+    args.replace_prefix.iter().fold(stripping, |options, (a, b)| options.replace_prefix(a, b))
 }
 
 /// Takes what the import left open from the files that the model itself names.

@@ -132,12 +132,12 @@ fn numbers(
     tensor: &Tensor,
     question: unsafe extern "C" fn(*const C_tensor, *mut *const i64) -> Status,
 ) -> Result<Vec<i64>> {
-    let count: i64 = ask(tensor, aoti_torch_get_dim)?;
+    let dimensions: i64 = ask(tensor, aoti_torch_get_dim)?;
     let mut first = std::ptr::null();
     // SAFETY: the handle is valid, and both queries only write the pointer.
     check(unsafe { question(tensor.as_ptr(), &raw mut first) })?;
-    let count = usize::try_from(count);
-    let count = count.map_err(|_| Error::internal("a tensor of fewer than no dimensions"))?;
+    let negative = |_| Error::internal("a tensor of fewer than no dimensions");
+    let count = usize::try_from(dimensions).map_err(negative)?;
     if first.is_null() && count > 0 {
         return Err(Error::internal("libtorch has no sizes for a tensor with dimensions"));
     }

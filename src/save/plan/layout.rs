@@ -244,11 +244,11 @@ pub(super) fn aliases<'c: 'a, 'a>(
 
 /// Replaces aliases of aliases by aliases of the first weight.
 fn flatten(aliases: &mut HashMap<usize, Alias>) {
-    let outer = aliases.iter().filter_map(|(number, inner)| {
+    let nested = aliases.iter().filter_map(|(number, inner)| {
         let outer = aliases.get(&inner.of)?;
         let delta = outer.delta.saturating_add(inner.delta);
         Some((*number, Alias { of: outer.of, delta }))
     });
-    let outer: Vec<_> = outer.collect();
-    aliases.extend(outer);
+    let flat: Vec<_> = nested.collect();
+    aliases.extend(flat);
 }

@@ -185,14 +185,14 @@ fn index(
     total: u64,
 ) -> Result<PlannedFile<'static>> {
     check_count(weight_map.len(), "an index")?;
-    let json = serde_json::json!({
+    let index = serde_json::json!({
         "metadata": { "total_size": total },
         "weight_map": weight_map,
     });
-    let json = serde_json::to_vec_pretty(&json);
-    let mut json = json.map_err(|e| Error::internal(format!("an index is no JSON: {e}")))?;
-    json.push(b'\n');
-    let piece = plain_bytes(json)?;
+    let no_json = |e| Error::internal(format!("an index is no JSON: {e}"));
+    let mut text = serde_json::to_vec_pretty(&index).map_err(no_json)?;
+    text.push(b'\n');
+    let piece = plain_bytes(text)?;
     Ok(PlannedFile { name, len: piece.initializer.byte_len(), pieces: vec![piece] })
 }
 

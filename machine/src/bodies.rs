@@ -1,4 +1,5 @@
-//! The operators that ONNX defines by other operators, and that have no kernel of their own here.
+//! The operators that run graphs in the place of a kernel, and the bodies of those that ONNX defines by other
+//! operators.
 //!
 //! A body is a graph over the inputs that the node has: an input that is left out is no input of the graph,
 //! and neither is such an output. Bodies that depend on types, shapes or attributes get them from the
@@ -21,12 +22,29 @@ pub(crate) struct Body {
 /// Makes the body for one call.
 pub(crate) type Build = fn(&Call<'_>) -> Result<Body>;
 
-/// What makes the body of the operator of `node`, if there is one.
-pub(crate) fn of(node: &Node) -> Option<Build> {
-    match (node.domain.as_str(), node.op_type.as_str()) {
-        ("", "Mish") => Some(mish),
-        _ => None,
-    }
+/// An operator without a kernel: it runs graphs, those of its node or one that ONNX defines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Composite {
+    FlexAttention,
+    If,
+    Loop,
+    Scan,
+    SequenceMap,
+    /// One whose body this makes.
+    Body(Build),
+}
+
+/// What the operator of `node` is, if it runs graphs.
+pub(crate) fn of(node: &Node) -> Option<Composite> {
+    Some(match (node.domain.as_str(), node.op_type.as_str()) {
+        ("ai.onnx.preview", "FlexAttention") => Composite::FlexAttention,
+        ("", "If") => Composite::If,
+        ("", "Loop") => Composite::Loop,
+        ("", "Scan") => Composite::Scan,
+        ("", "SequenceMap") => Composite::SequenceMap,
+        ("", "Mish") => Composite::Body(mish),
+        _ => return None,
+    })
 }
 
 /// A body of nodes between values of these names.

@@ -1,16 +1,12 @@
 //! What a kernel is: the function `f_op` of an operator, with what it says before it runs.
 //!
-//! A kernel of one's own implements [`Kernel`] and is registered by domain, operator and version. The
-//! built-in ones are pairs of functions, in lists by family.
+//! A kernel of one's own implements [`Kernel`]; the built-in ones are pairs of functions. Which node has which
+//! kernel is left to the registry.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::Result;
-use crate::kernels;
-use crate::program::Node;
 
 /// Whether an output shares the bytes of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +77,7 @@ pub struct Builtin {
     infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
     run: fn(&mut RunCx<'_>) -> Result<()>,
     alias: Alias,
+    is_elementwise: bool,
 }
 
 impl Builtin {
@@ -90,7 +87,15 @@ impl Builtin {
         infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
         run: fn(&mut RunCx<'_>) -> Result<()>,
     ) -> Self {
-        Self { op_type, domain: "", since: 1, infer, run, alias: Alias::None }
+        Self {
+            op_type,
+            domain: "",
+            since: 1,
+            infer,
+            run,
+            alias: Alias::None,
+            is_elementwise: false,
+        }
     }
 
     /// As [`new`](Self::new), for an operator whose output 0 is its input 0 in the shape of `infer`.
@@ -99,7 +104,7 @@ impl Builtin {
         infer: fn(&Call<'_>) -> Result<Vec<OutSpec>>,
     ) -> Self {
         let run = |_: &mut RunCx<'_>| Ok(());
-        Self { op_type, domain: "", since: 1, infer, run, alias: Alias::View(0) }
+        Self { alias: Alias::View(0), ..Self::new(op_type, infer, run) }
     }
 
     /// For versions from `since` on; an earlier one is another entry.
@@ -113,6 +118,16 @@ impl Builtin {
     pub(crate) const fn domain(self, domain: &'static str) -> Self {
         Self { domain, ..self }
     }
+
+    /// Whose results depend on the same elements of its inputs alone.
+    pub(crate) const fn elementwise(self) -> Self {
+        Self { is_elementwise: true, ..self }
+    }
+
+    /// The operator, its domain, and the version from which on it is meant.
+    pub(crate) const fn meaning(&self) -> (&'static str, &'static str, i64) {
+        (self.op_type, self.domain, self.since)
+    }
 }
 
 impl Kernel for Builtin {
@@ -125,70 +140,10 @@ impl Kernel for Builtin {
     }
 
     fn is_elementwise(&self) -> bool {
-        self.domain.is_empty() && kernels::ELEMENTWISE.binary_search(&self.op_type).is_ok()
+        self.is_elementwise
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<()> {
         (self.run)(cx)
     }
-}
-
-/// Kernels by operator: for each, by the version from which on they are meant.
-type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
-
-/// Which kernel an operator has.
-///
-/// A kernel of the user comes before a built-in one.
-#[derive(Debug, Clone)]
-pub struct Registry {
-    user: Kernels,
-    builtin: Kernels,
-}
-
-impl Registry {
-    /// The built-in kernels.
-    pub fn new() -> Self {
-        let mut builtin = Kernels::new();
-        for kernel in kernels::all() {
-            add(&mut builtin, kernel.domain, kernel.op_type, kernel.since, Arc::new(*kernel));
-        }
-        Self { user: Kernels::new(), builtin }
-    }
-
-    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Between several, a node has
-    /// the one with the highest version that is not above what its model imports.
-    pub fn register(
-        &mut self,
-        domain: &str,
-        op_type: &str,
-        since: i64,
-        kernel: impl Kernel + 'static,
-    ) {
-        let domain = if domain == "ai.onnx" { "" } else { domain };
-        add(&mut self.user, domain, op_type, since, Arc::new(kernel));
-    }
-
-    /// The kernel of `node`, if there is one.
-    pub fn kernel(&self, node: &Node) -> Option<&Arc<dyn Kernel>> {
-        find(&self.user, node).or_else(|| find(&self.builtin, node))
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-fn add(kernels: &mut Kernels, domain: &str, op_type: &str, since: i64, kernel: Arc<dyn Kernel>) {
-    let of_domain = kernels.entry(domain.to_owned()).or_default();
-    let versions = of_domain.entry(op_type.to_owned()).or_default();
-    versions.retain(|(other, _)| *other != since);
-    versions.push((since, kernel));
-    versions.sort_by_key(|(since, _)| *since);
-}
-
-fn find<'k>(kernels: &'k Kernels, node: &Node) -> Option<&'k Arc<dyn Kernel>> {
-    let versions = kernels.get(&node.domain)?.get(&node.op_type)?;
-    versions.iter().rfind(|(since, _)| *since <= node.version).map(|(_, kernel)| kernel)
 }

@@ -96,7 +96,7 @@ pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
 
 /// The operators whose kernels are [elementwise](crate::Kernel::is_elementwise), in the order of their bytes.
-pub(crate) const ELEMENTWISE: &[&str] = &[
+const ELEMENTWISE: &[&str] = &[
     "Abs",
     "Acos",
     "Acosh",
@@ -167,7 +167,7 @@ pub(crate) const ELEMENTWISE: &[&str] = &[
 ];
 
 /// Every built-in kernel.
-pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
+pub(crate) fn all() -> impl Iterator<Item = Builtin> {
     let families = [
         activation::KERNELS,
         along::KERNELS,
@@ -218,5 +218,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Builtin> {
         tree::KERNELS,
         unique::KERNELS,
     ];
-    families.into_iter().flatten()
+    families.into_iter().flatten().map(|kernel| match kernel.meaning() {
+        (op_type, "", _) if ELEMENTWISE.binary_search(&op_type).is_ok() => kernel.elementwise(),
+        _ => *kernel,
+    })
 }

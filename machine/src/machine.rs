@@ -16,10 +16,10 @@ use self::places::Places;
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Observer, Runner};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::Registry;
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, ProgramPlan};
 use crate::program::{Block, Program, ValueId};
+use crate::registry::Registry;
 use crate::table::{Entry, TensorTable};
 use crate::value::Value;
 

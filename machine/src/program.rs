@@ -6,35 +6,19 @@
 //! constants; their bytes are shared with the container. What a node does is left to its kernel, and what
 //! need not be a step to `ready`.
 
+mod attribute;
 mod build;
 mod order;
 mod sparse;
 
 use std::sync::Arc;
 
+pub use self::attribute::{Attribute, Attributes};
 pub(crate) use self::build::{block_of, dead_after, program};
-use crate::attribute::Attributes;
 use crate::memory::Weights;
 use crate::table::Entry;
+pub use crate::table::ValueId;
 use crate::value::Type;
-
-/// A value of one block: a graph input, a constant, or an output of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ValueId(u32);
-
-impl ValueId {
-    /// The value with this number.
-    ///
-    /// Numbers above `u32::MAX` stand for no value.
-    pub fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    /// Its number, from 0: its place in [`Block::names`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A node `[op_type, inputs, outputs, attributes, subgraph]` of the definition.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@ use onnx_container::Container;
 
 use self::fold::Folder;
 use crate::error::Result;
-use crate::kernel::Registry;
 use crate::program::{self, Block, Program, ValueId, dead_after};
+use crate::registry::Registry;
 use crate::table::Entry;
 
 /// The most bytes of results that are constants, unless an option says otherwise: 16 MiB.

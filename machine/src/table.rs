@@ -10,7 +10,6 @@ use onnx_container::{Buffer, DataType, Tensor, element_count};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Memory, Span};
-use crate::program::ValueId;
 use crate::value::{Type, Value};
 
 /// A tensor in M.
@@ -82,6 +81,24 @@ impl Entry {
             }
             Self::Outside(value) => Ok(value.clone()),
         }
+    }
+}
+
+/// A value of one block: a graph input, a constant, or an output of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(u32);
+
+impl ValueId {
+    /// The value with this number.
+    ///
+    /// Numbers above `u32::MAX` stand for no value.
+    pub fn new(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// Its number, from 0: its place in [`Block::names`](crate::Block::names).
+    pub fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use onnx_container::{Buffer, DataType, Element, Tensor};
 
-use crate::attribute::Attributes;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::program::Attributes;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("LabelEncoder", infer_classes, encode_classes).domain("ai.onnx.ml"),

@@ -8,12 +8,12 @@
 use onnx_container::DataType;
 
 use super::window::{Axis, Window, attributes, image, list};
-use crate::attribute::Attribute;
 use crate::broadcast::{count, index, size, strides};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::numeric::{Float, Number, Real, for_type};
+use crate::program::Attribute;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("MaxPool", max_infer, max_pool),

@@ -11,7 +11,7 @@ mod sequence_map;
 
 use onnx_container::{Buffer, DataType, Tensor};
 
-use crate::bodies;
+use crate::bodies::{self, Composite};
 use crate::broadcast::count;
 use crate::call::{Call, Operand};
 use crate::elements::Elements;
@@ -24,16 +24,16 @@ use crate::value::{Type, Value};
 /// Runs an operator; the entries of its outputs, `None` where one is left out.
 pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
 
-/// The function of `node` if its operator has graphs inside.
+/// The function of `node` if its operator runs graphs.
 pub(crate) fn of(node: &Node) -> Option<Control> {
-    match (node.domain.as_str(), node.op_type.as_str()) {
-        ("ai.onnx.preview", "FlexAttention") => Some(flex_attention::run),
-        ("", "If") => Some(if_::run),
-        ("", "Loop") => Some(loop_::run),
-        ("", "Scan") => Some(scan::run),
-        ("", "SequenceMap") => Some(sequence_map::run),
-        _ => bodies::of(node).map(|_| body::run as Control),
-    }
+    Some(match bodies::of(node)? {
+        Composite::FlexAttention => flex_attention::run,
+        Composite::If => if_::run,
+        Composite::Loop => loop_::run,
+        Composite::Scan => scan::run,
+        Composite::SequenceMap => sequence_map::run,
+        Composite::Body(_) => body::run,
+    })
 }
 
 /// A node with graphs inside that is about to run.

@@ -8,9 +8,9 @@ use onnx_container::DataType;
 
 use super::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::Registry;
 use crate::plan::{ProgramPlan, plan_bound, plan_from_step};
 use crate::program::ValueId;
+use crate::registry::Registry;
 use crate::table::Slot;
 use crate::value::{Type, Value};
 

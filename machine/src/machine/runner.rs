@@ -12,9 +12,9 @@ use super::control;
 use super::places::Places;
 use crate::bodies::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::Registry;
 use crate::memory::Memory;
 use crate::program::{Block, Node, ValueId, block_of};
+use crate::registry::Registry;
 use crate::table::{Entry, Slot, TensorTable};
 use crate::value::Value;
 

@@ -11,11 +11,13 @@ use std::collections::{HashMap, HashSet};
 use onnx_container::{Buffer, DataType};
 
 use crate::ahead::computed;
+use crate::bodies;
 use crate::call::{Call, Operand, OutSpec};
 use crate::in_place;
-use crate::kernel::{Alias, Registry};
+use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
+use crate::registry::Registry;
 use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
@@ -305,7 +307,7 @@ impl Known {
 
 /// The error of a node that has no kernel, or asks for the elements that its blocks compute.
 fn no_kernel(node: &Node) -> Error {
-    if crate::machine::control::of(node).is_some() {
+    if bodies::of(node).is_some() {
         let reason = "the shapes of its outputs depend on its graphs";
         return Error::new(ErrorKind::NeedsValue(0), reason);
     }

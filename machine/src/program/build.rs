@@ -15,9 +15,9 @@ use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
 use super::order::topological;
 use super::sparse::dense;
 use super::{Block, Declared, Dim, Node, Program, ValueId};
-use crate::attribute::{Attribute, Attributes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Weights;
+use crate::program::{Attribute, Attributes};
 use crate::table::{Entry, Slot};
 use crate::value::{Type, Value};
 

@@ -9,9 +9,10 @@ use super::Constants;
 use crate::ahead::computed;
 use crate::call::{Call, Operand, OutSpec};
 use crate::error::{Error, Result};
-use crate::kernel::{Alias, Registry};
+use crate::kernel::Alias;
 use crate::memory::{ALIGNMENT, Weights};
 use crate::program::{Block, Folded, Node, ValueId};
+use crate::registry::Registry;
 use crate::table::{Entry, Slot, byte_len};
 
 /// The operators that may draw random numbers.

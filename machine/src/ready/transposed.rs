@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use super::Constants;
-use crate::attribute::Attribute;
 use crate::kernels::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
+use crate::program::Attribute;
 use crate::program::{Block, Folded, Node, ValueId};
 use crate::table::Entry;
 

@@ -1,14 +1,15 @@
 //! Operators that ONNX defines by others: the graph in `bodies` runs in their place.
 
 use super::Frame;
-use crate::bodies::{self, Body};
+use crate::bodies::{self, Body, Composite};
 use crate::error::{Error, Result};
 use crate::memory::WEIGHTS;
 use crate::table::Entry;
 
 pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
-    let build =
-        bodies::of(frame.node).ok_or_else(|| Error::internal("an operator without a body"))?;
+    let Some(Composite::Body(build)) = bodies::of(frame.node) else {
+        return Err(Error::internal("an operator without a body"));
+    };
     let body = build(&frame.call()?)?;
     let inputs = frame.inputs_from(0)?;
     let label = frame.node.op_type.clone();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use onnx_container::Tensor;
 
+use super::Block;
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::Block;
 use crate::value::Type;
 
 /// The value of an attribute.

@@ -1,0 +1,69 @@
+//! Which kernel a node has: by domain, operator and version, the user's before a built-in one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::kernel::Kernel;
+use crate::kernels;
+use crate::program::Node;
+
+/// Kernels by operator: for each, by the version from which on they are meant.
+type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
+
+/// Which kernel an operator has.
+///
+/// A kernel of the user comes before a built-in one.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    user: Kernels,
+    builtin: Kernels,
+}
+
+impl Registry {
+    /// The built-in kernels.
+    pub fn new() -> Self {
+        let mut builtin = Kernels::new();
+        for kernel in kernels::all() {
+            let (op_type, domain, since) = kernel.meaning();
+            add(&mut builtin, domain, op_type, since, Arc::new(kernel));
+        }
+        Self { user: Kernels::new(), builtin }
+    }
+
+    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Between several, a node has
+    /// the one with the highest version that is not above what its model imports.
+    pub fn register(
+        &mut self,
+        domain: &str,
+        op_type: &str,
+        since: i64,
+        kernel: impl Kernel + 'static,
+    ) {
+        let domain = if domain == "ai.onnx" { "" } else { domain };
+        add(&mut self.user, domain, op_type, since, Arc::new(kernel));
+    }
+
+    /// The kernel of `node`, if there is one.
+    pub fn kernel(&self, node: &Node) -> Option<&Arc<dyn Kernel>> {
+        find(&self.user, node).or_else(|| find(&self.builtin, node))
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn add(kernels: &mut Kernels, domain: &str, op_type: &str, since: i64, kernel: Arc<dyn Kernel>) {
+    let of_domain = kernels.entry(domain.to_owned()).or_default();
+    let versions = of_domain.entry(op_type.to_owned()).or_default();
+    versions.retain(|(other, _)| *other != since);
+    versions.push((since, kernel));
+    versions.sort_by_key(|(since, _)| *since);
+}
+
+fn find<'k>(kernels: &'k Kernels, node: &Node) -> Option<&'k Arc<dyn Kernel>> {
+    let versions = kernels.get(&node.domain)?.get(&node.op_type)?;
+    versions.iter().rfind(|(since, _)| *since <= node.version).map(|(_, kernel)| kernel)
+}

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ndarray::{Array1, array};
 use onnx_container::proto::{Message, ModelProto, Packed, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, DataType, Error, ErrorKind,
-    Initializer, MmapChoice, Ownership, Tensor, TensorBufferOptions, WeightSource, consolidate,
-    traversal,
+    Alignment, Buffer, ConsolidateOptions, Container, DataType, Error, ErrorKind, Initializer,
+    MmapChoice, Ownership, Tensor, TensorBufferOptions, WeightSource, consolidate, traversal,
 };
 
 use crate::ownership::{Owners, raw_data};
@@ -448,81 +447,4 @@ fn a_source_is_asked_once_and_one_that_fails_changes_nothing() {
             assert_eq!(bytes.map(|bytes| bytes.unwrap()[99]), [1, 6, 6]);
         }
     }
-}
-
-/// Says that a process runs one test only.
-#[cfg(target_os = "linux")]
-const ALONE: &str = "ONNX_CONTAINER_ALONE";
-
-/// Runs the ignored test `name` of this file in a process of its own, whose memory nobody else changes.
-#[cfg(target_os = "linux")]
-fn alone(name: &str) {
-    let name = format!("consolidate::{name}");
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.env(ALONE, "1").args(["--exact", &name, "--ignored", "--nocapture"]);
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
-/// A field of /proc/self/status in MiB.
-#[cfg(target_os = "linux")]
-fn status(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
-}
-
-/// A model of `count` tensors of 8 MiB, each in memory of its own.
-#[cfg(target_os = "linux")]
-fn large(count: u8) -> ModelProto {
-    let tensors = (0..count).map(|i| {
-        let mut memory = BufferMut::zeroed(8 << 20, Alignment::PAGE).unwrap();
-        memory.fill(i);
-        bytes("w", memory.freeze())
-    });
-    model(graph(tensors.collect(), vec![]))
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn memory_goes_back_to_the_system_and_is_never_held_twice() {
-    alone("memory_of_a_process");
-}
-
-#[test]
-#[ignore = "measures the process: run alone by the test above"]
-#[cfg(target_os = "linux")]
-fn memory_of_a_process() {
-    if std::env::var_os(ALONE).is_none() {
-        println!("run by the test above, in a process of its own");
-        return;
-    }
-    let empty = status("RssAnon");
-    let mut model = large(16);
-    let (loaded, all) = (status("RssAnon"), status("VmRSS"));
-    assert!((128..140).contains(&(loaded - empty)), "{empty} {loaded}");
-    // Makes the peak the present.
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
-    let buffer = consolidate(&mut model, aligned(Alignment::DEVICE)).unwrap();
-    let (peak, after) = (status("VmHWM"), status("RssAnon"));
-    assert!(peak < all + 32, "three tensors more at most: {all} {peak}");
-    assert!(after < loaded + 8, "{loaded} {after}");
-    for i in 0..16 {
-        assert_eq!(raw_data(&model, i)[0], i as u8);
-    }
-    drop(buffer);
-    let tensor = model.graph.take().unwrap().initializer.remove(3);
-    drop(model);
-    assert!(status("RssAnon") > empty + 120, "one tensor keeps the buffer");
-    drop(tensor);
-    assert!(status("RssAnon") < empty + 8, "{empty} {}", status("RssAnon"));
-
-    // Memory of each tensor's own is freed with the tensor.
-    let mut model = large(16);
-    model.graph.as_mut().unwrap().initializer.truncate(4);
-    assert!(status("RssAnon") < empty + 48);
-    let edited = raw_data(&model, 0).clone().into_mut().unwrap();
-    drop((edited, model));
-    assert!(status("RssAnon") < empty + 8);
 }

@@ -30,6 +30,8 @@ mod large_messages;
 mod large_tensors;
 mod layers;
 mod lazy;
+#[cfg(target_os = "linux")]
+mod memory;
 mod ownership;
 mod properties;
 mod random_models;

@@ -200,14 +200,14 @@ impl Interface {
         };
         let (in_a, in_b) = (required(a), required(b));
         let (out_a, out_b) = (names(a, &of_a.outputs), names(b, &of_b.outputs));
-        let pairs = pairs(&in_a, &in_b);
-        let pairs =
-            pairs.ok_or_else(|| format!("A has {} inputs, B {}", in_a.len(), in_b.len()))?;
-        let outputs = self::pairs(&out_a, &out_b);
-        let outputs =
-            outputs.ok_or_else(|| format!("A has {} outputs, B {}", out_a.len(), out_b.len()))?;
-        let named = in_a.iter().zip(pairs);
-        let named = named.filter_map(|(name, j)| Some((name.clone(), in_b.get(j)?.clone())));
+        let all = |what: &str, a: &[String], b: &[String]| {
+            pairs(a, b).ok_or_else(|| format!("A has {} {what}, B {}", a.len(), b.len()))
+        };
+        let (inputs, outputs) = (all("inputs", &in_a, &in_b)?, all("outputs", &out_a, &out_b)?);
+        let named = in_a.iter().zip(inputs).filter_map(|(name, j)| {
+            // An index that `pairs` gives is one of `in_b`.
+            Some((name.clone(), in_b.get(j)?.clone()))
+        });
         Ok(Self { inputs: named.collect(), outputs })
     }
 

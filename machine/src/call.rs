@@ -208,10 +208,11 @@ impl<'a> Call<'a> {
     /// # Errors
     /// [`ErrorKind::Type`] when it is not a tensor of strings, and the error that asks for the elements.
     pub fn strings(&self, i: usize) -> Result<&'a [Buffer]> {
-        match self.outside(i)? {
-            Value::Tensor(tensor) => Ok(tensor.strings().unwrap_or_default()),
-            _ => Err(self.unexpected(i, self.operand(i), "a tensor of strings")),
-        }
+        let strings = match self.outside(i)? {
+            Value::Tensor(tensor) => tensor.strings(),
+            _ => None,
+        };
+        strings.ok_or_else(|| self.unexpected(i, self.operand(i), "a tensor of strings"))
     }
 
     /// Input `i` that lies outside of M: a tensor of strings, a sequence or an optional.

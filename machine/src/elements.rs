@@ -23,11 +23,13 @@ pub(crate) enum Elements {
 impl Elements {
     /// A copy of those of `tensor`.
     pub(crate) fn of(tensor: &Tensor) -> Result<Self> {
+        let none = || Error::internal("a tensor without elements of its type");
         Ok(match tensor.dtype().bit_width() {
-            None => Self::Strings(tensor.strings().unwrap_or_default().to_vec()),
+            None => Self::Strings(tensor.strings().ok_or_else(none)?.to_vec()),
             Some(bits) if bits < 8 => Self::Codes(tensor.unpack()?),
             Some(bits) => {
-                Self::Bytes(usize::from(bits) / 8, tensor.as_bytes().unwrap_or_default().to_vec())
+                let bytes = tensor.as_bytes().ok_or_else(none)?;
+                Self::Bytes(usize::from(bits) / 8, bytes.to_vec())
             }
         })
     }

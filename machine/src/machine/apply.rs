@@ -175,7 +175,8 @@ impl Runner {
                 Entry::Tensor(Slot { offset: slot.offset, dtype: *dtype, shape: shape.clone() })
             }
             (Entry::Outside(Value::Tensor(tensor)), Some(OutSpec::Tensor(_, shape))) => {
-                let strings = tensor.strings().unwrap_or_default().to_vec();
+                let none = || Error::internal("a tensor of numbers outside of M");
+                let strings = tensor.strings().ok_or_else(none)?.to_vec();
                 let dims = crate::table::dims(shape)?;
                 Entry::Outside(onnx_container::Tensor::from_strings(dims, strings)?.into())
             }

@@ -30,7 +30,10 @@ pub(super) fn traced(
         Entry::Tensor(slot) => {
             let sha = match known {
                 Some(sha) => sha.clone(),
-                None => hex(&Sha256::digest(touched.bytes(memory)?.unwrap_or_default())),
+                None => {
+                    let none = || Error::internal("a tensor of M without bytes");
+                    hex(&Sha256::digest(touched.bytes(memory)?.ok_or_else(none)?))
+                }
             };
             let shape = slot.shape.iter().map(|dim| *dim as u64).collect();
             let (offset, dtype) = (Some(slot.offset), slot.dtype.to_string());

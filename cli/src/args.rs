@@ -55,9 +55,9 @@ pub enum Command {
     ImportSafetensors(ImportArgs),
     /// Write the large tensors of a model to safetensors files
     ExportSafetensors(ExportArgs),
-    /// List everything that is wrong with a model and its weights files
+    /// List everything that is wrong with the structure of a model and with its weights files
     #[command(after_help = "\
-Operators are not compared with their schemas (which inputs, attributes and \ntypes they take): \
+Operators are not compared with their schemas (inputs, attributes, types): \
 onnx.checker.check_model(path, full_check=True) does that.")]
     Check(CheckArgs),
     /// Show what is in a model, without reading its weights

@@ -185,7 +185,10 @@ fn help_and_version_are_exit_code_0() {
     folder.run(&["extract", "--help"]).done().says(&["--codes", "then_branch/w", "NAME[0]"]);
     folder.run(&["replace", "--help"]).done().says(&["--tied", "stay inline", "NAME[0]"]);
     folder.run(&["pack", "--help"]).done().says(&["--min-bytes", "--no-mmap", "--verify"]);
-    folder.run(&["check", "--help"]).done().says(&["not compared with their schemas"]);
+    folder
+        .run(&["check", "--help"])
+        .done()
+        .says(&["Operators are not compared with their schemas"]);
     folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
 }
 

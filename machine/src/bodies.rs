@@ -9,7 +9,7 @@ use onnx_container::proto::{GraphProto, NodeProto, ValueInfoProto};
 
 use crate::call::Call;
 use crate::error::Result;
-use crate::program::Node;
+use crate::program::{FUNCTION_BODY, Node};
 
 /// A graph that computes an operator.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) type Build = fn(&Call<'_>) -> Result<Body>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Composite {
     FlexAttention,
+    /// A call of a local function, whose graph it has.
+    FunctionCall,
     If,
     Loop,
     Scan,
@@ -36,6 +38,9 @@ pub(crate) enum Composite {
 
 /// What the operator of `node` is, if it runs graphs.
 pub(crate) fn of(node: &Node) -> Option<Composite> {
+    if node.attributes.get(FUNCTION_BODY).is_some() {
+        return Some(Composite::FunctionCall);
+    }
     Some(match (node.domain.as_str(), node.op_type.as_str()) {
         ("ai.onnx.preview", "FlexAttention") => Composite::FlexAttention,
         ("", "If") => Composite::If,

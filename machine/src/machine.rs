@@ -18,7 +18,7 @@ use self::runner::{Observer, Runner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, ProgramPlan};
-use crate::program::{Block, Program, ValueId};
+use crate::program::{Block, FUNCTION_BODY, Program, ValueId};
 use crate::registry::Registry;
 use crate::table::{Entry, TensorTable};
 use crate::value::Value;
@@ -157,7 +157,10 @@ impl Machine {
             if let Some(error) = self.runner.unsupported(node) {
                 errors.push(error.at_node(&node.name, node.op()).at_step(&path));
             }
-            for (name, block) in node.attributes.graphs() {
+            let has_kernel = self.registry().kernel(node).is_some();
+            let graphs = node.attributes.graphs();
+            let graphs = graphs.filter(|(name, _)| !has_kernel || *name != FUNCTION_BODY);
+            for (name, block) in graphs {
                 self.missing(block, &format!("{path}/{name}/"), errors);
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! Names are resolved here, once: a value of a graph is a [`ValueId`], and a graph inside a node (a
 //! branch, the body of a loop) is a [`Block`] of its own, with the outer values that it uses as its
-//! captures. Local functions are inlined by the library. Initializers and Constant nodes become
-//! constants; their bytes are shared with the container. What a node does is left to its kernel, and what
+//! captures. Local functions are inlined by the library; a call that it leaves has the graph of its function
+//! inside. Initializers and Constant nodes become constants; their bytes are shared with the container. What a node does is left to its kernel, and what
 //! need not be a step to `ready`.
 
 mod attribute;
 mod build;
+mod functions;
 mod order;
 mod sparse;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 pub use self::attribute::{Attribute, Attributes};
 pub(crate) use self::build::{block_of, dead_after, program};
+pub(crate) use self::functions::FUNCTION_BODY;
 use crate::memory::Weights;
 use crate::table::Entry;
 pub use crate::table::ValueId;

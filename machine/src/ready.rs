@@ -40,7 +40,8 @@ impl ProgramOptions {
         Self::default()
     }
 
-    /// Calls of the local function `name` of `domain` stay nodes, for a kernel that is registered for them.
+    /// Calls of the local function `name` of `domain` stay nodes. They run a kernel that is registered for them, or
+    /// else the function.
     pub fn keep(mut self, domain: impl Into<String>, name: impl Into<String>) -> Self {
         self.keep.push((domain.into(), name.into()));
         self

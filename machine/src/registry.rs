@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::kernel::Kernel;
 use crate::kernels;
-use crate::program::Node;
+use crate::program::{FUNCTION_BODY, Node};
 
 /// Kernels by operator: for each, by the version from which on they are meant.
 type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
@@ -43,9 +43,11 @@ impl Registry {
         add(&mut self.user, domain, op_type, since, Arc::new(kernel));
     }
 
-    /// The kernel of `node`, if there is one.
+    /// The kernel of `node`, if there is one. A call of a local function has none but the user's, also where the
+    /// function is called as an operator of ONNX.
     pub fn kernel(&self, node: &Node) -> Option<&Arc<dyn Kernel>> {
-        find(&self.user, node).or_else(|| find(&self.builtin, node))
+        let is_call = node.attributes.get(FUNCTION_BODY).is_some();
+        find(&self.user, node).or_else(|| find(&self.builtin, node).filter(|_| !is_call))
     }
 }
 

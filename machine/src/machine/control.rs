@@ -4,6 +4,7 @@
 
 mod body;
 mod flex_attention;
+mod function;
 mod if_;
 mod loop_;
 mod scan;
@@ -28,6 +29,7 @@ pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
 pub(crate) fn of(node: &Node) -> Option<Control> {
     Some(match bodies::of(node)? {
         Composite::FlexAttention => flex_attention::run,
+        Composite::FunctionCall => function::run,
         Composite::If => if_::run,
         Composite::Loop => loop_::run,
         Composite::Scan => scan::run,

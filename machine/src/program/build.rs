@@ -12,6 +12,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
 
+use super::functions::{Expanded, FUNCTION_BODY, Functions};
 use super::order::topological;
 use super::sparse::dense;
 use super::{Block, Declared, Dim, Node, Program, ValueId};
@@ -26,21 +27,23 @@ use crate::value::{Type, Value};
 pub(crate) fn program(container: &Container, keep: &[(String, String)]) -> Result<Program> {
     let model = container.model();
     if model.functions.is_empty() {
-        return of_model(container, model);
+        return of_model(container, model, Functions::default());
     }
     let mut inlined = model.clone();
     let kept = keep.iter().map(|(domain, name)| {
         onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
     });
     onnx_container::inline_functions(&mut inlined, InlineOptions::new().except(kept))?;
-    of_model(container, &inlined)
+    let functions = Functions::of(&inlined, keep);
+    of_model(container, &inlined, functions)
 }
 
-fn of_model(container: &Container, model: &ModelProto) -> Result<Program> {
+fn of_model(container: &Container, model: &ModelProto, functions: Functions) -> Result<Program> {
     let graph = model.graph.as_deref();
     let graph =
         graph.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "the model has no graph"))?;
     let mut builder = Builder::new(container, imports(model));
+    builder.functions = functions;
     let main = builder.block(graph)?;
     if let Some((value, _)) = main.captures.first() {
         return Err(not_computed(main.name(*value)));
@@ -49,7 +52,7 @@ fn of_model(container: &Container, model: &ModelProto) -> Result<Program> {
 }
 
 /// The version of each domain that a model imports.
-fn imports(model: &ModelProto) -> HashMap<String, i64> {
+pub(super) fn imports(model: &ModelProto) -> HashMap<String, i64> {
     let mut imports: HashMap<_, _> = model
         .opset_import
         .iter()
@@ -62,12 +65,12 @@ fn imports(model: &ModelProto) -> HashMap<String, i64> {
 }
 
 /// The canonical name of a domain: `ai.onnx` is the empty one.
-fn domain(name: Option<&Str>) -> String {
+pub(super) fn domain(name: Option<&Str>) -> String {
     let name = text(name);
     if name == "ai.onnx" { String::new() } else { name }
 }
 
-fn text(string: Option<&Str>) -> String {
+pub(super) fn text(string: Option<&Str>) -> String {
     string.map(|string| string.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -98,6 +101,7 @@ pub(crate) fn block_of(
 struct Builder<'c> {
     container: &'c Container,
     imports: HashMap<String, i64>,
+    functions: Functions,
     weights: Weights,
     /// The values of each block that is being built, the outermost first.
     scopes: Vec<Scope>,
@@ -122,7 +126,8 @@ impl Scope {
 
 impl<'c> Builder<'c> {
     fn new(container: &'c Container, imports: HashMap<String, i64>) -> Self {
-        Self { container, imports, weights: Weights::default(), scopes: Vec::new() }
+        let (functions, weights) = (Functions::default(), Weights::default());
+        Self { container, imports, functions, weights, scopes: Vec::new() }
     }
 
     fn block(&mut self, graph: &GraphProto) -> Result<Block> {
@@ -170,7 +175,7 @@ impl<'c> Builder<'c> {
     /// The node of `proto`; `None` for a Constant, which becomes a constant.
     fn node(&mut self, proto: &NodeProto) -> Result<Option<Node>> {
         let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
-        let attributes = self.attributes(&proto.attribute)?;
+        let mut attributes = self.attributes(&proto.attribute)?;
         if domain.is_empty() && op_type == "Constant" {
             let tensor = constant_of(&attributes)?;
             let entry = constant(&mut self.weights, tensor)?;
@@ -184,12 +189,24 @@ impl<'c> Builder<'c> {
             let reason = format!("the model imports no version of domain `{domain}`");
             Error::new(ErrorKind::InvalidModel, reason)
         })?;
+        if let Some(body) = self.functions.expand(proto, &self.imports)? {
+            let graph = self.function_body(&body)?;
+            attributes.set(FUNCTION_BODY, Attribute::Graph(graph.into()));
+        }
         let inputs = proto.input.iter().map(|input| self.used(input)).collect::<Result<_>>()?;
         let scope = self.scope()?;
         let mut output = |name: &Str| (!name.is_empty()).then(|| scope.define(&name.to_string()));
         let outputs = proto.output.iter().map(&mut output).collect();
         let name = text(proto.name.as_ref());
         Ok(Some(Node { name, domain, op_type, version, inputs, outputs, attributes }))
+    }
+
+    /// The block of a call, whose nodes mean the operators of its own versions.
+    fn function_body(&mut self, body: &Expanded) -> Result<Block> {
+        let around = std::mem::replace(&mut self.imports, body.imports.clone());
+        let block = self.block(&body.graph);
+        self.imports = around;
+        block
     }
 
     /// The value that a node uses by this name; `None` for an input that is left out.

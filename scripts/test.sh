@@ -234,22 +234,37 @@ fuzz_without_cargo_fuzz() {
     RUSTFLAGS=$flags cargo +nightly build --release --manifest-path fuzz/Cargo.toml \
         --target "$HOST" --target-dir fuzz/target --bin "$1"
     mkdir -p "fuzz/corpus/$1" fuzz/artifacts
-    "fuzz/target/$HOST/release/$1" -artifact_prefix=fuzz/artifacts/ \
-        "-max_total_time=$FUZZ_SECONDS" "fuzz/corpus/$1"
+    "fuzz/target/$HOST/release/$1" -artifact_prefix=fuzz/artifacts/ "${@:2}" "fuzz/corpus/$1"
+}
+
+# What changes models starts from some: of onnx's node tests, every twentieth small one.
+seed_corpus() {
+    local folder number=0
+    grep -q 'mutate_models!' "fuzz/fuzz_targets/$1.rs" || return 0
+    mkdir -p "fuzz/corpus/$1"
+    for folder in .models/onnx/onnx/backend/test/data/node/*/; do
+        [[ -n $(find "$folder/model.onnx" -size -8 2>/dev/null) ]] || continue
+        ((number++ % 20 == 0)) || continue
+        cp -n "$folder/model.onnx" "fuzz/corpus/$1/$(basename "$folder")"
+    done
 }
 
 run_fuzz() {
-    local target
+    local target options
     [[ -f fuzz/Cargo.toml ]] || skip 'there is no fuzz/Cargo.toml'
     installed nightly || skip 'no nightly toolchain'
     command -v c++ >/dev/null || skip 'no C++ compiler, which libFuzzer needs'
     cargo +nightly fuzz --version >/dev/null 2>&1 || printf 'no cargo-fuzz: cargo alone builds the targets\n'
     for target in fuzz/fuzz_targets/*.rs; do
         target=$(basename "$target" .rs)
+        options=("-max_total_time=$FUZZ_SECONDS" -timeout=30)
+        # A run under small limits asks for no large memory.
+        [[ $target != machine ]] || options+=(-malloc_limit_mb=256)
+        seed_corpus "$target"
         if cargo +nightly fuzz --version >/dev/null 2>&1; then
-            cargo +nightly fuzz run "$target" -- "-max_total_time=$FUZZ_SECONDS"
+            cargo +nightly fuzz run "$target" -- "${options[@]}"
         else
-            fuzz_without_cargo_fuzz "$target"
+            fuzz_without_cargo_fuzz "$target" "${options[@]}"
         fi
     done
 }

@@ -9,10 +9,14 @@
 //! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
 //! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
 
+mod grant;
+mod weights;
+
 use std::collections::BTreeMap;
 
-use onnx_container::{Alignment, Buffer, BufferMut, ByteSize};
+use onnx_container::{Alignment, BufferMut, ByteSize};
 
+pub use self::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The first address of the weights; the arena lies below it.
@@ -50,60 +54,6 @@ impl Span {
 
 /// What a step is granted: the bytes to read and those to write, in the order in which it asked.
 pub type Granted<'m> = (Vec<&'m [u8]>, Vec<&'m mut [u8]>);
-
-/// The read-only part of M: the bytes of every constant, each at an address of its own.
-#[derive(Debug, Clone, Default)]
-pub struct Weights {
-    ranges: Vec<(u64, Buffer)>,
-    len: u64,
-}
-
-impl Weights {
-    /// Gives `bytes` an address. They are shared, not copied, unless they are not aligned to `align`
-    /// bytes: then elements cannot be read in place.
-    ///
-    /// # Errors
-    /// [`ErrorKind::OutOfMemory`] when the addresses do not suffice.
-    pub fn add(&mut self, bytes: Buffer, align: usize) -> Result<u64> {
-        let bytes = if bytes.as_ptr().align_offset(align) == 0 { bytes } else { aligned(&bytes)? };
-        let (offset, len) = (WEIGHTS + self.len, bytes.len() as u64);
-        self.len = round_up(self.len.saturating_add(len.max(1)));
-        if self.len >= WEIGHTS {
-            return Err(Error::new(ErrorKind::OutOfMemory, "the weights have too many bytes"));
-        }
-        self.ranges.push((offset, bytes));
-        Ok(offset)
-    }
-
-    /// The length in bytes of all weights, with the gaps that align them.
-    pub fn byte_len(&self) -> u64 {
-        self.len
-    }
-
-    /// Forgets what was added after the weights had `len` bytes. Nothing may use it any more.
-    pub(crate) fn truncate(&mut self, len: u64) {
-        self.ranges.retain(|(offset, _)| *offset < WEIGHTS + len);
-        self.len = len;
-    }
-
-    /// The bytes of `span`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Internal`] when no weight has them.
-    pub(crate) fn read(&self, span: Span) -> Result<&[u8]> {
-        let after = self.ranges.partition_point(|(offset, _)| *offset <= span.offset);
-        let found = after.checked_sub(1).and_then(|i| self.ranges.get(i));
-        let (offset, bytes) = found.ok_or_else(|| outside(span))?;
-        slice(bytes, span, *offset)
-    }
-}
-
-/// A copy of `bytes` that starts at an aligned address.
-fn aligned(bytes: &[u8]) -> Result<Buffer> {
-    let mut copy = BufferMut::zeroed(bytes.len(), Alignment::CACHE_LINE)?;
-    copy.copy_from_slice(bytes);
-    Ok(copy.freeze())
-}
 
 /// One piece of the arena.
 #[derive(Debug)]
@@ -271,7 +221,20 @@ impl Memory {
 
     /// Whether the arena may have `len` bytes.
     pub(crate) fn may_have(&self, len: u64) -> bool {
-        round_up(len) <= self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
+        round_up(len) <= self.limit()
+    }
+
+    /// Holds what lies outside of M to the budget of the arena: a value, or what a loop collects, of `len` bytes.
+    pub(crate) fn check_outside(&self, len: u64) -> Result<()> {
+        let limit = self.limit();
+        if len > limit {
+            return Err(exceeds("a value outside of the memory", len, limit));
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> u64 {
+        self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
     }
 
     /// How many hold `span`.
@@ -309,47 +272,6 @@ impl Memory {
         Ok(())
     }
 
-    /// The bytes of the ranges in `reads`, and those of `writes` to write to, in their order.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Internal`] when a range does not lie in one piece of M, when one of `writes` is not
-    /// aligned, is a weight, or overlaps another of `writes` or one of `reads`.
-    pub fn borrow_step(&mut self, reads: &[Span], writes: &[Span]) -> Result<Granted<'_>> {
-        let order = check_writes(reads, writes)?;
-        let mut written: Vec<&mut [u8]> = writes.iter().map(|_| <&mut [u8]>::default()).collect();
-        let mut readable: Vec<(u64, &[u8])> = Vec::new();
-        let mut order = order.into_iter().peekable();
-        for segment in &mut self.segments {
-            let (mut start, mut rest) = (segment.offset, &mut segment.bytes[..]);
-            let end = start + rest.len() as u64;
-            while let Some((i, span)) = order.next_if(|(_, span)| span.end() <= end) {
-                let gap = to_usize(span.offset.checked_sub(start).ok_or_else(|| outside(span))?)?;
-                let split = gap.checked_add(to_usize(span.len)?).filter(|len| *len <= rest.len());
-                let (head, tail) = rest.split_at_mut(split.ok_or_else(|| outside(span))?);
-                let (before, target) = head.split_at_mut(gap);
-                readable.push((start, before));
-                *written.get_mut(i).ok_or_else(|| outside(span))? = target;
-                (start, rest) = (span.end(), tail);
-            }
-            readable.push((start, rest));
-        }
-        if let Some((_, span)) = order.next() {
-            return Err(outside(span));
-        }
-        let weights = &self.weights;
-        let read = |span: &Span| match *span {
-            Span { len: 0, .. } => Ok(&[][..]),
-            span if span.is_weight() => weights.read(span),
-            span => {
-                let after = readable.partition_point(|(offset, _)| *offset <= span.offset);
-                let found = after.checked_sub(1).and_then(|i| readable.get(i));
-                let (offset, bytes) = found.ok_or_else(|| outside(span))?;
-                slice(bytes, span, *offset)
-            }
-        };
-        Ok((reads.iter().map(read).collect::<Result<_>>()?, written))
-    }
-
     fn segment_of(&self, span: Span) -> Option<usize> {
         self.segments.partition_point(|segment| segment.offset <= span.offset).checked_sub(1)
     }
@@ -362,12 +284,10 @@ impl Memory {
 
     /// Adds a segment of at least `len` bytes; the offset of its first one.
     fn grow(&mut self, len: u64) -> Result<u64> {
+        let limit = self.limit();
         let needed = self.len.saturating_add(len);
-        let limit = self.budget.unwrap_or(WEIGHTS).min(WEIGHTS);
         if needed > limit {
-            let (needed, limit) = (ByteSize(needed), ByteSize(limit));
-            let reason = format!("the memory would need {needed}, its budget is {limit}");
-            return Err(Error::new(ErrorKind::OutOfMemory, reason));
+            return Err(exceeds("the memory", needed, limit));
         }
         let wanted = round_up(len.max(SEGMENT).min(limit - self.len).max(len));
         let bytes = BufferMut::zeroed(to_usize(wanted)?, Alignment::CACHE_LINE)?;
@@ -419,22 +339,6 @@ impl Memory {
     }
 }
 
-/// The ranges of `writes` that are not empty, by address, each with its index, after checking them.
-fn check_writes(reads: &[Span], writes: &[Span]) -> Result<Vec<(usize, Span)>> {
-    let mut order: Vec<_> = writes.iter().copied().enumerate().filter(|(_, s)| s.len > 0).collect();
-    order.sort_by_key(|(_, span)| *span);
-    for (i, (_, span)) in order.iter().enumerate() {
-        let next = order.get(i + 1).is_some_and(|(_, next)| span.overlaps(*next));
-        if next || reads.iter().any(|read| span.overlaps(*read)) {
-            return Err(Error::internal("a range that is written overlaps another of its step"));
-        }
-        if span.is_weight() || span.offset % ALIGNMENT != 0 {
-            return Err(Error::internal("a range that is written is a weight or not aligned"));
-        }
-    }
-    Ok(order)
-}
-
 fn slice(bytes: &[u8], span: Span, start: u64) -> Result<&[u8]> {
     let from = to_usize(span.offset - start)?;
     let to = to_usize(span.end() - start)?;
@@ -443,6 +347,12 @@ fn slice(bytes: &[u8], span: Span, start: u64) -> Result<&[u8]> {
 
 fn outside(span: Span) -> Error {
     Error::internal(format!("bytes {} to {} are not in memory", span.offset, span.end()))
+}
+
+fn exceeds(what: &str, needed: u64, limit: u64) -> Error {
+    let (needed, limit) = (ByteSize(needed), ByteSize(limit));
+    let reason = format!("{what} would need {needed}, its budget is {limit}");
+    Error::new(ErrorKind::OutOfMemory, reason)
 }
 
 fn round_up(len: u64) -> u64 {
@@ -455,6 +365,8 @@ fn to_usize(value: u64) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use onnx_container::Buffer;
+
     use super::*;
 
     fn span(offset: u64, len: u64) -> Span {

@@ -112,6 +112,22 @@ impl Value {
         }
     }
 
+    /// What it takes outside of M in bytes: its elements, and for each string or value in it its place.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let places = |count: usize, each: usize| count.saturating_mul(each) as u64;
+        match self {
+            Self::Tensor(tensor) => {
+                let strings = tensor.strings().unwrap_or_default().len();
+                places(strings, size_of::<Buffer>()).saturating_add(tensor.byte_len() as u64)
+            }
+            Self::Sequence(_, values) => {
+                let own = places(values.len(), size_of::<Self>());
+                own.saturating_add(values.iter().map(Self::held_bytes).sum())
+            }
+            Self::Optional(_, value) => value.as_ref().map_or(0, |value| value.held_bytes()),
+        }
+    }
+
     /// The length in bytes of all elements in it.
     pub fn byte_len(&self) -> u64 {
         match self {

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto,
+    ValueInfoProto, type_proto,
 };
-use onnx_container::{Container, DataType};
+use onnx_container::{Buffer, Container, DataType, Tensor};
 use onnx_container_machine::{
     Call, ErrorKind, Kernel, Limits, Machine, OutSpec, Program, ProgramOptions, Registry, Result,
     RunCx, Value,
@@ -143,6 +144,85 @@ fn a_run_does_not_exceed_its_memory() {
     machine.bind("x", floats(&mib)).unwrap();
     let error = machine.run().unwrap_err();
     assert_eq!((error.kind(), error.step()), (ErrorKind::OutOfMemory, Some("0")));
+}
+
+/// A Loop whose body makes `w` of `v` by `op`, endlessly; `w` is carried, or else collected.
+fn endless_with(op: &str, inputs: &[&str], ty: &ValueInfoProto, is_carried: bool) -> NodeProto {
+    let named = |name: &str, ty: &ValueInfoProto| {
+        let mut info = ty.clone();
+        info.name = Some(name.into());
+        info
+    };
+    let mut body = GraphProto::new("body");
+    body.input.push(ValueInfoProto::tensor_with("i", DataType::Int64, []));
+    body.input.push(ValueInfoProto::tensor_with("go", DataType::Bool, []));
+    body.input.push(named("v", ty));
+    body.node.push(NodeProto::new(op, inputs.to_vec(), ["w"]));
+    body.output.push(ValueInfoProto::tensor_with("go", DataType::Bool, []));
+    body.output.push(named(if is_carried { "w" } else { "v" }, ty));
+    let mut outputs = vec!["last"];
+    if !is_carried {
+        body.output.push(named("w", ty));
+        outputs.push("all");
+    }
+    let mut node = NodeProto::new("Loop", ["", "", "start"], outputs);
+    node.attribute.push(AttributeProto::graph("body", body));
+    node
+}
+
+#[test]
+fn what_lies_outside_of_the_memory_is_bounded_too() {
+    let mut inner = type_proto::Sequence::default();
+    inner.elem_type = ValueInfoProto::tensor("", DataType::Float, [-1]).r#type;
+    let mut ty = TypeProto::default();
+    ty.value = Some(type_proto::Value::SequenceType(Box::new(inner)));
+    let mut sequence = ValueInfoProto::default();
+    sequence.r#type = Some(Box::new(ty));
+    let string = ValueInfoProto::tensor("", DataType::String, [1]);
+    let float = ValueInfoProto::tensor_with("", DataType::Float, ["n".into()]);
+    let start = |op: &str, input: &str| NodeProto::new(op, [input], ["start"]);
+    let many = {
+        let mut node = NodeProto::new("Constant", [""; 0], ["shape"]);
+        node.attribute.push(AttributeProto::ints("value_ints", vec![1_i64 << 40]));
+        vec![node, NodeProto::new("Expand", ["text", "shape"], ["y"])]
+    };
+    let cases = [
+        ("more strings than fit", many, Limits::new()),
+        (
+            "a string that doubles",
+            vec![
+                start("Identity", "text"),
+                endless_with("StringConcat", &["v", "v"], &string, true),
+            ],
+            Limits::new().memory_bytes(1 << 16),
+        ),
+        (
+            "a sequence that grows",
+            vec![
+                start("SequenceConstruct", "x"),
+                endless_with("SequenceInsert", &["v", "x"], &sequence, true),
+            ],
+            Limits::new().memory_bytes(1 << 16),
+        ),
+        (
+            "what a loop collects",
+            vec![start("Identity", "x"), endless_with("Neg", &["v"], &float, false)],
+            Limits::new().memory_bytes(1 << 16),
+        ),
+    ];
+    for (what, nodes, limits) in cases {
+        let mut proto = model(nodes);
+        let graph = proto.graph.as_mut().unwrap();
+        graph.input.push(ValueInfoProto::tensor("text", DataType::String, [1]));
+        graph.output.clear();
+        let limits = limits.steps(5000);
+        let mut machine = machine(proto, Registry::new(), limits);
+        machine.bind("x", floats(&[1.0; 16])).unwrap();
+        let text = Tensor::from_strings([1], vec![Buffer::from(&b"text"[..])]).unwrap();
+        machine.bind("text", text.into()).unwrap();
+        let error = machine.run().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
+    }
 }
 
 /// y = 3, of the shape of x.

@@ -3,16 +3,16 @@
 //! A result of an elementwise kernel lies in the place of an input that dies at this step. The plan has the
 //! same rule, so both put it there.
 
-use onnx_container::{Buffer, DataType};
+use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
 use super::places::Places;
 use super::runner::{At, Runner, not_in_memory, slot_of};
 use crate::call::{Call, Operand, OutSpec, Output, RunCx};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
 use crate::program::{Node, ValueId};
-use crate::table::{Entry, Slot, TensorTable, byte_len};
+use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 
 impl Runner {
@@ -142,10 +142,27 @@ impl Runner {
                 (OutSpec::Tensor(dtype, shape), Some(value)) if dtype.bit_width().is_some() => {
                     Some(self.slot(places, value, *dtype, shape)?)
                 }
+                (OutSpec::Tensor(_, shape), Some(_)) => {
+                    self.check_strings(shape)?;
+                    None
+                }
                 _ => None,
             });
         }
         Ok(slots)
+    }
+
+    /// Whether there is memory for the strings of a tensor of `shape`, however long they are.
+    fn check_strings(&self, shape: &[usize]) -> Result<()> {
+        let count = element_count(&dims(shape)?)?;
+        let bytes = count.saturating_mul(size_of::<Buffer>() as u64);
+        self.memory.check_outside(bytes)?;
+        let count = usize::try_from(count).map_err(Error::internal)?;
+        // An allocation that fails would end the process where the strings are made.
+        Vec::<Buffer>::new().try_reserve_exact(count).map_err(|_| {
+            let reason = format!("there is no memory for the {} of its strings", ByteSize(bytes));
+            Error::new(ErrorKind::OutOfMemory, reason)
+        })
     }
 
     /// A slot for `value`, held once: where `places` has it, or else by best fit.

@@ -79,6 +79,12 @@ impl<'f> Frame<'f, '_> {
         value
     }
 
+    /// Adds `value` to the bytes of what is collected, which the budget bounds.
+    pub(crate) fn collect(&self, held: &mut u64, value: &Value) -> Result<()> {
+        *held = held.saturating_add(value.held_bytes());
+        self.runner.memory.check_outside(*held)
+    }
+
     /// Input `i` as a condition: a BOOL with one element.
     pub(crate) fn condition(&self, i: usize) -> Result<bool> {
         let missing = || Error::new(ErrorKind::Input, format!("input {i} is missing"));

@@ -22,7 +22,8 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest length of the arena in bytes.
+    /// The largest length of the arena in bytes. What lies outside of it, a tensor of strings, a sequence, or what
+    /// a loop collects, may have as much, each by itself.
     pub memory_bytes: Option<u64>,
     /// The largest number of steps, those of inner blocks included.
     pub steps: Option<u64>,
@@ -196,6 +197,11 @@ impl Runner {
                 }
             },
         };
+        for entry in entries.iter().flatten() {
+            if let Entry::Outside(value) = entry {
+                self.memory.check_outside(value.held_bytes())?;
+            }
+        }
         if let Some((offset, bytes)) = self.overwritten.take() {
             let is_it = |read: &&mut Touched| matches!(&read.entry, Entry::Tensor(slot) if slot.offset == offset);
             reads.iter_mut().filter(is_it).for_each(|read| read.overwritten = Some(bytes.clone()));

@@ -9,6 +9,7 @@
     clippy::panic
 )]
 
+mod corpus;
 mod csv;
 mod in_place;
 mod instances;

@@ -17,7 +17,7 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
     let scanned = body.outputs.len().checked_sub(count + 1);
     let scanned = scanned.ok_or_else(|| too_few(body.outputs.len(), count))?;
     let mut scans: Vec<Vec<Value>> = vec![Vec::new(); scanned];
-    let mut iteration = 0_i64;
+    let (mut iteration, mut held) = (0_i64, 0);
     while go_on && trips.is_none_or(|trips| iteration < trips) {
         frame.runner.count_step()?;
         let mut inputs = vec![
@@ -31,7 +31,9 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
         go_on = condition(&frame.take(next)?)?;
         carried = outputs.by_ref().take(count).collect();
         for (scan, entry) in scans.iter_mut().zip(outputs) {
-            scan.push(frame.take(entry)?);
+            let value = frame.take(entry)?;
+            frame.collect(&mut held, &value)?;
+            scan.push(value);
         }
         iteration += 1;
     }

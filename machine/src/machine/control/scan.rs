@@ -87,7 +87,7 @@ impl<'f> Scan<'f> {
             return Err(Error::new(ErrorKind::Shape, reason));
         }
         let mut results: Vec<Vec<Value>> = vec![Vec::new(); self.body.outputs.len() - self.states];
-        let mut states = inputs;
+        let (mut states, mut held) = (inputs, 0);
         for step in 0..limit.unwrap_or(len).min(len) {
             frame.runner.count_step()?;
             let slices = scanned.iter().filter_map(|slices| slices.get(step)).cloned();
@@ -95,7 +95,10 @@ impl<'f> Scan<'f> {
             let label = format!("{}{label}[{step}]", frame.node.op_type);
             let mut outputs = frame.run_on_values(self.body, values, &label)?;
             let of_step = outputs.split_off(self.states.min(outputs.len()));
-            results.iter_mut().zip(of_step).for_each(|(result, value)| result.push(value));
+            for (result, value) in results.iter_mut().zip(of_step) {
+                frame.collect(&mut held, &value)?;
+                result.push(value);
+            }
             states = outputs;
         }
         for (i, mut result) in results.into_iter().enumerate() {

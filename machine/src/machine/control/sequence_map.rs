@@ -15,6 +15,7 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
     let inputs: Vec<Value> = inputs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     let len = length(&inputs)?;
     let mut results: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len()];
+    let mut held = 0;
     for i in 0..len {
         frame.runner.count_step()?;
         let element = |value: &Value| match value {
@@ -24,7 +25,10 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
         let elements: Vec<_> = inputs.iter().filter_map(element).collect();
         let label = format!("{}[{i}]", frame.node.op_type);
         let outputs = frame.run_on_values(body, elements, &label)?;
-        results.iter_mut().zip(outputs).for_each(|(result, value)| result.push(value));
+        for (result, value) in results.iter_mut().zip(outputs) {
+            frame.collect(&mut held, &value)?;
+            result.push(value);
+        }
     }
     let sequences = results.into_iter().zip(&body.outputs);
     sequences

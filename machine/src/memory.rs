@@ -10,47 +10,20 @@
 //! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
 
 mod grant;
+mod span;
 mod weights;
 
 use std::collections::BTreeMap;
 
 use onnx_container::{Alignment, BufferMut, ByteSize};
 
+pub use self::span::{ALIGNMENT, Span, WEIGHTS};
+use self::span::{outside, round_up, slice, to_usize};
 pub use self::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The first address of the weights; the arena lies below it.
-pub const WEIGHTS: u64 = 1 << 46;
-
-/// Every tensor starts at a multiple of this many bytes.
-pub const ALIGNMENT: u64 = 64;
-
 /// The least length of a segment that is added while a model runs.
 const SEGMENT: u64 = 1 << 20;
-
-/// A range of M: the bytes of one tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
-    /// The address of its first byte.
-    pub offset: u64,
-    /// Its length in bytes.
-    pub len: u64,
-}
-
-impl Span {
-    fn end(self) -> u64 {
-        self.offset.saturating_add(self.len)
-    }
-
-    fn overlaps(self, other: Self) -> bool {
-        self.len > 0 && other.len > 0 && self.offset < other.end() && other.offset < self.end()
-    }
-
-    /// Whether it lies among the weights.
-    pub fn is_weight(self) -> bool {
-        self.offset >= WEIGHTS
-    }
-}
 
 /// What a step is granted: the bytes to read and those to write, in the order in which it asked.
 pub type Granted<'m> = (Vec<&'m [u8]>, Vec<&'m mut [u8]>);
@@ -339,28 +312,10 @@ impl Memory {
     }
 }
 
-fn slice(bytes: &[u8], span: Span, start: u64) -> Result<&[u8]> {
-    let from = to_usize(span.offset - start)?;
-    let to = to_usize(span.end() - start)?;
-    bytes.get(from..to).ok_or_else(|| outside(span))
-}
-
-fn outside(span: Span) -> Error {
-    Error::internal(format!("bytes {} to {} are not in memory", span.offset, span.end()))
-}
-
 fn exceeds(what: &str, needed: u64, limit: u64) -> Error {
     let (needed, limit) = (ByteSize(needed), ByteSize(limit));
     let reason = format!("{what} would need {needed}, its budget is {limit}");
     Error::new(ErrorKind::OutOfMemory, reason)
-}
-
-fn round_up(len: u64) -> u64 {
-    len.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
-}
-
-fn to_usize(value: u64) -> Result<usize> {
-    usize::try_from(value).map_err(|_| Error::internal("a length of more than 64 bits"))
 }
 
 #[cfg(test)]

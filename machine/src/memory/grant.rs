@@ -1,6 +1,7 @@
 //! What a step is granted: slices to read and slices to write, none of which overlaps one to write.
 
-use super::{ALIGNMENT, Granted, Memory, Span, outside, slice, to_usize};
+use super::span::{ALIGNMENT, Span, outside, slice, to_usize};
+use super::{Granted, Memory};
 use crate::error::{Error, Result};
 
 impl Memory {

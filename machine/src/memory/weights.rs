@@ -2,7 +2,7 @@
 
 use onnx_container::{Alignment, Buffer, BufferMut};
 
-use super::{Span, WEIGHTS, outside, round_up, slice};
+use super::span::{Span, WEIGHTS, outside, round_up, slice};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The read-only part of M: the bytes of every constant, each at an address of its own.

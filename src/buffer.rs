@@ -7,6 +7,7 @@
 //! copies all other.
 
 mod options;
+mod zeroed;
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
@@ -16,10 +17,12 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::file_identity::FileIdentity;
 use crate::map_count::Slot;
 use crate::placement::Alignment;
+
+use self::zeroed::Zeroed;
 
 pub use self::options::TensorBufferOptions;
 
@@ -413,43 +416,15 @@ pub struct BufferMut {
     range: Range<usize>,
 }
 
-enum Zeroed {
-    Heap(Vec<u8>),
-    Map(MmapMut),
-}
-
-/// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages and
-/// two system calls, and the number of maps of a process is limited, so small tensors use the heap.
-const MAPPED: usize = 64 << 10;
-
-/// The least length in bytes for which huge pages are worthwhile: two of them.
-const HUGE: usize = 4 << 20;
-
 impl BufferMut {
     /// `len` zeroed bytes whose address is a multiple of `alignment`.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when the length does not fit the address space, [`ErrorKind::Io`]
-    /// when the memory cannot be allocated.
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) when the length does not fit the address space,
+    /// [`Io`](crate::ErrorKind::Io) when the memory cannot be allocated.
     pub fn zeroed(len: usize, alignment: Alignment) -> Result<Self> {
-        let align = usize::try_from(alignment.bytes());
-        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
-        let align = align.map_err(|_| too_large())?;
-        let whole = len.checked_add(align).ok_or_else(too_large)?;
-        let memory = if whole < MAPPED {
-            Zeroed::Heap(vec![0; whole])
-        } else {
-            let slack = if align > 4096 { align } else { 0 };
-            match mapped(len.checked_add(slack).ok_or_else(too_large)?) {
-                Ok(map) => Zeroed::Map(map),
-                // The process may have reached its limit of maps; the heap may still have room.
-                Err(error) => Zeroed::Heap(heap(whole).ok_or(error)?),
-            }
-        };
-        let start = memory.as_ptr().align_offset(align);
-        let end =
-            start.checked_add(len).filter(|end| *end <= memory.len()).ok_or_else(too_large)?;
-        Ok(Self { memory, range: start..end })
+        let (memory, range) = Zeroed::aligned(len, alignment)?;
+        Ok(Self { memory, range })
     }
 
     /// The bytes as a shared [`Buffer`], without a copy.
@@ -481,44 +456,6 @@ impl BufferMut {
     }
 }
 
-/// Zeroed memory on the heap; `None` when it cannot be allocated.
-fn heap(len: usize) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).ok()?;
-    bytes.resize(len, 0);
-    Some(bytes)
-}
-
-fn mapped(len: usize) -> Result<MmapMut> {
-    let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
-    #[cfg(target_os = "linux")]
-    if len >= HUGE {
-        // Only a hint: without huge pages the memory works too, but is slower to access.
-        let _ = map.advise(memmap2::Advice::HugePage);
-    }
-    Ok(map)
-}
-
-impl Deref for Zeroed {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Heap(bytes) => bytes,
-            Self::Map(map) => map,
-        }
-    }
-}
-
-impl DerefMut for Zeroed {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Heap(bytes) => bytes,
-            Self::Map(map) => map,
-        }
-    }
-}
-
 impl Deref for BufferMut {
     type Target = [u8];
 
@@ -546,6 +483,7 @@ impl fmt::Debug for BufferMut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn slices_share_and_stay_inside() {
@@ -575,7 +513,7 @@ mod tests {
     fn memory_is_aligned() {
         for align in [1, 64, 256, 4096, 1 << 21] {
             let alignment = Alignment::new(align).unwrap();
-            for len in [0, 1, 4095, 4097, HUGE] {
+            for len in [0, 1, 4095, 4097, 4 << 20] {
                 let memory = BufferMut::zeroed(len, alignment).unwrap();
                 assert_eq!(memory.len(), len);
                 assert!(alignment.is_aligned(memory.as_ptr().addr() as u64), "{align} {len}");

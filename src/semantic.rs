@@ -10,6 +10,7 @@
 mod attributes;
 mod body;
 mod difference;
+mod draws;
 mod evaluate;
 mod hash;
 mod operator;

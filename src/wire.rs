@@ -8,6 +8,7 @@
 
 mod field;
 pub(crate) mod nested;
+mod number;
 mod overlay;
 mod packed;
 mod parallel;
@@ -25,8 +26,8 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 
 pub use self::field::{Field, FieldInfo, Value};
-pub(crate) use self::field::{Number, Varint};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
+pub(crate) use self::number::{Number, Varint};
 pub(crate) use self::overlay::{Overlay, Replacement};
 pub use self::packed::Packed;
 use self::placing::Copying;

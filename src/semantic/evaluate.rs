@@ -17,6 +17,7 @@ use foldhash::fast::RandomState;
 
 use super::attributes;
 use super::body::{Body, bytes};
+use super::draws::draws_anywhere;
 use super::hash::{Digest, Form};
 use super::operator::{self, Operator};
 use super::scope::{Frame, Given, Imports, Kind, NodeState, ScopeId, Value};
@@ -117,7 +118,7 @@ impl<'m> Evaluator<'m> {
             draws: HashMap::default(),
         };
         let imports = Rc::new(Imports::new(&[], &model.opset_import));
-        match evaluator.draws_anywhere(&imports) {
+        match draws_anywhere(container.model(), &evaluator.functions, &imports) {
             true => evaluator.check_size(graph)?,
             false => evaluator.same_calls = Some(HashMap::default()),
         }
@@ -462,39 +463,6 @@ impl<'m> Evaluator<'m> {
             }
         }
         if size > MAX_NODES as u64 { Err(too_large()) } else { Ok(()) }
-    }
-
-    /// Whether any node, of the main graph or of a function, may give something else each time.
-    fn draws_anywhere(&self, imports: &Imports<'m>) -> bool {
-        let ModelProto { graph, functions, opset_import, .. } = self.model;
-        // Without functions nothing is called, and the answer does not matter.
-        if functions.is_empty() {
-            return false;
-        }
-        let main = graph.as_deref().into_iter().flat_map(|graph| &graph.node);
-        self.draws(main, imports)
-            || functions.iter().any(|function| {
-                let imports = Imports::new(&function.opset_import, opset_import);
-                let defaults = function.attribute_proto.iter().flat_map(attributes::graphs);
-                let nodes = function.node.iter().chain(defaults.flat_map(|graph| &graph.node));
-                self.draws(nodes, &imports)
-            })
-    }
-
-    /// Whether any of `nodes`, or of the nodes in their graphs, may give something else each time.
-    fn draws(&self, nodes: impl Iterator<Item = &'m NodeProto>, imports: &Imports<'_>) -> bool {
-        let mut nodes: Vec<_> = nodes.collect();
-        while let Some(node) = nodes.pop() {
-            let graphs = node.attribute.iter().flat_map(attributes::graphs);
-            nodes.extend(graphs.flat_map(|graph| &graph.node));
-            if self.functions.callee(node).is_none() {
-                let operator = Operator::new(node, imports.version(operator::domain(node)));
-                if operator.draws(|i| node.input.get(i).is_some_and(|name| !name.is_empty())) {
-                    return true;
-                }
-            }
-        }
-        false
     }
 }
 

@@ -8,7 +8,8 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-use super::field::{Field, Label, Number, Varint};
+use super::field::{Field, Label};
+use super::number::{Number, Varint};
 use super::rare::Empty;
 use super::reader::{Reader, Wire};
 use super::varints::{self, Counted};

@@ -1,0 +1,86 @@
+//! Zeroed memory: small pieces on the heap, large ones in pages of their own that go back to the system.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use memmap2::MmapMut;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::placement::Alignment;
+
+/// Memory that was zeroed when it was made.
+pub(super) enum Zeroed {
+    Heap(Vec<u8>),
+    Map(MmapMut),
+}
+
+/// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages and
+/// two system calls, and the number of maps of a process is limited, so small tensors use the heap.
+const MAPPED: usize = 64 << 10;
+
+/// The least length in bytes for which huge pages are worthwhile: two of them.
+const HUGE: usize = 4 << 20;
+
+impl Zeroed {
+    /// Memory, and the range of `len` bytes in it whose address is a multiple of `alignment`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when the length does not fit the address space, [`ErrorKind::Io`]
+    /// when the memory cannot be allocated.
+    pub(super) fn aligned(len: usize, alignment: Alignment) -> Result<(Self, Range<usize>)> {
+        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
+        let align = usize::try_from(alignment.bytes()).map_err(|_| too_large())?;
+        let whole = len.checked_add(align).ok_or_else(too_large)?;
+        let memory = if whole < MAPPED {
+            Self::Heap(vec![0; whole])
+        } else {
+            let slack = if align > 4096 { align } else { 0 };
+            match mapped(len.checked_add(slack).ok_or_else(too_large)?) {
+                Ok(map) => Self::Map(map),
+                // The process may have reached its limit of maps; the heap may still have room.
+                Err(error) => Self::Heap(heap(whole).ok_or(error)?),
+            }
+        };
+        let start = memory.as_ptr().align_offset(align);
+        let end =
+            start.checked_add(len).filter(|end| *end <= memory.len()).ok_or_else(too_large)?;
+        Ok((memory, start..end))
+    }
+}
+
+/// Zeroed memory on the heap; `None` when it cannot be allocated.
+fn heap(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
+}
+
+fn mapped(len: usize) -> Result<MmapMut> {
+    let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
+    #[cfg(target_os = "linux")]
+    if len >= HUGE {
+        // Only a hint: without huge pages the memory works too, but is slower to access.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
+    Ok(map)
+}
+
+impl Deref for Zeroed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+        }
+    }
+}
+
+impl DerefMut for Zeroed {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+        }
+    }
+}

@@ -7,9 +7,12 @@
 //!
 //! Sums are kept in [`Number::Sum`] and rounded once.
 //!
-//! Operands are packed into panels of as many columns as a tile has, blocks of them small enough for the
-//! processor's caches. Tiles are loops over arrays of constant length, which the compiler turns into vector
-//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at run time.
+//! Tiles of the result are computed from lines of the left matrix, read where they lie, and from panels of the
+//! right one: as many of its columns as a tile has, packed. A right matrix whose columns are lines in memory is not
+//! packed: the transpose of the result is the product of the transposes, with that matrix on the left. So
+//! large weights are read once, in the order in which they lie. Tiles are loops over arrays of constant
+//! length, which the compiler turns into vector instructions; `pulp` has them compiled for the vectors of
+//! newer processors too, and chooses at run time.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,11 +23,15 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::Number;
 
-/// The rows of `k` that are packed at a time.
-const K_BLOCK: usize = 256;
+/// The elements that are packed at a time, about: few enough for the second cache.
+const PACKED: usize = 1 << 17;
 /// The rows and the columns of the result that are computed at a time.
 const ROW_BLOCK: usize = 96;
-const COLUMN_BLOCK: usize = 1024;
+const COLUMN_BLOCK: usize = 512;
+/// Up to this many rows there are more columns at a time: then reading the right matrix takes the time, and long
+/// parts of its rows are read faster.
+const FEW_ROWS: usize = 64;
+const MANY_COLUMNS: usize = 4096;
 
 /// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
 /// else, such as the windows of an image.
@@ -32,9 +39,32 @@ pub(crate) trait Source<T> {
     fn rows(&self) -> usize;
     fn columns(&self) -> usize;
 
-    /// Copies the part in `rows` and `columns` to `panel`, which has as many rows. There are `N` columns
-    /// or fewer; what lies behind them in the panel stays as it is.
-    fn pack<const N: usize>(&self, rows: Range<usize>, columns: Range<usize>, panel: &mut [[T; N]]);
+    /// The transpose as a matrix in memory, when its rows lie there as lines.
+    fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
+        None
+    }
+
+    /// Copies the part in `rows` and `columns` to `packed`, which has the [`panels`] of these. What lies in the
+    /// last panel behind the columns stays as it is.
+    fn pack<const N: usize>(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        packed: &mut [[T; N]],
+    );
+}
+
+/// The panels of `columns` and of so many rows that lie one behind the other in `packed`, each with its `N`
+/// columns or fewer.
+#[inline(always)]
+pub(crate) fn panels<T, const N: usize>(
+    packed: &mut [[T; N]],
+    rows: usize,
+    columns: Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, &mut [[T; N]])> {
+    let parts = parts(columns.len(), N)
+        .map(move |part| columns.start + part.start..columns.start + part.end);
+    parts.zip(packed.chunks_exact_mut(rows.max(1)))
 }
 
 /// A matrix in memory, by rows or by columns.
@@ -66,6 +96,17 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
+impl<'a, T: Copy> Matrix<'a, T> {
+    /// The elements row by row; copied when they lie by columns.
+    fn by_rows(&self) -> Cow<'a, [T]> {
+        if self.by_rows {
+            return Cow::Borrowed(self.elements);
+        }
+        let row = |i: usize| self.elements.iter().skip(i).step_by(self.rows.max(1));
+        Cow::Owned((0..self.rows).flat_map(row).copied().collect())
+    }
+}
+
 impl<T: Copy> Source<T> for Matrix<'_, T> {
     fn rows(&self) -> usize {
         self.rows
@@ -75,25 +116,36 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
         self.columns
     }
 
+    fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
+        (!self.by_rows).then(|| self.transposed())
+    }
+
     #[inline(always)]
     fn pack<const N: usize>(
         &self,
         rows: Range<usize>,
         columns: Range<usize>,
-        panel: &mut [[T; N]],
+        packed: &mut [[T; N]],
     ) {
+        let len = rows.len();
         if self.by_rows {
             let lines = self.elements.chunks_exact(self.columns.max(1)).skip(rows.start);
-            for (line, packed) in lines.zip(panel) {
-                let line = line.get(columns.clone()).unwrap_or_default();
-                packed.iter_mut().zip(line).for_each(|(to, from)| *to = *from);
+            for (k, line) in lines.take(len).enumerate() {
+                let (parts, rest) = line.get(columns.clone()).unwrap_or_default().as_chunks::<N>();
+                let row = packed.get_mut(k..).unwrap_or_default();
+                let mut row = row.iter_mut().step_by(len.max(1));
+                parts.iter().zip(&mut row).for_each(|(from, to)| *to = *from);
+                let last = row.next().into_iter().flatten();
+                last.zip(rest).for_each(|(to, from)| *to = *from);
             }
         } else {
-            let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
-            for (i, line) in lines.take(columns.len()).enumerate() {
-                let line = line.get(rows.clone()).unwrap_or_default();
-                for (packed, from) in panel.iter_mut().zip(line) {
-                    packed.get_mut(i).into_iter().for_each(|to| *to = *from);
+            for (columns, panel) in panels(packed, len, columns) {
+                let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
+                for (i, line) in lines.take(columns.len()).enumerate() {
+                    let line = line.get(rows.clone()).unwrap_or_default();
+                    for (packed, from) in panel.iter_mut().zip(line) {
+                        packed.get_mut(i).into_iter().for_each(|to| *to = *from);
+                    }
                 }
             }
         }
@@ -136,11 +188,9 @@ pub(crate) fn gemm<T: Number>(
         );
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    // A result with few columns is computed by rows: its transpose is the product of the transposes.
-    if columns < 8 && columns < rows {
-        multiply(b, &a.transposed(), Grid { elements: result, row: 1, column: columns });
-    } else {
-        multiply(&a.transposed(), b, Grid { elements: result, row: columns, column: 1 });
+    match b.lines_of_columns() {
+        Some(b) => multiply(b, &a.transposed(), Grid { elements: result, row: 1, column: columns }),
+        None => multiply(a, b, Grid { elements: result, row: columns, column: 1 }),
     }
     Ok(())
 }
@@ -152,26 +202,34 @@ struct Grid<'c, T> {
     column: usize,
 }
 
-/// `c` plus the transpose of `left` times `right`, with the widest vectors that the processor has.
-fn multiply<T: Number>(left: &impl Source<T>, right: &impl Source<T>, c: Grid<'_, T>) {
-    Arch::new().dispatch(Multiply { left, right, c });
+/// `c` plus `left` times `right`, with the widest vectors that the processor has.
+fn multiply<T: Number>(left: Matrix<'_, T>, right: &impl Source<T>, c: Grid<'_, T>) {
+    let lines = left.by_rows();
+    let lines = lines.chunks_exact(left.columns.max(1)).collect();
+    Arch::new().dispatch(Multiply { lines, right, c });
 }
 
-struct Multiply<'m, T, L, R> {
-    left: &'m L,
+struct Multiply<'m, T, R> {
+    /// The rows of the left matrix.
+    lines: Vec<&'m [T]>,
     right: &'m R,
     c: Grid<'m, T>,
 }
 
-impl<T: Number, L: Source<T>, R: Source<T>> WithSimd for Multiply<'_, T, L, R> {
+impl<T: Number, R: Source<T>> WithSimd for Multiply<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        match (size_of::<T>(), self.left.columns()) {
-            (8, 1) => self.blocks::<1, 8>(),
-            (8, _) => self.blocks::<6, 8>(),
-            (_, 1) => self.blocks::<1, 16>(),
+        let rows = self.lines.len();
+        // Rows of 4 fill their tiles better than rows of 6, which compute faster.
+        let by_four = rows <= 16 && rows.next_multiple_of(4) < rows.next_multiple_of(6);
+        match (size_of::<T>(), rows, self.right.columns()) {
+            (_, _, 1) => self.blocks::<6, 1>(),
+            (8, 1, _) => self.blocks::<1, 32>(),
+            (8, _, _) => self.blocks::<6, 8>(),
+            (_, 1, _) => self.blocks::<1, 64>(),
+            _ if by_four => self.blocks::<4, 16>(),
             _ => self.blocks::<6, 16>(),
         }
     }
@@ -183,44 +241,54 @@ fn parts(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(size).map(move |start| start..len.min(start + size))
 }
 
-impl<T: Number, L: Source<T>, R: Source<T>> Multiply<'_, T, L, R> {
+/// `part` of what begins at `start`.
+fn behind(start: usize, part: &Range<usize>) -> Range<usize> {
+    start + part.start..start + part.end
+}
+
+impl<T: Number, R: Source<T>> Multiply<'_, T, R> {
     /// In tiles of `M` rows and `N` columns.
     #[inline(always)]
     fn blocks<const M: usize, const N: usize>(mut self) {
-        let (mut packed_left, mut packed_right) = (Vec::new(), Vec::new());
-        for columns in parts(self.right.columns(), COLUMN_BLOCK) {
-            for ks in parts(self.left.rows(), K_BLOCK) {
-                pack::<T, N>(self.right, &ks, &columns, &mut packed_right);
-                for rows in parts(self.left.columns(), ROW_BLOCK) {
-                    pack::<T, M>(self.left, &ks, &rows, &mut packed_left);
-                    let right = parts(columns.len(), N).zip(packed_right.chunks_exact(ks.len()));
-                    for (tile_columns, right) in right {
-                        let left = parts(rows.len(), M).zip(packed_left.chunks_exact(ks.len()));
-                        for (tile_rows, left) in left {
-                            let from = (rows.start + tile_rows.start) * self.c.row
-                                + (columns.start + tile_columns.start) * self.c.column;
-                            self.c.tile(from, tile_rows.len(), tile_columns.len(), left, right);
-                        }
-                    }
+        let mut packed = Vec::new();
+        let few = self.lines.len() <= FEW_ROWS;
+        let most = if few { MANY_COLUMNS } else { COLUMN_BLOCK };
+        for columns in parts(self.right.columns(), most) {
+            // Odd, so that the panels do not begin at the same place of the first cache.
+            let depth = (PACKED / columns.len()).max(16) | 1;
+            for ks in parts(self.right.rows(), depth) {
+                packed.resize(columns.len().div_ceil(N) * ks.len(), [T::ZERO; N]);
+                self.right.pack(ks.clone(), columns.clone(), &mut packed);
+                for rows in parts(self.lines.len(), ROW_BLOCK) {
+                    self.block::<M, N>(&rows, &ks, &columns, &packed);
                 }
             }
         }
     }
-}
 
-/// The part of `source` in `rows` and `columns`, as panels of `N` columns one behind the other.
-#[inline(always)]
-fn pack<T: Number, const N: usize>(
-    source: &impl Source<T>,
-    rows: &Range<usize>,
-    columns: &Range<usize>,
-    packed: &mut Vec<[T; N]>,
-) {
-    packed.resize(columns.len().div_ceil(N) * rows.len(), [T::ZERO; N]);
-    let panels = packed.chunks_exact_mut(rows.len());
-    for (panel, part) in panels.zip(parts(columns.len(), N)) {
-        let columns = columns.start + part.start..columns.start + part.end;
-        source.pack(rows.clone(), columns, panel);
+    /// Adds the products of `ks` to the result in `rows` and `columns`.
+    #[inline(always)]
+    fn block<const M: usize, const N: usize>(
+        &mut self,
+        rows: &Range<usize>,
+        ks: &Range<usize>,
+        columns: &Range<usize>,
+        packed: &[[T; N]],
+    ) {
+        let right = parts(columns.len(), N).zip(packed.chunks_exact(ks.len()));
+        for (width, right) in right {
+            let width = behind(columns.start, &width);
+            for height in parts(rows.len(), M) {
+                let height = behind(rows.start, &height);
+                let from = height.start * self.c.row + width.start * self.c.column;
+                let left: [&[T]; M] = std::array::from_fn(|i| {
+                    // Where there are fewer rows, the last one stands for the others.
+                    let line = self.lines.get((height.start + i).min(height.end - 1));
+                    line.and_then(|line| line.get(ks.clone())).unwrap_or_default()
+                });
+                self.c.tile(from, height.len(), width.len(), left, right);
+            }
+        }
     }
 }
 
@@ -232,7 +300,7 @@ impl<T: Number> Grid<'_, T> {
         from: usize,
         height: usize,
         width: usize,
-        left: &[[T; M]],
+        left: [&[T]; M],
         right: &[[T; N]],
     ) {
         let mut sums = [[T::ZERO; N]; M];
@@ -263,21 +331,49 @@ impl<T: Number> Grid<'_, T> {
     }
 }
 
-/// `sums` plus the products of the panels, in the order of their rows.
+/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are 1, 4 or 6
+/// rows high.
 #[inline(always)]
 fn add_products<T: Number, const M: usize, const N: usize>(
     mut sums: [[T; N]; M],
-    left: &[[T; M]],
+    left: [&[T]; M],
     right: &[[T; N]],
 ) -> [[T; N]; M] {
-    for (left, right) in left.iter().zip(right) {
-        for (sums, a) in sums.iter_mut().zip(left) {
-            for (sum, b) in sums.iter_mut().zip(right) {
-                *sum = sum.add(a.mul(*b));
+    // Slices that are zipped need no check of an index in the loop.
+    match left.as_slice() {
+        [a] => {
+            for (right, a) in right.iter().zip(*a) {
+                add_row(&mut sums, [a], right);
             }
         }
+        [a, b, c, d] => {
+            for ((((right, a), b), c), d) in right.iter().zip(*a).zip(*b).zip(*c).zip(*d) {
+                add_row(&mut sums, [a, b, c, d], right);
+            }
+        }
+        [a, b, c, d, e, f] => {
+            let front = right.iter().zip(*a).zip(*b).zip(*c);
+            for ((((((right, a), b), c), d), e), f) in front.zip(*d).zip(*e).zip(*f) {
+                add_row(&mut sums, [a, b, c, d, e, f], right);
+            }
+        }
+        _ => debug_assert!(false, "a tile of another height"),
     }
     sums
+}
+
+/// Adds the products of one k.
+#[inline(always)]
+fn add_row<T: Number, const M: usize, const N: usize, const L: usize>(
+    sums: &mut [[T; N]; M],
+    left: [&T; L],
+    right: &[T; N],
+) {
+    for (sums, a) in sums.iter_mut().zip(left) {
+        for (sum, b) in sums.iter_mut().zip(right) {
+            *sum = sum.add(a.mul(*b));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -327,6 +423,9 @@ mod tests {
             [97, 257, 17],
             [6, 16, 1030],
             [200, 3, 5],
+            [2, 40, 4100],
+            [5, 300, 600],
+            [65, 3, 520],
             [3, 0, 4],
             [0, 3, 4],
             [4, 3, 0],

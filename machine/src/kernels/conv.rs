@@ -14,7 +14,7 @@ use onnx_container::DataType;
 use super::window::{Window, image};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, Source, gemm, terms};
+use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, Real, for_type, not_taken};
 
@@ -201,15 +201,17 @@ impl<T: Number> Source<T> for Patches<'_, T> {
         &self,
         rows: Range<usize>,
         columns: Range<usize>,
-        panel: &mut [[T; N]],
+        packed: &mut [[T; N]],
     ) {
-        let segments = self.segments(columns);
         let [_, b, c] = &self.window.axes;
-        for (row, packed) in rows.zip(panel) {
-            let (channel, tap) = (row / self.window.taps(), row % self.window.taps());
-            let (line, u) = (tap / c.kernel, tap % c.kernel);
-            let taps = [line / b.kernel, line % b.kernel, u];
-            segments.iter().for_each(|segment| self.copy(channel, taps, segment, packed));
+        for (columns, panel) in panels(packed, rows.len(), columns) {
+            let segments = self.segments(columns);
+            for (row, packed) in rows.clone().zip(panel) {
+                let (channel, tap) = (row / self.window.taps(), row % self.window.taps());
+                let (line, u) = (tap / c.kernel, tap % c.kernel);
+                let taps = [line / b.kernel, line % b.kernel, u];
+                segments.iter().for_each(|segment| self.copy(channel, taps, segment, packed));
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::window::Axis;
 use crate::broadcast::{count, size};
 use crate::call::RunCx;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, Source, gemm, terms};
+use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, Real, for_type};
 
@@ -152,12 +152,14 @@ impl<R: Real> Source<R> for Moved<'_, R> {
         &self,
         rows: Range<usize>,
         columns: Range<usize>,
-        panel: &mut [[R; N]],
+        packed: &mut [[R; N]],
     ) {
         let taps = self.sizes.window.taps();
-        for (row, packed) in rows.zip(panel) {
-            for (to, place) in packed.iter_mut().zip(columns.clone()) {
-                *to = self.sample(row / taps, row % taps, place);
+        for (columns, panel) in panels(packed, rows.len(), columns) {
+            for (row, packed) in rows.clone().zip(panel) {
+                for (to, place) in packed.iter_mut().zip(columns.clone()) {
+                    *to = self.sample(row / taps, row % taps, place);
+                }
             }
         }
     }

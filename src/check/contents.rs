@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_bytes_without_a_meaning_are_told() {
+    fn only_bytes_without_a_meaning_are_reported() {
         let long = [vec![1; 1 << 20], vec![0, 255]].concat();
         type Case<'a> = (DataType, &'a [i64], &'a [u8], Option<u64>);
         let cases: &[Case<'_>] = &[

@@ -185,7 +185,7 @@ fn names_that_do_not_fit_together_are_found_one_by_one() {
 }
 
 #[test]
-fn one_missing_value_is_told_once_and_names_are_told_in_short() {
+fn one_missing_value_is_reported_once_and_long_names_are_shortened() {
     let long = "w".repeat(10_000);
     let add = |i: usize| node("Add", &["x", &long], &[&format!("t{i}")], vec![]);
     let mut nodes: Vec<_> = (0..1000).map(add).collect();
@@ -257,7 +257,7 @@ fn the_options_of_a_load_count() {
 }
 
 #[test]
-fn a_file_whose_entries_are_wrong_is_referred_to() {
+fn wrong_entries_count_as_references_to_their_file() {
     let entry = |key: &str, value: &str| StringStringEntryProto::new(key, value);
     for (key, value) in [("length", "12"), ("length", "x"), ("offset", "-1")] {
         let mut weight = TensorProto::external("w", TensorProto::FLOAT, [2], "m.onnx.data");
@@ -270,7 +270,7 @@ fn a_file_whose_entries_are_wrong_is_referred_to() {
 }
 
 #[test]
-fn a_hole_in_a_data_file_is_told_with_its_bytes() {
+fn a_hole_in_a_data_file_is_reported_with_its_bytes() {
     let entry = |name: &str, offset: usize| {
         let mut tensor = TensorProto::external(name, TensorProto::FLOAT, [2], "w.bin");
         tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));

@@ -319,7 +319,7 @@ fn a_segment_is_refused() {
 }
 
 #[test]
-fn a_string_that_is_not_utf8_is_kept_and_told() {
+fn a_string_that_is_not_utf8_is_kept_and_reported() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("m.onnx");
     let mut bad = node("Relu", &["x"], &["y"], vec![AttributeProto::string("bytes", [0xff])]);
@@ -434,7 +434,7 @@ fn a_model_that_is_cut_off_says_how_many_bytes_it_needs() {
 }
 
 #[test]
-fn a_data_file_that_is_cut_off_or_another_is_told_once() {
+fn a_data_file_that_is_cut_off_or_of_another_format_is_reported_once() {
     let root = tempfile::tempdir().unwrap();
     let entry = |name: &str, offset: u64| {
         let mut tensor = TensorProto::external(name, TensorProto::UINT8, [10], "w.bin");
@@ -466,7 +466,7 @@ fn a_data_file_that_is_cut_off_or_another_is_told_once() {
 }
 
 #[test]
-fn data_that_begin_as_a_file_of_another_format_are_told() {
+fn data_that_begin_as_a_file_of_another_format_are_reported() {
     let root = tempfile::tempdir().unwrap();
     let mut tensors = vec![TensorProto::external("w", TensorProto::UINT8, [4], "w.bin")];
     let path = root.path().join("m.onnx");

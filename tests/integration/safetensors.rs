@@ -584,7 +584,7 @@ fn padding_is_not_called_as_a_tensor_without_an_entry() {
 }
 
 #[test]
-fn a_numbered_name_is_no_other_tensors_and_is_told() {
+fn a_numbered_name_differs_from_every_tensors_name_and_is_reported() {
     let mut tensors = Vec::new();
     let mut original = Container::new(ModelProto::default());
     for (i, name) in ["k", "k", "k_2", "k"].into_iter().enumerate() {
@@ -628,7 +628,7 @@ fn names_of_files_are_never_cut() {
 }
 
 #[test]
-fn inline_tensors_are_told_and_those_without_elements_written() {
+fn inline_tensors_are_reported_and_those_without_elements_written() {
     let mut original = container(vec![("a", bytes(3, 1))]);
     let graph = original.model_mut().graph.as_mut().unwrap();
     graph.initializer.push(TensorProto::new("empty", TensorProto::FLOAT, [0, 4]));

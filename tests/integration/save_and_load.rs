@@ -589,7 +589,7 @@ fn thresholds_and_typed_fields() {
 }
 
 #[test]
-fn entries_of_strangers_are_replaced_by_ours() {
+fn entries_of_other_writers_are_replaced_by_ours() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("w.bin"), [1; 16]).unwrap();
     let mut weight = TensorProto::external("w", TensorProto::FLOAT, [4], "./w.bin");

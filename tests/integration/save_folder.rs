@@ -680,7 +680,7 @@ fn a_staging_folder_that_is_in_use_or_holds_what_is_needed_stays() {
 }
 
 #[test]
-fn many_files_of_nobody_are_one_error_that_names_a_way_out() {
+fn many_files_that_no_model_refers_to_are_one_error_with_a_way_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let names: Vec<_> = (0..9).map(|i| format!("w{i}")).collect();

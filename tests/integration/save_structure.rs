@@ -120,7 +120,7 @@ fn an_entry_that_no_load_would_take_is_refused() {
 }
 
 #[test]
-fn files_that_the_new_model_lacks_are_told() {
+fn files_that_the_new_model_lacks_are_reported() {
     for layout in LAYOUTS {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = old.path().join("m.onnx");
@@ -151,7 +151,7 @@ fn with_shape() -> Container {
 }
 
 #[test]
-fn a_shape_that_readers_need_inline_is_told_whoever_writes_it_outside() {
+fn a_shape_that_readers_need_inline_is_reported_whoever_writes_it_outside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let inline = with_shape().save(folder.path().join("e.onnx"), WeightFiles::Embedded).unwrap();
@@ -182,7 +182,7 @@ fn a_shape_that_readers_need_inline_is_told_whoever_writes_it_outside() {
 
 #[test]
 #[cfg(unix)]
-fn files_that_onnx_does_not_open_are_told_when_the_model_goes_on_to_refer_to_them() {
+fn files_that_onnx_does_not_open_are_reported_when_the_model_goes_on_to_refer_to_them() {
     let rename = |folder: &Path, name: &str| fs::rename(folder.join("w"), folder.join(name));
     type Case = (&'static str, fn(&Path), &'static str);
     let cases: [Case; 3] = [
@@ -207,7 +207,7 @@ fn files_that_onnx_does_not_open_are_told_when_the_model_goes_on_to_refer_to_the
 }
 
 #[test]
-fn an_external_tensor_whose_name_is_not_text_is_told_and_not_made() {
+fn an_external_tensor_whose_name_is_not_text_is_reported_and_not_made() {
     let folder = tempfile::tempdir().unwrap();
     let named = |name: &[u8]| {
         let mut tensor = floats("w", 0, 600);

@@ -91,7 +91,7 @@ fn nodes_of_weights_alone_are_counted() {
 }
 
 #[test]
-fn sizes_that_are_missing_or_for_nothing_are_told() {
+fn missing_and_unused_sizes_are_reported() {
     let folder = Folder::new();
     folder.save("m.onnx", &model());
     let cases: [(&[&str], &[&str]); 2] = [
@@ -147,7 +147,7 @@ fn a_plan_that_does_not_fit_is_exit_code_1() {
 }
 
 #[test]
-fn lists_that_are_wrong_are_told_with_their_line() {
+fn wrong_lists_are_reported_with_their_line() {
     let folder = Folder::new();
     let cases = [
         ("id,lower,upper,size\na,0,1,x\n", "`l.csv`: line 2: size `x` is no whole number"),

@@ -52,7 +52,7 @@ fn files_that_are_read_are_never_replaced() {
 }
 
 #[test]
-fn unreferenced_bytes_of_kept_files_are_told() {
+fn unreferenced_bytes_of_kept_files_are_reported() {
     let folder = Folder::packed();
     let mut data = fs::OpenOptions::new().append(true).open(folder.path("p.onnx.data")).unwrap();
     std::io::Write::write_all(&mut data, &[0; 100_000]).unwrap();

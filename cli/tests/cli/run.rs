@@ -151,7 +151,7 @@ fn random_inputs_depend_on_the_seed_alone() {
 }
 
 #[test]
-fn inputs_that_are_wrong_are_told() {
+fn wrong_inputs_are_reported() {
     let folder = folder();
     fs::create_dir(folder.path("empty")).unwrap();
     write_pb(&folder.path("short.pb"), &X, &[2, 2]);

@@ -273,7 +273,7 @@ fn targets_of_exports_are_safe() {
 }
 
 #[test]
-fn a_tensor_larger_than_a_shard_is_told() {
+fn a_tensor_larger_than_a_shard_is_reported() {
     let folder = Folder::packed();
     let cases = [
         ("4KB", ""),

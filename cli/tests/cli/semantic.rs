@@ -99,7 +99,7 @@ fn models_part_at_an_output_and_a_node() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn what_is_wrong_is_reported() {
     let folder = folder();
     for args in [
         &["digest", "a.onnx"][..],

@@ -68,7 +68,7 @@ fn runs_of_renamed_models_are_the_same() {
 }
 
 #[test]
-fn the_first_step_that_differs_is_told_with_its_distance() {
+fn the_first_step_that_differs_is_reported_with_its_distance() {
     let folder = folder();
     let diff = ["trace", "diff", "m.onnx", "other.onnx", "--dim", "batch=2"];
     let told = folder.run(&diff);
@@ -108,7 +108,7 @@ fn the_first_step_that_differs_is_told_with_its_distance() {
 }
 
 #[test]
-fn other_inputs_are_told_first() {
+fn other_inputs_are_reported_first() {
     let folder = folder();
     for seed in ["1", "2"] {
         let file = format!("{seed}.jsonl");
@@ -120,7 +120,7 @@ fn other_inputs_are_told_first() {
 }
 
 #[test]
-fn files_that_are_no_traces_are_told_with_their_line() {
+fn files_that_are_no_traces_are_reported_with_their_line() {
     let folder = folder();
     folder.run(&[&["trace", "m.onnx", "-o", "t.jsonl"], &DIM[..]].concat()).done();
     let good = fs::read_to_string(folder.path("t.jsonl")).unwrap();

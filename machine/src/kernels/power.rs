@@ -80,12 +80,11 @@ fn cube(x: f64) -> f64 {
     let (large, small) = (high * x, (square - high) * x);
     let sum = large + small;
     let error = small - (sum - large);
-    let (bits, is_exact) = (sum.to_bits(), error == 0.0);
-    match (bits & 1, (error > 0.0) == (sum > 0.0)) {
-        (0, true) if !is_exact => f64::from_bits(bits + 1),
-        (0, false) if !is_exact => f64::from_bits(bits - 1),
-        _ => sum,
-    }
+    // Chosen without branches: which way it is goes by chance.
+    let away = if (error > 0.0) == (sum > 0.0) { 1 } else { -1 };
+    let is_even = sum.to_bits() & 1 == 0;
+    let step = if is_even && error != 0.0 { away } else { 0 };
+    f64::from_bits(sum.to_bits().wrapping_add_signed(step))
 }
 
 #[cfg(test)]

@@ -1,0 +1,218 @@
+"""Compares the machine with onnxruntime: how long a run of a model takes on one thread.
+
+    python scripts/bench_machine.py [--rounds N] [--repeat N] [--table] [NAME...]
+
+Engines take turns in fresh processes. A process loads its model, runs it once unmeasured, then `--repeat` times;
+the least of all these runs over all rounds is what the others on the machine disturb least. Loading,
+planning of onnxruntime's session and the start of processes are not in it; what the machine does for
+each run, its plan included, is.
+
+GPT-2 small and MobileNetV2 are generated from their architectures with random weights; silero-vad is the
+model of the test script. tract and rten are left out: neither has a package for Python. NAME picks the
+cases whose names contain it, `--table` prints the table of docs/machine.md. Needs Linux, onnx and
+onnxruntime, and the command in $ONNX_CONTAINER_BIN, or builds it with cargo.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SILERO = ROOT / ".models" / "silero-vad" / "silero_vad" / "data" / "silero_vad.onnx"
+# The goal: at most so many times onnxruntime's time on GPT-2.
+GOAL = 2.5
+
+PEER = """
+import sys, time
+import onnx, onnxruntime
+from onnx import numpy_helper
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = options.inter_op_num_threads = 1
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+given = {}
+for pair in sys.argv[3:]:
+    name, file = pair.split("=", 1)
+    given[name] = numpy_helper.to_array(onnx.load_tensor(file))
+session.run(None, given)
+for _ in range(int(sys.argv[2])):
+    start = time.perf_counter()
+    session.run(None, given)
+    print(time.perf_counter() - start)
+"""
+
+
+class Graph:
+    """A graph that is put together node by node; every value has a name of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.weights = [], []
+
+    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes) -> str | list[str]:
+        names = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, inputs, names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def constant(self, value: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def weight(self, *shape: int, scale: float = 0.02) -> str:
+        return self.constant(self.random.standard_normal(shape, np.float32) * np.float32(scale))
+
+    def fill(self, value: float, *shape: int) -> str:
+        return self.constant(np.full(shape, value, np.float32))
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def save(self, path: pathlib.Path, given: onnx.ValueInfoProto, result: str) -> None:
+        output = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "g", [given], [output], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
+
+
+def gpt2(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """GPT-2 small as PyTorch exports it: the activation by its parts, the last matrix a transposed view."""
+    layers, width, heads, words, tokens = 12, 768, 12, 50257, 16
+    g = Graph(0)
+    embedding = g.weight(words, width)
+
+    def norm(x: str) -> str:
+        return g.add("LayerNormalization", x, g.fill(1, width), g.fill(0, width), epsilon=1e-5)
+
+    def linear(x: str, n: int, m: int) -> str:
+        flat = g.add("Gemm", g.add("Reshape", x, g.ints(-1, n)), g.weight(n, m), g.weight(m))
+        return g.add("Reshape", flat, g.ints(1, tokens, m))
+
+    def split(x: str, perm: list[int]) -> str:
+        return g.add("Transpose", g.add("Reshape", x, g.ints(1, tokens, heads, width // heads)), perm=perm)
+
+    mask = g.constant(np.where(np.tri(tokens, dtype=bool), 0, np.finfo(np.float32).min).astype(np.float32))
+    positions = g.add("Gather", g.weight(1024, width), g.constant(np.arange(tokens)[None]))
+    x = g.add("Add", g.add("Gather", embedding, "ids"), positions)
+    for _ in range(layers):
+        parts = g.add("Split", linear(norm(x), width, 3 * width), outputs=3, axis=2, num_outputs=3)
+        q, k, v = (split(part, perm) for part, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])))
+        scores = g.add("Add", g.add("Mul", g.add("MatMul", q, k), g.fill(0.125)), mask)
+        mixed = g.add("Transpose", g.add("MatMul", g.add("Softmax", scores), v), perm=[0, 2, 1, 3])
+        x = g.add("Add", linear(g.add("Reshape", mixed, g.ints(1, tokens, width)), width, width), x)
+        h = linear(norm(x), width, 4 * width)
+        cube = g.add("Mul", g.add("Pow", h, g.fill(3)), g.fill(0.044715))
+        inner = g.add("Tanh", g.add("Mul", g.add("Add", h, cube), g.fill(0.7978845608)))
+        h = g.add("Mul", g.add("Mul", h, g.fill(0.5)), g.add("Add", inner, g.fill(1)))
+        x = g.add("Add", linear(h, 4 * width, width), x)
+    logits = g.add("MatMul", norm(x), g.add("Transpose", embedding, perm=[1, 0]))
+    g.save(path, helper.make_tensor_value_info("ids", TensorProto.INT64, [1, tokens]), logits)
+    return {"ids": np.arange(7, 7 + tokens)[None]}
+
+
+# Of each group of blocks: how much wider the middle is, the channels, the blocks, the first stride.
+MOBILE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+
+def mobilenet(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """MobileNetV2 on an image of 224 x 224, batch normalization folded into the weights."""
+    g = Graph(1)
+
+    def conv(x: str, n: int, m: int, kernel: int, stride: int, group: int = 1, active: bool = True) -> str:
+        w = g.weight(m, n // group, kernel, kernel, scale=(2 / (n // group * kernel**2)) ** 0.5)
+        pads = [kernel // 2] * 4
+        y = g.add("Conv", x, w, g.weight(m), group=group, strides=[stride] * 2, pads=pads, kernel_shape=[kernel] * 2)
+        return g.add("Clip", y, g.fill(0), g.fill(6)) if active else y
+
+    x, channels = conv("image", 3, 32, 3, 2), 32
+    for wider, out, blocks, first in MOBILE:
+        for block in range(blocks):
+            stride, middle = first if block == 0 else 1, channels * wider
+            y = conv(x, channels, middle, 1, 1) if wider > 1 else x
+            y = conv(conv(y, middle, middle, 3, stride, group=middle), middle, out, 1, 1, active=False)
+            x, channels = g.add("Add", x, y) if stride == 1 and channels == out else y, out
+    x = g.add("Flatten", g.add("GlobalAveragePool", conv(x, channels, 1280, 1, 1)))
+    result = g.add("Gemm", x, g.weight(1280, 1000), g.weight(1000))
+    g.save(path, helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 224, 224]), result)
+    return {"image": np.random.default_rng(2).standard_normal((1, 3, 224, 224), np.float32)}
+
+
+def silero(path: pathlib.Path) -> dict[str, np.ndarray]:
+    if not SILERO.exists():
+        raise SystemExit("silero-vad is not there: scripts/models.py fetches it")
+    path.symlink_to(SILERO)
+    samples = np.random.default_rng(3).standard_normal((1, 576), np.float32)
+    return {"input": samples, "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
+
+
+CASES = {"GPT-2 small, 1 x 16 tokens": gpt2, "MobileNetV2, 224 x 224": mobilenet, "silero-vad, 576 samples": silero}
+
+
+def binary() -> str:
+    if named := os.environ.get("ONNX_CONTAINER_BIN"):
+        return named
+    subprocess.run(["cargo", "build", "--release", "-q", "-p", "onnx-container-cli"], cwd=ROOT, check=True)
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return str(target / "release" / "onnx-container")
+
+
+def output_of(line: list) -> str:
+    done = subprocess.run([str(word) for word in line], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def ours(command: str, model: pathlib.Path, repeat: int, given: list[str]) -> list[float]:
+    line = [command, "run", model, "--timings", "--repeat", repeat + 1, "--json"]
+    for pair in given:
+        line += ["--input", pair]
+    return json.loads(output_of(line))["timings"]["seconds"][1:]
+
+
+def onnxruntime(model: pathlib.Path, repeat: int, given: list[str]) -> list[float]:
+    return [float(line) for line in output_of([sys.executable, "-c", PEER, model, repeat, *given]).split()]
+
+
+def least(make, command: str, rounds: int, repeat: int) -> tuple[float, float]:
+    """The least time of onnxruntime and of the machine on the model that `make` makes, in milliseconds."""
+    theirs, own = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        model, given = pathlib.Path(folder, "model.onnx"), []
+        for name, value in make(model).items():
+            file = pathlib.Path(folder, f"{name}.pb")
+            file.write_bytes(numpy_helper.from_array(value).SerializeToString())
+            given.append(f"{name}={file}")
+        for _ in range(rounds):
+            theirs += onnxruntime(model, repeat, given)
+            own += ours(command, model, repeat, given)
+    return 1e3 * min(theirs), 1e3 * min(own)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("names", nargs="*")
+    asked, command, missed = parser.parse_args(), binary(), False
+    if asked.table:
+        print("| model | onnxruntime | machine | ratio |\n|---|---|---|---|")
+    for name, make in CASES.items():
+        if asked.names and not any(part.lower() in name.lower() for part in asked.names):
+            continue
+        theirs, own = least(make, command, asked.rounds, asked.repeat)
+        cells = [name, f"{theirs:.2f} ms", f"{own:.2f} ms", f"{own / theirs:.1f}"]
+        line = f"| {' | '.join(cells)} |" if asked.table else "{}: onnxruntime {}, machine {}, ratio {}".format(*cells)
+        print(line, flush=True)
+        missed |= make is gpt2 and own > GOAL * theirs
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -229,10 +229,10 @@ fn uses_in_training(model: &ModelProto, name: &Str) -> usize {
     let infos = model.training_info.iter();
     let each = infos.map(|info| {
         let graphs = [&info.initialization, &info.algorithm].into_iter().flatten();
-        let graphs = graphs.filter(|graph| !defines(Body::Graph(graph), name.as_bytes()));
+        let users = graphs.filter(|graph| !defines(Body::Graph(graph), name.as_bytes()));
         let bindings = info.initialization_binding.iter().chain(&info.update_binding);
-        let bindings = bindings.filter(|binding| binding.key.as_ref() == Some(name)).count();
-        graphs.map(|graph| uses(graph, name)).sum::<usize>() + bindings
+        let bound = bindings.filter(|binding| binding.key.as_ref() == Some(name)).count();
+        users.map(|graph| uses(graph, name)).sum::<usize>() + bound
     });
     each.sum()
 }

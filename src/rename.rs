@@ -87,8 +87,8 @@ impl Container {
     fn rename_handle(&mut self, from: &str, to: &str) -> Result<()> {
         let old = format!("#{from}");
         let tensors = traversal::iter(&self.model);
-        let named = tensors.filter(|(_, tensor)| handle_of(tensor) == Some(old.as_str()));
-        let named: Vec<_> = named.map(|(place, tensor)| (place.position, &tensor.name)).collect();
+        let users = tensors.filter(|(_, tensor)| handle_of(tensor) == Some(old.as_str()));
+        let named: Vec<_> = users.map(|(place, tensor)| (place.position, &tensor.name)).collect();
         let [(position, Some(name))] = named.as_slice() else { return Ok(()) };
         if *name != to || !self.initializers.contains_key(old.as_str()) {
             return Ok(());
@@ -145,8 +145,8 @@ fn find(model: &ModelProto, from: &str, to: &str) -> Result<Found> {
     })?;
     let found = if exact.is_empty() { &mut plain } else { &mut exact };
     let several = found.len() > 1;
-    let paths = found.iter().map(|found| format!("`{}/{}`", found.path, found.name));
-    let paths = list(paths.collect::<Vec<_>>().into_iter());
+    let each = found.iter().map(|found| format!("`{}/{}`", found.path, found.name));
+    let paths = list(each.collect::<Vec<_>>().into_iter());
     match found.pop() {
         None => Err(unknown_value(model, from)),
         Some(_) if several => invalid(format!("several graphs have a value of this name: {paths}")),
@@ -175,8 +175,8 @@ fn unknown_value(model: &ModelProto, name: &str) -> Error {
     if let Err(error) = walked {
         return error;
     }
-    let hint = did_you_mean(name, names.iter().map(String::as_str));
-    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let meant = did_you_mean(name, names.iter().map(String::as_str));
+    let hint = meant.map(|meant| format!("; {meant}")).unwrap_or_default();
     let reason = format!("no graph has a value of this name{hint}");
     Error::new(ErrorKind::MissingTensor, reason)
 }

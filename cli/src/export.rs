@@ -18,15 +18,16 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     save::warn(&container);
     container.externalize(moving.all_tensors(args.all_tensors))?;
-    let save = SaveOptions::new().sync(!args.out.no_sync).overwrite(!args.out.no_clobber);
-    let save = save.protect([&args.model]);
+    let save = SaveOptions::new()
+        .sync(!args.out.no_sync)
+        .overwrite(!args.out.no_clobber)
+        .protect([&args.model]);
     let exported = progress::shown(save, &args.output, |save| {
+        let plain = ExportOptions::from(save).padding(args.padding);
         let shards = args.max_shard_size.into_iter();
-        let options = shards.fold(ExportOptions::from(save), ExportOptions::max_shard_bytes);
-        let options = options.padding(args.padding);
+        let options = shards.fold(plain, ExportOptions::max_shard_bytes);
         container.export_safetensors(&args.output, options)
-    });
-    let exported = exported?;
+    })?;
     save::print_warnings(&exported.warnings);
     let report = Report::new(args, &container, exported);
     if args.out.json {

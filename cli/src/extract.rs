@@ -39,8 +39,8 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Target::File(path) => job.write(vec![path], out),
         Target::Directory(folder) => {
             let mut names = FileNames::new(format.suffix());
-            let paths = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
-            let paths = paths.collect();
+            let each = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
+            let paths = each.collect();
             fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
             job.write(paths, out)
         }
@@ -155,8 +155,10 @@ impl Job<'_> {
         if let Some(error) = target::refusal(path, &self.own, self.args.out.no_clobber) {
             return Err(error.into());
         }
-        let options = SaveOptions::new().sync(!self.args.out.no_sync);
-        let options = options.overwrite(!self.args.out.no_clobber).protect(&self.own);
+        let options = SaveOptions::new()
+            .sync(!self.args.out.no_sync)
+            .overwrite(!self.args.out.no_clobber)
+            .protect(&self.own);
         let exported = progress::shown(options, path, |options| {
             safetensors::write(path, &self.tensors, options)
         })?;

@@ -270,13 +270,12 @@ impl<'m> Store<'m> {
     pub(super) fn describe(&self, scope: ScopeId, node: usize) -> String {
         let named = |name: &&Str| !name.is_empty();
         let Ok(proto) = self.node(scope, node) else { return String::new() };
-        let name = proto.name.as_ref().filter(named).or(proto.output.iter().find(named));
-        let name = name.map(|name| format!("`{name}` ")).unwrap_or_default();
+        let given = proto.name.as_ref().filter(named).or(proto.output.iter().find(named));
+        let name = given.map(|name| format!("`{name}` ")).unwrap_or_default();
         let op_type = String::from_utf8_lossy(bytes(proto.op_type.as_ref())).into_owned();
         let function = self.scope(scope).ok().and_then(|scope| scope.frame.function);
-        let function =
-            function.map(|function| format!(" of function `{}`", FunctionId::from(function)));
-        format!("node {name}({op_type}){}", function.unwrap_or_default())
+        let place = function.map(|f| format!(" of function `{}`", FunctionId::from(f)));
+        format!("node {name}({op_type}){}", place.unwrap_or_default())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::proto::FunctionProto;
-use onnx_container::{ByteSize, Container, Externalized, FunctionId, Inlined, Saved};
+use onnx_container::{ByteSize, Container, Externalized, FunctionId, Inlined, KeptFunction, Saved};
 use serde::Serialize;
 
 use crate::args::InlineArgs;
@@ -47,9 +47,10 @@ struct Import {
 impl Changed {
     /// What `inlined` says; `left` are the functions that the model has now.
     pub fn new(inlined: Inlined, before: usize, after: usize, left: &[FunctionProto]) -> Self {
-        let kept = inlined.kept.into_iter();
-        let kept =
-            kept.map(|kept| Kept { function: kept.function.to_string(), reason: kept.reason });
+        let kept = |kept: KeptFunction| {
+            let (function, reason) = (kept.function.to_string(), kept.reason);
+            Kept { function, reason }
+        };
         let imported = inlined.imported.into_iter();
         Self {
             calls: inlined.calls,
@@ -57,7 +58,7 @@ impl Changed {
             nodes_after: after,
             removed_functions: inlined.removed.iter().map(ToString::to_string).collect(),
             left_functions: left.iter().map(|f| FunctionId::from(f).to_string()).collect(),
-            kept_functions: kept.collect(),
+            kept_functions: inlined.kept.into_iter().map(kept).collect(),
             imported: imported.map(|(domain, version)| Import { domain, version }).collect(),
             warnings: inlined.warnings.iter().map(ToString::to_string).collect(),
         }
@@ -65,11 +66,10 @@ impl Changed {
 
     /// What was not done as asked.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let kept = self.kept_functions.iter();
-        let kept = kept.map(|Kept { function, reason }| {
+        let kept = |Kept { function, reason }: &Kept| {
             format!("function `{function}` is kept, with all functions that it calls: {reason}")
-        });
-        kept.chain(self.warnings.iter().cloned())
+        };
+        self.kept_functions.iter().map(kept).chain(self.warnings.iter().cloned())
     }
 
     fn print(&self, written: &Written, out: &mut Output) -> io::Result<()> {

@@ -102,12 +102,12 @@ impl<'c> Exports<'c> {
         let Entries { entries, padding, renamed, left_out, .. } =
             Entries::of(model, &weights.tensors, used, Some(metadata))?;
         let tensors = entries.len();
-        let as_bytes = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
-        let as_bytes = as_bytes.map(|entry| entry.name.clone()).collect();
+        let unreadable = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
+        let as_bytes = unreadable.map(|entry| entry.name.clone()).collect();
         let style = Style::new(&padding, metadata, export.save, export.padding);
         let max = export.max_shard.unwrap_or(u64::MAX);
-        let oversized = entries.iter().filter(|entry| entry.len() > max);
-        let oversized = oversized.map(|entry| (entry.name.clone(), entry.len())).collect();
+        let larger = entries.iter().filter(|entry| entry.len() > max);
+        let oversized = larger.map(|entry| (entry.name.clone(), entry.len())).collect();
         // Planned first, because this refuses metadata that are too long to be listed.
         let shards = shards(entries, max);
         let files = files(&shards, stem, &style)?;
@@ -240,8 +240,8 @@ impl<'c, 'm> Entries<'c, 'm> {
     where
         'c: 'a,
     {
-        let keys = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
-        let keys = keys.chain([FORMAT, PADDING]).collect();
+        let given = metadata.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+        let keys = given.chain([FORMAT, PADDING]).collect();
         let mut all = Self { keys, every: metadata.is_some(), ..Self::default() };
         all.names.take(METADATA);
         let (mut external, mut empty) = (HashMap::<_, Vec<_>>::new(), Vec::new());
@@ -292,8 +292,8 @@ impl<'c, 'm> Entries<'c, 'm> {
         let is_equal =
             |entry: &Entry<'_>| entry.dtype == declared.dtype && entry.dims == declared.dims;
         let equal = same.iter().find(|i| entries.get(**i).is_some_and(is_equal));
-        let equal = equal.filter(|_| !self.keys.contains(declared.name.as_str()));
-        if let Some(entry) = equal.and_then(|i| entries.get_mut(*i)) {
+        let may_be_tied = !self.keys.contains(declared.name.as_str());
+        if let Some(entry) = equal.filter(|_| may_be_tied).and_then(|i| entries.get_mut(*i)) {
             let name = unique(&mut self.names, &mut self.renamed, declared.name);
             entry.tied.push(name);
         } else if self.every || same.is_empty() {

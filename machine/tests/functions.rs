@@ -148,6 +148,27 @@ fn cases() -> Vec<Case> {
         let choice = with(choice, AttributeProto::graph("else_branch", branch(nodes)));
         vec![condition, cast, choice]
     };
+    // Its value `t` is not the one that the graph of the call captures.
+    let mut body = op("If", &["if"], &["r"]);
+    for name in ["then_branch", "else_branch"] {
+        let mut given = AttributeProto::graph(name, GraphProto::default());
+        (given.g, given.ref_attr_name) = (None, Some("given".into()));
+        body.attribute.push(given);
+    }
+    let cast = with(
+        op("Cast", &["u"], &["if"]),
+        AttributeProto::int("to", DataType::Bool.number().into()),
+    );
+    let most = with(op("ReduceMax", &["t"], &["u"]), AttributeProto::int("keepdims", 0));
+    let mut applied = function(
+        "applied",
+        &["p"],
+        &["r"],
+        11,
+        vec![op("Softmax", &["p"], &["t"]), most, cast, body],
+    );
+    applied.attribute.push("given".into());
+    let graph = || AttributeProto::graph("given", branch(vec![op("Neg", &["t"], &["z"])]));
     let joined = |mut nodes: Vec<NodeProto>, last: NodeProto| {
         nodes.push(last);
         nodes
@@ -188,6 +209,12 @@ fn cases() -> Vec<Case> {
             vec![call("same", &["x", "x"], &["y"])],
             vec![same.clone()],
             joined(flat_softmax("x", "s", 1), op("Add", &["s", "x"], &["y"])),
+        ),
+        (
+            "a graph in an attribute",
+            vec![op("Abs", &["x"], &["t"]), with(call("applied", &["x"], &["y"]), graph())],
+            vec![applied],
+            vec![op("Abs", &["x"], &["t"]), op("Neg", &["t"], &["y"])],
         ),
         (
             "two calls, one in a branch that captures",

@@ -129,6 +129,26 @@ pub fn tidy(path: &Path) -> &Path {
     path.strip_prefix(".").unwrap_or(path)
 }
 
+/// A number with at most six digits, as a person writes it: `0.001`, `51.79`, `1.5e-12`.
+pub struct Number(pub f64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.0;
+        if !number.is_finite() || number == 0.0 {
+            return write!(f, "{number}");
+        }
+        // Rounded first, so that the size is that of what is shown.
+        let rounded = format!("{number:.5e}");
+        let rounded = rounded.parse::<f64>().unwrap_or(number);
+        if (1e-4..1e6).contains(&rounded.abs()) {
+            write!(f, "{rounded}")
+        } else {
+            write!(f, "{rounded:e}")
+        }
+    }
+}
+
 /// `1 tensor`, `2 tensors`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
@@ -137,6 +157,23 @@ pub fn count(n: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_six_digits() {
+        let cases = [
+            (0.0, "0"),
+            (1e-3, "0.001"),
+            (-1.0 / 3.0, "-0.333333"),
+            (51.789_992_886_56, "51.79"),
+            (1.000_000_003_725, "1"),
+            (999_999.9, "1e6"),
+            (7.84e-10, "7.84e-10"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(Number(number).to_string(), text);
+        }
+    }
 
     #[test]
     fn names_cannot_forge_lines() {

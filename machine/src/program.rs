@@ -10,6 +10,7 @@ mod attribute;
 mod build;
 mod functions;
 mod order;
+mod sizes;
 mod sparse;
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use onnx_container::{Buffer, ByteSize, DataType, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::{Declared, Dim, Program};
+use crate::program::{Declared, Program};
 use crate::table::{byte_len, dims};
 use crate::value::{Type, Value};
 
@@ -39,12 +39,13 @@ pub fn all(
     seed: u64,
     sizes: &HashMap<String, usize>,
 ) -> Result<Vec<(String, Value)>> {
+    program.check_sizes(sizes)?;
     let main = &program.main;
     let has_default = |input: &Declared| main.constants.iter().any(|(id, _)| *id == input.value);
     let numbered = main.inputs.iter().enumerate().filter(|(_, input)| !has_default(input));
     let (mut values, mut errors) = (Vec::new(), Vec::new());
     for (i, input) in numbered {
-        match one(input, i, seed, sizes) {
+        match one(program, i, seed, sizes) {
             Ok(value) => values.push((main.name(input.value).to_owned(), value)),
             Err(error) => errors.push(error.with_value(main.name(input.value))),
         }
@@ -52,29 +53,24 @@ pub fn all(
     Error::join(errors).map_or(Ok(values), Err)
 }
 
-/// A value for `input`, the one with number `i`, whose symbolic dimensions have these `sizes`.
+/// A value for input `i` of the graph, whose open dimensions have these `sizes`: by name, or by place as `image[0]`.
 ///
 /// # Errors
 /// [`ErrorKind::Input`] when the graph declares no shape, a dimension has no size, or the input is no tensor
 /// or of a type that random values are not defined for.
-pub fn one(input: &Declared, i: usize, seed: u64, sizes: &HashMap<String, usize>) -> Result<Value> {
+pub fn one(
+    program: &Program,
+    i: usize,
+    seed: u64,
+    sizes: &HashMap<String, usize>,
+) -> Result<Value> {
+    let input = program.main.inputs.get(i);
+    let input = input.ok_or_else(|| refused(format_args!("the graph has no input {i}")))?;
     let Some(Type::Tensor(dtype)) = input.ty else {
         let ty = input.ty.as_ref().map_or("no type".to_owned(), ToString::to_string);
         return Err(refused(format_args!("it is declared as {ty}: there are random tensors only")));
     };
-    let declared = input.dims.as_ref();
-    let declared = declared.ok_or_else(|| refused("the graph declares no shape for it"))?;
-    let size = |(axis, dim): (usize, &Dim)| match dim {
-        Dim::Fixed(size) => Ok(*size),
-        Dim::Symbol(name) => sizes
-            .get(name)
-            .copied()
-            .ok_or_else(|| refused(format_args!("its dimension {axis}, `{name}`, has no size"))),
-        Dim::Unknown => {
-            Err(refused(format_args!("its dimension {axis} has neither size nor name")))
-        }
-    };
-    let shape: Vec<usize> = declared.iter().enumerate().map(size).collect::<Result<_>>()?;
+    let shape = input.shape(program.main.name(input.value), sizes)?;
     let stream = Stream(Stream(seed).next().wrapping_add(i as u64));
     Ok(Value::Tensor(tensor(dtype, &shape, stream)?))
 }

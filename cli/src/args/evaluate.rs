@@ -23,7 +23,8 @@ pub struct InputArgs {
     /// --input, --input-dir and --seed all inputs are those of --seed 0
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Dimensions called NAME have the size N in the inputs that are made; may be given several times
+    /// Dimensions called NAME have the size N in the inputs that are made; one without a name is that of its
+    /// place, as in 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
 }

@@ -21,7 +21,8 @@ pub struct PlanArgs {
     /// Plan the blocks that FILE lists, as MiniMalloc reads them, in place of a model
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "dim"])]
     pub csv_in: Option<PathBuf>,
-    /// Dimensions called NAME have the size N; may be given several times
+    /// Dimensions called NAME have the size N; one without a name is that of its place, as in 'image[0]=1'. May
+    /// be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Fail when more than N bytes are needed; K, M and G are powers of 1024

@@ -28,7 +28,8 @@ pub struct VerifyArgs {
     /// How often to run, each time with the next seed; 0 compares the digests alone
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub runs: u64,
-    /// Dimensions called NAME in A have the size N; may be given several times
+    /// Dimensions called NAME in A have the size N; one without a name is that of its place, as in
+    /// 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Allow this difference relative to the element of A

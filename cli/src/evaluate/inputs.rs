@@ -42,13 +42,15 @@ impl std::fmt::Display for Source {
 pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure> {
     let main = &program.main;
     check_names(main, args)?;
+    args.input_dir.as_deref().map_or(Ok(()), values::check_folder)?;
     let named: HashMap<_, _> = args.input.iter().cloned().collect();
     let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
     let seed = match args.seed {
         None if args.input.is_empty() && args.input_dir.is_none() => Some(0),
         seed => seed,
     };
-    let sizes = sizes(program, args)?;
+    let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
+    program.check_sizes(&sizes)?;
     let (mut inputs, mut errors) = (Vec::new(), Vec::new());
     for (i, declared) in main.inputs.iter().enumerate() {
         let name = main.name(declared.value);
@@ -61,7 +63,7 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
         let (value, source) = match (file, seed) {
             (Some(path), _) => read(&path)?,
             (None, _) if defaults.contains(&declared.value) => continue,
-            (None, Some(seed)) => match random_inputs::one(declared, i, seed, &sizes) {
+            (None, Some(seed)) => match random_inputs::one(program, i, seed, &sizes) {
                 Ok(value) => (value, Source::Seed(seed)),
                 Err(error) => {
                     errors.push(error.with_value(name));
@@ -94,25 +96,6 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sizes that `--dim` gives, each of them for a dimension of an input.
-fn sizes(program: &Program, args: &InputArgs) -> Result<HashMap<String, usize>, Failure> {
-    use onnx_container_machine::Dim;
-    let dims = program.main.inputs.iter().flat_map(|input| input.dims.iter().flatten());
-    let known: HashSet<_> = dims
-        .filter_map(|dim| if let Dim::Symbol(name) = dim { Some(name.as_str()) } else { None })
-        .collect();
-    if let Some((name, _)) = args.dim.iter().find(|(name, _)| !known.contains(name.as_str())) {
-        let mut names: Vec<_> = known.into_iter().collect();
-        names.sort_unstable();
-        let reason = format!(
-            "no input has a dimension `{name}`; those with a name are: {}",
-            names.join(", ")
-        );
-        return Err(Failure::Machine { kind: "Input".to_owned(), message: reason });
-    }
-    Ok(args.dim.iter().cloned().collect())
-}
-
 fn missing(name: &str) -> Failure {
     let message = format!(
         "value `{name}`: the input is missing: --input {name}=FILE gives it, --seed N makes it"
@@ -122,6 +105,6 @@ fn missing(name: &str) -> Failure {
 
 /// The failure for inputs that cannot be made, with the options that help.
 fn unmade(error: onnx_container_machine::Error) -> Failure {
-    let message = format!("{error}. --dim NAME=N gives a size, --input NAME=FILE an input");
+    let message = format!("{error}. --input NAME=FILE gives an input");
     Failure::Machine { kind: format!("{:?}", error.kind()), message }
 }

@@ -134,6 +134,12 @@ pub fn write_npz(values: &[(String, Value)], out: impl Write + Seek) -> Result<(
     Ok(())
 }
 
+/// A folder that is named has to be there, and to be one.
+pub fn check_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::read_dir(folder).map_err(|error| Error::io(folder, error))?;
+    Ok(())
+}
+
 /// The file of value `i` in `folder`, whose name begins with `stem`: `input` or `output`. What is in
 /// `<stem>s.npz` counts for all.
 pub fn find(folder: &Path, stem: &str, i: usize) -> Option<PathBuf> {

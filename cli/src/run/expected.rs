@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::evaluate::values;
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Number, Output, count};
 
 /// How the outputs compare with those that were expected.
 #[derive(Debug, Serialize)]
@@ -36,6 +36,7 @@ pub fn compare(
     args: &RunArgs,
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
+    values::check_folder(folder)?;
     let mut differences = Vec::new();
     for (i, (name, found)) in outputs.iter().enumerate() {
         let Some(path) = values::find(folder, "output", i) else {
@@ -58,11 +59,14 @@ pub fn compare(
 impl Expected {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let Self { rtol, atol, .. } = self;
-        let same = count(self.same, "output");
-        let verb = if self.same == 1 { "is" } else { "are" };
-        out.line(format_args!(
-            "compared  {same} {verb} as expected (rtol {rtol:e}, atol {atol:e})"
-        ))?;
+        let all = self.same + self.differences.len();
+        let same = match self.same {
+            same if same == all => count(all, "output"),
+            same => format!("{same} of {}", count(all, "output")),
+        };
+        let verb = if all == 1 { "is" } else { "are" };
+        let (rtol, atol) = (Number(*rtol), Number(*atol));
+        out.line(format_args!("compared  {same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
         for Difference { output, reason } in &self.differences {
             out.line(format_args!("differs   {output}: {reason}"))?;
         }

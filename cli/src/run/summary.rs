@@ -4,8 +4,10 @@ use std::fmt;
 
 use onnx_container::Tensor;
 use onnx_container_machine::Value;
-use onnx_container_machine::compare::to_f64;
+use onnx_container_machine::compare::{text, to_f64};
 use serde::Serialize;
+
+use crate::output::Number;
 
 /// How many elements are shown.
 const FIRST: usize = 6;
@@ -75,8 +77,7 @@ impl Numbers {
             return Self { first, elements: strings.len(), ..Self::default() };
         }
         let Ok(all) = to_f64(tensor) else { return Self::default() };
-        let shown =
-            |element: &f64| if is_single(tensor) { single(*element) } else { element.to_string() };
+        let shown = |element: &f64| text(tensor.dtype(), *element);
         let mut numbers = Self {
             first: all.iter().take(FIRST).map(shown).collect(),
             elements: all.len(),
@@ -105,7 +106,8 @@ impl Numbers {
         let mut lines = Vec::new();
         if let (Some(min), Some(max), Some(mean)) = (self.min, self.max, self.mean) {
             let nan = if self.nan > 0 { format!(", {} NaN", self.nan) } else { String::new() };
-            lines.push(format!("min {min:.6}, max {max:.6}, mean {mean:.6}{nan}"));
+            let [min, max, mean] = [min, max, mean].map(Number);
+            lines.push(format!("min {min}, max {max}, mean {mean}{nan}"));
         }
         if !self.first.is_empty() {
             let more = if self.elements > self.first.len() { ", .." } else { "" };
@@ -113,14 +115,4 @@ impl Numbers {
         }
         lines
     }
-}
-
-fn is_single(tensor: &Tensor) -> bool {
-    tensor.dtype() == onnx_container::DataType::Float
-}
-
-/// The shortest text of a FLOAT.
-#[allow(clippy::cast_possible_truncation, reason = "it was a FLOAT")]
-fn single(element: f64) -> String {
-    (element as f32).to_string()
 }

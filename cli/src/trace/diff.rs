@@ -16,7 +16,7 @@ use crate::evaluate::Model;
 use crate::evaluate::inputs::{Input, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
-use crate::output::{Output, count, lossy};
+use crate::output::{Number, Output, count, lossy};
 
 /// Compares and prints.
 pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -170,7 +170,7 @@ impl<'a> Report<'a> {
             First { a, b, same_inputs: part.same_inputs, by: amount.map(Amount::from) }
         });
         Self {
-            command: "trace",
+            command: "trace diff",
             a: &args.a,
             b: &args.b,
             same: diff.is_same(),
@@ -201,7 +201,9 @@ impl<'a> Report<'a> {
             out.line(format_args!("reads     {reads}"))?;
             if let Some(Amount { elements, differing, max_abs, max_rel }) = by {
                 out.line(format_args!(
-                    "by        {differing} of {elements} elements, at most {max_abs:e} ({max_rel:e} relative)"
+                    "by        {differing} of {elements} elements, at most {} ({} relative)",
+                    Number(*max_abs),
+                    Number(*max_rel)
                 ))?;
             }
         }

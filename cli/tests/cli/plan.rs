@@ -98,7 +98,7 @@ fn missing_and_unused_sizes_are_reported() {
         (&["plan", "m.onnx"], &["value `x`", "dimension 0, `batch`, has no size"]),
         (
             &["plan", "m.onnx", "--dim", "batch=4", "--dim", "seq=1"],
-            &["no input has a dimension `seq`; those with a name are: batch"],
+            &["no input has an open dimension `seq`; open are batch"],
         ),
     ];
     for (args, texts) in cases {

@@ -4,6 +4,7 @@
 //! The text of operator `Abs` is <https://onnx.ai/onnx/operators/onnx__Abs.html>, and so for each. The
 //! activation functions are in `activation`.
 
+use half::{bf16, f16};
 use onnx_container::{DataType, Element};
 
 use super::loops::{self, map};
@@ -286,6 +287,21 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
+/// What Clip takes for `max` where a node leaves it out, as numbers have it that are not integers: the largest finite
+/// one of the type, and from version 6 to 10 that of FLOAT, the default of an attribute. Version 1 has none.
+fn largest_number(cx: &RunCx<'_>) -> Option<f64> {
+    match (cx.version(), cx.dtype(0).ok()?) {
+        (..6, _) => None,
+        (6..11, DataType::Float | DataType::Double | DataType::Float16) | (_, DataType::Float) => {
+            Some(f64::from(f32::MAX))
+        }
+        (_, DataType::Double) => Some(f64::MAX),
+        (_, DataType::Float16) => Some(f64::from(f16::MAX)),
+        (_, DataType::Bfloat16) => Some(f64::from(bf16::MAX)),
+        _ => None,
+    }
+}
+
 /// Bounds are attributes before version 11, and inputs later.
 fn clip(cx: &mut RunCx<'_>) -> Result<()> {
     for_type!(cx.dtype(0)?, numbers, T => {
@@ -294,7 +310,10 @@ fn clip(cx: &mut RunCx<'_>) -> Result<()> {
             None if cx.has_input(i) => cx.scalar(i),
             None => Ok(default),
         };
-        let (low, high) = (bound("min", 1, T::LOWEST)?, bound("max", 2, T::HIGHEST)?);
+        let largest = largest_number(cx);
+        let default = |sign: f64, extreme: T| largest.map_or(extreme, |x| T::from_f64(sign * x));
+        let low = bound("min", 1, default(-1.0, T::LOWEST))?;
+        let high = bound("max", 2, default(1.0, T::HIGHEST))?;
         map(cx, |x: T| {
             let raised = if x < low { low } else { x };
             if raised > high { high } else { raised }

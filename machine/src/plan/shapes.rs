@@ -16,7 +16,7 @@ use crate::call::{Call, Operand, OutSpec};
 use crate::in_place;
 use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
-use crate::program::{Block, Declared, Dim, Node, Program, ValueId};
+use crate::program::{Block, Declared, Node, Program, ValueId};
 use crate::registry::Registry;
 use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
@@ -91,7 +91,7 @@ impl<'p> Shapes<'p> {
         memory: &'p Memory,
         sizes: &HashMap<String, usize>,
     ) -> Result<Self> {
-        Self::of(program, registry, memory, declared_inputs(&program.main, sizes)?)
+        Self::of(program, registry, memory, declared_inputs(program, sizes)?)
     }
 
     /// The shapes of `program` when its inputs have these types and, if they are tensors of numbers,
@@ -315,60 +315,35 @@ fn no_kernel(node: &Node) -> Error {
     Error::new(ErrorKind::UnsupportedOp, reason)
 }
 
-/// The sizes that stand for no dimension of an input are mistakes.
-fn check_sizes(main: &Block, sizes: &HashMap<String, usize>) -> Result<()> {
-    let dims = main.inputs.iter().filter_map(|input| input.dims.as_ref()).flatten();
-    let symbols: HashSet<_> = dims
-        .filter_map(|dim| match dim {
-            Dim::Symbol(name) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
-    let mut unknown: Vec<_> =
-        sizes.keys().filter(|name| !symbols.contains(name.as_str())).collect();
-    unknown.sort();
-    let Some(name) = unknown.first() else { return Ok(()) };
-    let mut known: Vec<_> = symbols.into_iter().collect();
-    known.sort_unstable();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    let reason = format!("no input has a dimension `{name}`; those with a name are: {known}");
-    Err(Error::new(ErrorKind::Input, reason))
-}
-
 /// What the graph declares of the inputs without a constant.
-fn declared_inputs(main: &Block, sizes: &HashMap<String, usize>) -> Result<Vec<(ValueId, Known)>> {
-    check_sizes(main, sizes)?;
+fn declared_inputs(
+    program: &Program,
+    sizes: &HashMap<String, usize>,
+) -> Result<Vec<(ValueId, Known)>> {
+    program.check_sizes(sizes)?;
+    let main = &program.main;
     let constants: HashSet<_> = main.constants.iter().map(|(value, _)| *value).collect();
     let (mut inputs, mut errors) = (Vec::new(), Vec::new());
     for input in main.inputs.iter().filter(|input| !constants.contains(&input.value)) {
-        match declared(input, sizes) {
+        let name = main.name(input.value);
+        match declared(input, name, sizes) {
             Ok(known) => inputs.push((input.value, known)),
-            Err(error) => errors.push(error.with_value(main.name(input.value))),
+            Err(error) => errors.push(error.with_value(name)),
         }
     }
     Error::join(errors).map_or(Ok(inputs), Err)
 }
 
-/// What the graph declares of an input.
-fn declared(input: &Declared, sizes: &HashMap<String, usize>) -> Result<Known> {
-    let unknown = |what: String| Error::new(ErrorKind::Input, what);
+/// What the graph declares of the input called `name`.
+fn declared(input: &Declared, name: &str, sizes: &HashMap<String, usize>) -> Result<Known> {
     let dtype = match input.ty.as_ref() {
         Some(Type::Tensor(dtype)) if dtype.bit_width().is_some() => *dtype,
         Some(ty) => return Ok(Known::OutsideType(ty.clone())),
-        None => return Err(unknown("the graph does not declare its type".to_owned())),
+        None => {
+            return Err(Error::new(ErrorKind::Input, "the graph does not declare its type"));
+        }
     };
-    let dims = input.dims.as_ref();
-    let dims = dims.ok_or_else(|| unknown("the graph does not declare its shape".to_owned()))?;
-    let size = |(i, dim): (usize, &Dim)| match dim {
-        Dim::Fixed(size) => Ok(*size),
-        Dim::Symbol(name) => sizes.get(name).copied().ok_or_else(|| {
-            unknown(format!(
-                "dimension {i}, `{name}`, has no size: give one, as with `--dim {name}=1`"
-            ))
-        }),
-        Dim::Unknown => Err(unknown(format!("dimension {i} has neither a size nor a name"))),
-    };
-    let shape = dims.iter().enumerate().map(size).collect::<Result<_>>()?;
+    let shape = input.shape(name, sizes)?;
     Ok(Known::Tensor { dtype, shape, elements: Elements::Unknown })
 }
 

@@ -44,6 +44,26 @@ fn integers_beyond_the_floats_are_compared_exactly() {
     assert_eq!(above, signed(&[1, 0, 0]));
 }
 
+/// The bounds that are left out are numbers, so an infinity becomes the largest one.
+#[test]
+fn an_infinity_is_clipped_to_the_bounds_that_are_left_out() {
+    let single = |x: [f32; 3]| tensor([3], &x);
+    let double = |x: [f64; 3]| tensor([3], &x);
+    let (largest, of_float) = (f64::MAX, f64::from(f32::MAX));
+    let singles = single([f32::INFINITY, -1.0, f32::NEG_INFINITY]);
+    let doubles = double([f64::INFINITY, -1.0, f64::NEG_INFINITY]);
+    let cases = [
+        (1, singles.clone(), singles.clone()),
+        (6, singles.clone(), single([f32::MAX, -1.0, f32::MIN])),
+        (6, doubles.clone(), double([of_float, -1.0, -of_float])),
+        (13, singles, single([f32::MAX, -1.0, f32::MIN])),
+        (13, doubles, double([largest, -1.0, -largest])),
+    ];
+    for (version, x, expected) in cases {
+        assert_eq!(output(("Clip", version), &[], &[x]).unwrap(), expected, "version {version}");
+    }
+}
+
 #[test]
 fn functions_keep_their_value_where_a_part_of_them_overflows() {
     let single = |x: f32| tensor([1], &[x]);

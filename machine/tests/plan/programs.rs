@@ -142,17 +142,27 @@ fn a_plan_ends_before_a_node_whose_shape_depends_on_data() {
 
 #[test]
 fn what_cannot_run_has_no_plan() {
-    let of = |op: &str, dims: [i64; 2]| {
+    let of_sizes = |op: &str, dims: [i64; 2], sizes: &[(&str, usize)]| {
         let mut graph = GraphProto::new("g");
         graph.input.push(ValueInfoProto::tensor("x", DataType::Float, dims));
         graph.node.push(NodeProto::new(op, ["x", "x"], ["y"]));
         graph.output.push(ValueInfoProto::tensor("y", DataType::Float, dims));
         let program = program(graph);
-        plan_program(&program, &Registry::new(), &HashMap::new(), PlanOptions::new()).unwrap_err()
+        let sizes = sizes.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect();
+        plan_program(&program, &Registry::new(), &sizes, PlanOptions::new())
     };
+    let of = |op: &str, dims: [i64; 2]| of_sizes(op, dims, &[]).unwrap_err();
     let error = of("NoSuchOperator", [2, 2]);
     assert_eq!((error.kind(), error.step()), (ErrorKind::UnsupportedOp, Some("0")));
     let error = of("Add", [2, -1]);
     assert_eq!((error.kind(), error.value()), (ErrorKind::Input, Some("x")));
-    assert_eq!(error.reason(), "dimension 1 has neither a size nor a name");
+    let reason = error.reason();
+    assert!(reason.starts_with("its dimension 1 has neither a size nor a name"), "{reason}");
+    let by_place = of_sizes("Add", [2, -1], &[("x[1]", 3)]).unwrap();
+    assert_eq!(by_place.tensors[0].shape, [2, 3]);
+    for wrong in ["x[0]", "x[2]", "x", "y[1]"] {
+        let error = of_sizes("Add", [2, -1], &[(wrong, 3)]).unwrap_err();
+        let reason = format!("no input has an open dimension `{wrong}`; open are x[1]");
+        assert_eq!(error.reason(), reason);
+    }
 }

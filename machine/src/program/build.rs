@@ -14,7 +14,7 @@ use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
 
 use super::functions::{Expanded, FUNCTION_BODY, Functions};
 use super::order::topological;
-use super::sparse::dense;
+use super::sparse::{self, dense};
 use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Weights;
@@ -103,6 +103,8 @@ struct Builder<'c> {
     imports: HashMap<String, i64>,
     functions: Functions,
     weights: Weights,
+    /// How many bytes sparse tensors may still become.
+    sparse_left: u64,
     /// The values of each block that is being built, the outermost first.
     scopes: Vec<Scope>,
 }
@@ -127,7 +129,8 @@ impl Scope {
 impl<'c> Builder<'c> {
     fn new(container: &'c Container, imports: HashMap<String, i64>) -> Self {
         let (functions, weights) = (Functions::default(), Weights::default());
-        Self { container, imports, functions, weights, scopes: Vec::new() }
+        let sparse_left = sparse::LIMIT;
+        Self { container, imports, functions, weights, sparse_left, scopes: Vec::new() }
     }
 
     fn block(&mut self, graph: &GraphProto) -> Result<Block> {
@@ -142,7 +145,7 @@ impl<'c> Builder<'c> {
         for sparse in &graph.sparse_initializer {
             let values = sparse.values.as_deref();
             let name = text(values.and_then(|values| values.name.as_ref()));
-            let tensor = dense(self.container, sparse);
+            let tensor = dense(self.container, sparse, &mut self.sparse_left);
             self.initializer(&name, tensor).map_err(|error| error.with_value(name.as_str()))?;
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
@@ -266,7 +269,7 @@ impl<'c> Builder<'c> {
             }
             AttributeProto::SPARSE_TENSOR => {
                 let tensor = proto.sparse_tensor.as_deref().ok_or_else(missing)?;
-                Attribute::Tensor(dense(self.container, tensor)?)
+                Attribute::Tensor(dense(self.container, tensor, &mut self.sparse_left)?)
             }
             AttributeProto::GRAPH => {
                 let graph = proto.g.as_deref().ok_or_else(missing)?;

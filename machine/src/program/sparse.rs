@@ -4,7 +4,7 @@
 //! not zero, and where they are: by position, or by one index for each dimension.
 
 use onnx_container::proto::SparseTensorProto;
-use onnx_container::{Container, Tensor};
+use onnx_container::{ByteSize, Container, Tensor};
 
 use crate::broadcast::{count, size};
 use crate::elements::Elements;
@@ -12,22 +12,29 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::table::byte_len;
 use crate::value::Value;
 
-/// The longest dense tensor in bytes that a sparse one may become: few bytes of a file can stand for many.
-const LIMIT: u64 = 1 << 31;
+/// How many bytes all sparse tensors of a model may become: few bytes of a file can stand for many.
+pub(super) const LIMIT: u64 = 1 << 31;
 
-/// The dense tensor of `proto`.
+/// The dense tensor of `proto`, whose bytes are taken from those that are `left`.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`] when values and indices do not fit each other or the shape,
-/// [`ErrorKind::Unsupported`] when the tensor is longer than 2 GiB.
-pub(super) fn dense(container: &Container, proto: &SparseTensorProto) -> Result<Tensor> {
+/// [`ErrorKind::Unsupported`] when the tensor is longer than what is left.
+pub(super) fn dense(
+    container: &Container,
+    proto: &SparseTensorProto,
+    left: &mut u64,
+) -> Result<Tensor> {
     let missing = || Error::new(ErrorKind::InvalidModel, "a sparse tensor has no values");
     let values = container.resolve(proto.values.as_deref().ok_or_else(missing)?)?;
     let shape = proto.dims.iter().map(|dim| size(*dim)).collect::<Result<Vec<_>>>()?;
-    if byte_len(values.dtype(), &shape)? > LIMIT {
-        let reason = format!("a sparse tensor of shape {shape:?} is longer than 2 GiB");
-        return Err(Error::new(ErrorKind::Unsupported, reason));
-    }
+    let rest = left.checked_sub(byte_len(values.dtype(), &shape)?);
+    *left = rest.ok_or_else(|| {
+        let most = ByteSize(LIMIT);
+        let reason =
+            format!("with shape {shape:?}, the sparse tensors of the model have more than {most}");
+        Error::new(ErrorKind::Unsupported, reason)
+    })?;
     let given = Elements::of(&values)?;
     let positions = match proto.indices.as_deref() {
         Some(indices) => positions(&container.resolve(indices)?, &shape)?,
@@ -78,4 +85,27 @@ fn positions(indices: &Tensor, shape: &[usize]) -> Result<Vec<usize>> {
         })
     };
     numbers.chunks_exact(width.max(1)).map(position).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use onnx_container::proto::TensorProto;
+
+    use super::*;
+
+    #[test]
+    fn all_sparse_tensors_of_a_model_have_one_limit() {
+        let (container, mut left) = (Container::new(Default::default()), 100);
+        let mut zeros = |dims: [i64; 2]| {
+            let values =
+                TensorProto::new("w", TensorProto::FLOAT, [0_i64]).with_raw_data(Vec::new());
+            let indices =
+                TensorProto::new("", TensorProto::INT64, [0_i64]).with_raw_data(Vec::new());
+            dense(&container, &SparseTensorProto::new(values, indices, dims), &mut left)
+        };
+        assert_eq!(zeros([4, 5]).unwrap().byte_len(), 80);
+        assert_eq!(zeros([1, 5]).unwrap().byte_len(), 20);
+        assert_eq!(zeros([1, 1]).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(zeros([i64::MAX, 1]).unwrap_err().kind(), ErrorKind::Container);
+    }
 }

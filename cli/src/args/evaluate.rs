@@ -53,7 +53,7 @@ pub struct EngineArgs {
     #[cfg(feature = "ort")]
     #[arg(long, value_name = "FILE")]
     pub ort_library: Option<PathBuf>,
-    /// Keep onnxruntime from changing the graph before it runs it, which changes roundings
+    /// Turn off onnxruntime's graph optimizations, which change roundings
     #[cfg(feature = "ort")]
     #[arg(long)]
     pub ort_unoptimized: bool,
@@ -125,7 +125,7 @@ pub struct RunArgs {
     /// The tolerance in absolute terms, which is added
     #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
-    /// Tell how long the run took, without loading the model, and which operators took how much of it
+    /// Print how long the run took (loading the model is not counted), and the share of each operator
     #[arg(long)]
     pub timings: bool,
     /// Run N times, for --timings, and write the outputs of the last run
@@ -144,7 +144,9 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(after_help = "A model called diff is ./diff. docs/machine.md states the format.")]
+#[command(
+    after_help = "To trace a model file that is called diff, write ./diff. docs/machine.md states the format."
+)]
 pub struct TraceArgs {
     #[command(subcommand)]
     pub diff: Option<TraceCommand>,

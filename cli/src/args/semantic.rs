@@ -14,7 +14,8 @@ pub struct DigestArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// Of what the model computes: models with the same digest compute the same for all inputs
+    /// Digest what the model computes (required; there is no other kind yet): models with the same digest
+    /// compute the same for all inputs
     #[arg(long, required = true)]
     pub semantic: bool,
     /// Print one line for each output, with its name

@@ -75,7 +75,7 @@ impl TimingsReport {
         match self.seconds.len() {
             0 | 1 => out.line(format_args!("took      {}", Milliseconds(self.median)))?,
             runs => out.line(format_args!(
-                "took      {}, the median of {runs} runs; {} at least",
+                "took      {}, the median of {runs} runs; the fastest {}",
                 Milliseconds(self.median),
                 Milliseconds(fastest),
             ))?,

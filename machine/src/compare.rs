@@ -1,14 +1,15 @@
 //! Whether two values are the same, within a tolerance: how onnx's own tests compare.
 //!
-//! Types and shapes have to be equal, elements within `atol + rtol * |expected|`, and a NaN is equal to a
-//! NaN. Strings have to be equal. Integers are compared as what they are, also those that no `f64` holds.
+//! Types and shapes have to be equal. So have integers, truth values and strings, whatever the tolerance is:
+//! they are not rounded, and one that is another is a wrong one. All other elements are to be within
+//! `atol + rtol * |expected|`, and a NaN is equal to a NaN.
 
 use onnx_container::{DataType, Tensor};
 
 use crate::error::Result;
 use crate::value::Value;
 
-/// How far an element may be from the expected one.
+/// How far an element may be from the expected one. It does not count for integers and truth values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Relative to the expected element.
@@ -20,6 +21,8 @@ pub struct Tolerance {
 impl Tolerance {
     /// That of onnx's node tests.
     pub const ONNX: Self = Self { rtol: 1e-3, atol: 1e-7 };
+
+    const NONE: Self = Self { rtol: 0.0, atol: 0.0 };
 
     fn allows<E: Comparable>(self, found: E, expected: E) -> bool {
         let size = expected.size();
@@ -129,7 +132,7 @@ fn tensors(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<Op
     }
     Ok(match (integers(found)?, integers(expected)?) {
         (Some(found), Some(expected)) => {
-            elements(&found, &expected, tolerance, |element| element.to_string())
+            elements(&found, &expected, Tolerance::NONE, |element| element.to_string())
         }
         _ => {
             let shown = |element| text(found.dtype(), element);
@@ -191,17 +194,33 @@ impl Comparable for i128 {
     }
 }
 
-/// The elements of a tensor of integers of 64 bits, some of which no `f64` holds; `None` for others.
-fn integers(tensor: &Tensor) -> Result<Option<Vec<i128>>> {
-    Ok(match tensor.dtype() {
-        DataType::Int64 => {
-            Some(tensor.to_slice::<i64>()?.iter().map(|element| i128::from(*element)).collect())
-        }
-        DataType::Uint64 => {
-            Some(tensor.to_slice::<u64>()?.iter().map(|element| i128::from(*element)).collect())
-        }
-        _ => None,
-    })
+/// The elements of a tensor of integers or truth values, as what they are, since no `f64` holds some of those
+/// of 64 bits; `None` for others.
+///
+/// # Errors
+/// When the elements cannot be read.
+pub fn integers(tensor: &Tensor) -> Result<Option<Vec<i128>>> {
+    use DataType as D;
+
+    macro_rules! widen {
+        ($elements:expr) => {
+            $elements?.iter().map(|element| i128::from(*element)).collect()
+        };
+    }
+    Ok(Some(match tensor.dtype() {
+        D::Int8 => widen!(tensor.to_slice::<i8>()),
+        D::Int16 => widen!(tensor.to_slice::<i16>()),
+        D::Int32 => widen!(tensor.to_slice::<i32>()),
+        D::Int64 => widen!(tensor.to_slice::<i64>()),
+        D::Uint8 => widen!(tensor.to_slice::<u8>()),
+        D::Uint16 => widen!(tensor.to_slice::<u16>()),
+        D::Uint32 => widen!(tensor.to_slice::<u32>()),
+        D::Uint64 => widen!(tensor.to_slice::<u64>()),
+        D::Bool => widen!(tensor.to_slice::<bool>()),
+        D::Int4 | D::Int2 => widen!(tensor.unpack_signed()),
+        D::Uint4 | D::Uint2 => widen!(tensor.unpack()),
+        _ => return Ok(None),
+    }))
 }
 
 /// The shortest text that stands for `element`, which a tensor of type `dtype` holds, and for none of its other values.
@@ -269,8 +288,6 @@ mod tests {
 
     #[test]
     fn integers_beyond_the_floats_are_compared_exactly() {
-        let exact = Tolerance { rtol: 0.0, atol: 0.0 };
-        let near = Tolerance { rtol: 0.0, atol: 1.0 };
         let signed = |x: i64| Value::from_elements([1], &[x]).unwrap();
         let unsigned = |x: u64| Value::from_elements([1], &[x]).unwrap();
         let large = 1_i64 << 53;
@@ -284,11 +301,43 @@ mod tests {
             ),
         ];
         for (found, expected, text) in cases {
-            let difference = |tolerance| difference(&found, &expected, tolerance).unwrap();
-            assert_eq!(difference(exact), Some(format!("element 0 is {text} (1 of 1 differ)")));
-            assert_eq!(difference(near), None, "{text}");
+            let difference = difference(&found, &expected, Tolerance::NONE).unwrap();
+            assert_eq!(difference, Some(format!("element 0 is {text} (1 of 1 differ)")));
             let distance = distance(&found, &expected).unwrap().unwrap();
             assert_eq!((distance.differing, distance.max_abs), (1, 1.0), "{text}");
+        }
+    }
+    /// Elements that are near each other, of each type: a tolerance is for what is rounded.
+    #[test]
+    fn a_tolerance_does_not_count_for_integers() {
+        let wide = Tolerance { rtol: 1.0, atol: 100.0 };
+        let codes = |dtype, code: u8| Value::Tensor(Tensor::pack(dtype, [1], &[code]).unwrap());
+        macro_rules! pair {
+            ($of:ty: $a:expr, $b:expr) => {
+                [$a, $b].map(|x: $of| Value::from_elements([1], &[x]).unwrap())
+            };
+        }
+        let exact = [
+            pair!(i8: 100, 101),
+            pair!(i16: 100, 101),
+            pair!(i32: 50_000, 50_001),
+            pair!(i64: 50_000, 50_001),
+            pair!(u8: 100, 101),
+            pair!(u16: 100, 101),
+            pair!(u32: 100, 101),
+            pair!(u64: 100, 101),
+            pair!(bool: false, true),
+            [1, 2].map(|code| codes(DataType::Int4, code)),
+            [1, 2].map(|code| codes(DataType::Uint4, code)),
+            [0, 1].map(|code| codes(DataType::Int2, code)),
+            [1, 2].map(|code| codes(DataType::Uint2, code)),
+        ];
+        for [a, b] in exact {
+            assert!(difference(&a, &b, wide).unwrap().is_some(), "{}", a.ty());
+            assert_eq!(difference(&a, &a, Tolerance::NONE).unwrap(), None, "{}", a.ty());
+        }
+        for [a, b] in [pair!(f32: 100.0, 101.0), pair!(f64: 100.0, 101.0)] {
+            assert_eq!(difference(&a, &b, wide).unwrap(), None, "{}", a.ty());
         }
     }
 }

@@ -119,10 +119,10 @@ pub struct RunArgs {
     /// Compare the outputs with the files output_<i>.pb or output_<i>.npy, or outputs.npz, in DIR
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
-    /// The tolerance relative to the expected element
+    /// The tolerance relative to the expected element. Integers and BOOL have to be equal
     #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance, requires = "expect")]
     pub rtol: f64,
-    /// The tolerance in absolute terms, which is added
+    /// The tolerance in absolute terms, which is added. Not for integers and BOOL either
     #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
     /// Print how long the run took (loading the model is not counted), and the share of each operator

@@ -32,10 +32,10 @@ pub struct VerifyArgs {
     /// 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
-    /// Allow this difference relative to the element of A
+    /// Allow this difference relative to the element of A, but of no integer and BOOL
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
     pub rtol: f64,
-    /// Allow this difference in absolute terms, which is added
+    /// Allow this difference in absolute terms, which is added, but of no integer and BOOL
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
     #[command(flatten)]

@@ -77,6 +77,11 @@ impl Address {
         Some(Self { source: None, start: u64::try_from(address).ok()? })
     }
 
+    /// What tells the source from others, and the first byte there.
+    pub(crate) fn parts(self) -> (Option<usize>, u64) {
+        (self.source, self.start)
+    }
+
     /// The place `bytes` after this one.
     pub(crate) fn plus(self, bytes: u64) -> Self {
         Self { start: self.start.saturating_add(bytes), ..self }

@@ -128,7 +128,8 @@ impl Container {
     /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when an output has no meaning: a value that
     /// nothing defines, or that is defined twice or computed from itself; functions that call themselves;
     /// attributes with several values. The errors of weights that an output depends on, with the tensor.
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply to more than ten million nodes.
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply to more than two million nodes, or
+    /// tensors overlap in part so often that each byte of the weights would be read many times.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of attributes
     /// that this crate does not know.
     pub fn semantic_digest(&self) -> Result<SemanticDigest> {

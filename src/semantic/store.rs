@@ -19,7 +19,7 @@ use crate::inline::FunctionId;
 use crate::proto::{NodeProto, Str};
 
 /// How many nodes the bodies of calls may have together, each as often as it is evaluated.
-pub(super) const MAX_NODES: usize = 10_000_000;
+pub(super) const MAX_NODES: usize = 2_000_000;
 
 /// What a name stands for, as far as it is known.
 pub(super) enum Found {

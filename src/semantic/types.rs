@@ -81,7 +81,8 @@ impl<'m> Symbols<'m> {
                 form.tag(1);
                 form.number(*value);
             }
-            Some(DimensionValue::DimParam(name)) if !name.is_empty() => {
+            // `?` is what exporters call every dimension that has no name, whatever its size.
+            Some(DimensionValue::DimParam(name)) if !name.is_empty() && *name != "?" => {
                 form.tag(2);
                 form.count(self.number(name));
             }

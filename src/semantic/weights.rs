@@ -14,9 +14,10 @@ use sha2::{Digest as _, Sha256};
 use super::body::Constant;
 use super::hash::{Digest, Form};
 use crate::buffer::Buffer;
+use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::is_external;
 use crate::initializer::{Address, Initializer};
 use crate::parallel;
@@ -26,6 +27,10 @@ use crate::traversal;
 
 /// A model with fewer bytes of weights than this is hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;
+/// How often, on average, each byte may be read because tensors overlap in part. Tied tensors are read once.
+const MOST_READS: u64 = 8;
+/// Fewer bytes than this are read however tensors overlap.
+const FEW_BYTES: u64 = 1 << 28;
 /// How much is read at a time from a source that is not in memory.
 const CHUNK: usize = 1 << 20;
 
@@ -146,6 +151,19 @@ enum Key {
     Source(Address, u64, u8),
 }
 
+impl Key {
+    /// The source, the first byte there, and the number of bytes.
+    fn range(&self) -> (Option<usize>, u64, u64) {
+        match *self {
+            Self::Memory(address, len, _) => (None, address as u64, len),
+            Self::Source(place, len, _) => {
+                let (source, start) = place.parts();
+                (source, start, len)
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Jobs<'c> {
     list: Vec<Job<'c>>,
@@ -179,8 +197,35 @@ impl<'c> Jobs<'c> {
         Ok(job)
     }
 
+    /// Refuses tensors that overlap so much that a small file would take hours.
+    fn refuse_overlaps(&self) {
+        let mut ranges: Vec<_> = self.by_key.keys().map(Key::range).collect();
+        ranges.sort_unstable();
+        let (mut bytes, mut reads) = (0_u64, 0_u64);
+        let mut end = (None, 0);
+        for (source, start, len) in ranges {
+            let stop = start.saturating_add(len);
+            let new = if end.0 == Some(source) { start.max(end.1) } else { start };
+            bytes = bytes.saturating_add(stop.saturating_sub(new));
+            reads = reads.saturating_add(len);
+            end = (Some(source), stop.max(new));
+        }
+        if reads <= FEW_BYTES.max(bytes.saturating_mul(MOST_READS)) {
+            return;
+        }
+        let reason = format!(
+            "tensors overlap in part: {} of weights would be read as {}",
+            ByteSize(bytes),
+            ByteSize(reads)
+        );
+        for job in &self.list {
+            job.digest.get_or_init(|| Err(Error::new(ErrorKind::TooLarge, reason.clone())));
+        }
+    }
+
     /// Hashes everything, the longest first, so that no thread is left with a long one at the end.
     fn run(&self) {
+        self.refuse_overlaps();
         let mut order: Vec<_> = self.list.iter().collect();
         order.sort_by_key(|job| std::cmp::Reverse(job.len));
         let total = order.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));

@@ -10,8 +10,8 @@ use onnx_container::proto::{
     Packed, SparseTensorProto, StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{
-    Container, DataType, Error, ErrorKind, ExternalizeOptions, Initializer, Result, SemanticDigest,
-    WeightSource,
+    Buffer, Container, DataType, Error, ErrorKind, ExternalizeOptions, Initializer, Result,
+    SemanticDigest, Tensor, WeightSource,
 };
 
 use crate::support::{
@@ -372,6 +372,44 @@ fn symbolic_dimensions_are_numbered() {
     let parts = |text: &'static str| text.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let found: std::collections::HashSet<_> = all.map(|text| symbols(parts(text))).into();
     assert_eq!(found.len(), all.len());
+    // What exporters call every dimension without a name is no name.
+    let of_dimension = |name: &str| {
+        let mut model = single(node("Add", &["a", "b"], &["y"], vec![]));
+        for input in &mut main_of(&mut model).input {
+            let value = input.name.clone().unwrap();
+            *input = ValueInfoProto::tensor_with(value, TensorProto::FLOAT, [name.into()]);
+        }
+        digest(&model)
+    };
+    assert_eq!(of_dimension("?"), of_dimension(""));
+    assert_ne!(of_dimension("?"), of_dimension("n"));
+}
+
+/// Each tensor would be read in full, and there can be a million of them in a small file.
+#[test]
+fn tensors_that_overlap_in_part_are_read_a_few_times_at_most() {
+    let file = Buffer::from(vec![0_u8; 16 << 20]);
+    let container = |count: usize| {
+        let mut container = Container::new(model(graph_of(&[], &["y"], Vec::new())));
+        let graph = main_of(container.model_mut());
+        let names: Vec<_> = (0..count).map(|i| format!("w{i}")).collect();
+        let inputs: Vec<_> = names.iter().map(String::as_str).collect();
+        graph.node.push(node("Max", &inputs, &["y"], vec![]));
+        let dims = [(16 << 20) - 64];
+        for (i, name) in names.iter().enumerate() {
+            let handle = format!("#{name}");
+            let bytes = file.slice(i..i + (16 << 20) - 64).unwrap();
+            let tensor = Tensor::new(DataType::Uint8, dims, bytes).unwrap();
+            container.insert(handle.as_str(), Initializer::from(tensor)).unwrap();
+            let tensor = TensorProto::external(name.as_str(), TensorProto::UINT8, dims, handle);
+            main_of(container.model_mut()).initializer.push(tensor);
+        }
+        container
+    };
+    container(3).semantic_digest().unwrap();
+    let error = container(60).semantic_digest().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.to_string().contains("overlap in part"), "{error}");
 }
 
 fn leaky() -> FunctionProto {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use onnx_container::{ByteSize, Container, LoadOptions, MmapChoice};
+use onnx_container::{ByteSize, Container, MmapChoice};
 use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
 use serde::Serialize;
 
@@ -19,6 +19,7 @@ use self::inputs::Input;
 use self::timings::Timings;
 use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
+use crate::needed;
 use crate::output::count;
 
 /// A model that can be run.
@@ -26,18 +27,21 @@ pub struct Model {
     pub path: PathBuf,
     pub container: Container,
     pub program: Arc<Program>,
+    /// The files that were read for it, as absolute paths, where it was loaded by [`load`](Self::load).
+    pub files: Vec<PathBuf>,
 }
 
 impl Model {
     /// The model at `path`.
     pub fn load(path: &Path, map: MmapChoice) -> Result<Self, Failure> {
-        Self::new(path, Container::load(path, LoadOptions::from(map))?)
+        let (container, files) = needed::load(path, map)?;
+        Ok(Self { files, ..Self::new(path, container)? })
     }
 
     /// The model in `container`, which was loaded from `path`.
     pub fn new(path: &Path, container: Container) -> Result<Self, Failure> {
         let program = Arc::new(Program::new(&container, ProgramOptions::new())?);
-        Ok(Self { path: path.to_owned(), container, program })
+        Ok(Self { path: path.to_owned(), container, program, files: Vec::new() })
     }
 
     /// A machine before its first step, with these inputs.

@@ -12,18 +12,18 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Container, Error, LoadOptions, SaveOptions, Tensor};
+use onnx_container::{ByteSize, Container, Error, SaveOptions, Tensor};
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
 use crate::extract::file_names::FileNames;
-use crate::extract::target::{Staged, Target};
+use crate::extract::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::names;
-use crate::needed::needed;
 use crate::output::{Output, count, lossy};
+use crate::staged::{Staged, refusal};
 use crate::tensor_file::{SUFFIXES, safetensors};
-use crate::{leftovers, mapping, progress, save, stop};
+use crate::{leftovers, mapping, needed, progress, save, stop};
 
 /// Writes the tensors and prints a report.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -59,15 +59,8 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
 
 /// The model, and every file that is read: its own files, and the list of names.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
-    let map = mapping::choice(&args.out.map);
-    let mut container = Container::load(&args.model, LoadOptions::from(map).weights(false))?;
-    let weights = needed(container.model(), &args.model)?;
-    let files = weights.files.into_iter().map(|file| file.path);
-    let all = files.chain([args.model.clone()]).chain(args.names_from.clone());
-    // What is not there is not replaced either.
-    let own = all.filter_map(|path| path.canonicalize().ok()).collect();
-    let folder = args.model.parent().unwrap_or(Path::new(""));
-    container.attach(folder, map).map_err(|error| error.with_path(&args.model))?;
+    let (container, mut own) = needed::load(&args.model, mapping::choice(&args.out.map))?;
+    own.extend(args.names_from.as_ref().and_then(|path| path.canonicalize().ok()));
     save::warn(&container);
     Ok((container, own))
 }
@@ -136,7 +129,7 @@ impl Job<'_> {
     /// Writes each tensor to its path: all of them or none, unless a rename fails.
     fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
         let no_clobber = self.args.out.no_clobber;
-        let refusals = paths.iter().filter_map(|path| target::refusal(path, &self.own, no_clobber));
+        let refusals = paths.iter().filter_map(|path| refusal(path, &self.own, no_clobber));
         if let Some(error) = Error::join(refusals.collect()) {
             return Err(error.into());
         }
@@ -152,7 +145,7 @@ impl Job<'_> {
 
     /// Writes all tensors to one safetensors file.
     fn export(&self, path: &Path, out: &mut Output) -> Result<Outcome, Failure> {
-        if let Some(error) = target::refusal(path, &self.own, self.args.out.no_clobber) {
+        if let Some(error) = refusal(path, &self.own, self.args.out.no_clobber) {
             return Err(error.into());
         }
         let options = SaveOptions::new()

@@ -28,6 +28,7 @@ mod replace;
 mod run;
 mod save;
 mod semantic;
+mod staged;
 mod stop;
 mod tensor_file;
 #[cfg(feature = "machine")]

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::{Directory, ExternalData, is_external, is_handle};
 use onnx_container::proto::{ModelProto, TensorProto};
-use onnx_container::{DataType, Error, ErrorKind, Result, failed_download, traversal};
+use onnx_container::{
+    Container, DataType, Error, ErrorKind, LoadOptions, MmapChoice, Result, failed_download,
+    traversal,
+};
 use serde::Serialize;
 
 /// A weights file, as tensors name it.
@@ -86,6 +89,18 @@ impl Needed {
         let files = self.files.iter().filter_map(|file| file.len.as_ref().err());
         Error::join(self.errors.iter().chain(files).cloned().collect())
     }
+}
+
+/// The model at `path` with its weights, and the files that were read for it, as absolute paths.
+pub fn load(path: &Path, map: MmapChoice) -> Result<(Container, Vec<PathBuf>)> {
+    let mut container = Container::load(path, LoadOptions::from(map).weights(false))?;
+    let weights = needed(container.model(), path)?.files.into_iter().map(|file| file.path);
+    // What is not there is not replaced either.
+    let files = weights.chain([path.to_owned()]).filter_map(|path| path.canonicalize().ok());
+    let files = files.collect();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    container.attach(folder, map).map_err(|error| error.with_path(path))?;
+    Ok((container, files))
 }
 
 /// The weights files that the model at `path` refers to.

@@ -130,8 +130,10 @@ pub fn tidy(path: &Path) -> &Path {
 }
 
 /// A number with at most six digits, as a person writes it: `0.001`, `51.79`, `1.5e-12`.
+#[cfg(feature = "machine")]
 pub struct Number(pub f64);
 
+#[cfg(feature = "machine")]
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.0;
@@ -158,6 +160,7 @@ pub fn count(n: usize, what: &str) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "machine")]
     #[test]
     fn numbers_have_six_digits() {
         let cases = [

@@ -3,12 +3,12 @@
 mod text;
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Container, Error, LoadOptions};
+use onnx_container::{ByteSize, Error};
 use onnx_container_machine::plan::{
     Barrier, Block, Effort, Named, Plan, PlanOptions, PlannedTensor, Row, draw_svg, plan,
     plan_program, read_csv, write_csv,
@@ -19,19 +19,22 @@ use serde::Serialize;
 use crate::args::PlanArgs;
 use crate::evaluate::FoldedNodes;
 use crate::failure::{Failure, Outcome};
-use crate::mapping;
 use crate::output::{Output, lossy, print_on_stderr};
+use crate::staged::{Staged, refusal};
+use crate::{mapping, needed, stop};
 
 /// Plans, draws and prints.
 pub fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let planned = match (&args.model, &args.csv_in) {
         (Some(model), _) => of_model(model, args)?,
-        (None, Some(file)) => of_list(file, args)?,
+        (None, Some(file)) => {
+            check_drawing(args, &[file.canonicalize().map_err(|error| Error::io(file, error))?])?;
+            of_list(file, args)?
+        }
         (None, None) => return Err(Failure::Usage("no MODEL and no --csv-in".to_owned())),
     };
     if let Some(file) = &args.svg {
-        let drawing = draw_svg(&planned.rows(), &planned.plan);
-        fs::write(file, drawing).map_err(|error| Error::io(file, error))?;
+        draw(&planned, file).map_err(stop::unwritten)?;
     }
     if args.json {
         out.json(&planned.report(args))?;
@@ -42,6 +45,19 @@ pub fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
     }
     planned.warn(args);
     Ok(Outcome::of(planned.fits(args)))
+}
+
+/// Refuses a drawing in the place of a file that must stay; `own` are those that are read.
+fn check_drawing(args: &PlanArgs, own: &[PathBuf]) -> Result<(), Error> {
+    let refused = args.svg.as_ref().and_then(|path| refusal(path, own, false));
+    refused.map_or(Ok(()), Err)
+}
+
+fn draw(planned: &Planned, path: &Path) -> Result<(), Error> {
+    let drawing = draw_svg(&planned.rows(), &planned.plan);
+    let write =
+        |file: &mut dyn Write| file.write_all(drawing.as_bytes()).map_err(|e| Error::io(path, e));
+    Staged::new(path.to_owned(), false, write)?.publish(false)
 }
 
 fn options(args: &PlanArgs) -> PlanOptions {
@@ -68,7 +84,8 @@ fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
 }
 
 fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
-    let container = Container::load(model, LoadOptions::from(mapping::choice(&args.map)))?;
+    let (container, files) = needed::load(model, mapping::choice(&args.map))?;
+    check_drawing(args, &files)?;
     let program = Program::new(&container, ProgramOptions::new())?;
     let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
     let planned = plan_program(&program, &Registry::new(), &sizes, options(args))?;

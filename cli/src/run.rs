@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
-use crate::evaluate::inputs::{Input, Source, inputs};
+use crate::evaluate::inputs::{self, Input, Source, inputs};
 use crate::evaluate::timings::TimingsReport;
 use crate::evaluate::{FoldedNodes, Model, Ran};
 use crate::failure::{Failure, Outcome};
@@ -27,6 +27,12 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         files::check(&model.program.main, args.format)?;
     }
     let inputs = inputs(&model.program, &args.inputs)?;
+    if let Some(folder) = &args.output {
+        let outputs = model.program.main.outputs.len();
+        let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
+        let values: Vec<_> = values.collect();
+        files::check_folder(folder, args.format, outputs, &model.files, &values)?;
+    }
     let ran = model.run(&inputs, args.repeat, &args.engine, &args.limits)?;
     let Ran { outputs, effort, timings } = ran;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));

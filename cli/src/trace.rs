@@ -4,19 +4,19 @@ mod diff;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
 use onnx_container_machine::trace::{TraceOptions, TraceWriter, hex};
 use sha2::{Digest as _, Sha256};
-use tempfile::Builder;
 
 use crate::args::{LimitArgs, TraceArgs, TraceCommand};
 use crate::evaluate::Model;
-use crate::evaluate::inputs::{Input, inputs};
+use crate::evaluate::inputs::{self, Input, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::{mapping, stop};
+use crate::staged::{Stoppable, refusal};
+use crate::{mapping, staged, stop};
 
 /// Runs and writes the trace, or compares two.
 pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -27,7 +27,11 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     let inputs = inputs(&model.program, &args.inputs)?;
     let mut options = options(&model)?.stats(args.stats);
+    let own: Vec<_> = model.files.iter().cloned().chain(inputs::files(&inputs)).collect();
+    let refused = args.output.as_ref().and_then(|path| refusal(path, &own, false));
+    refused.map_or(Ok(()), Err)?;
     if let Some(folder) = &args.dump {
+        check_dump(folder, &own)?;
         options = options.dump(folder);
     }
     match &args.output {
@@ -35,6 +39,20 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
         None => write(&model, &inputs, &args.limits, options, &mut *out)?,
     }
     Ok(Outcome::Done)
+}
+
+/// Refuses a folder in which a file that is read, one of `own`, has the name of one that a dump writes.
+fn check_dump(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
+    let Ok(real) = folder.canonicalize() else { return Ok(()) };
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_dumped = |name: &str| {
+        let numbers = name.strip_suffix(".pb").and_then(|stem| stem.split_once('_'));
+        numbers.is_some_and(|(step, output)| is_digits(step) && is_digits(output))
+    };
+    let names = own.iter().filter(|path| path.parent() == Some(&real));
+    let names = names.filter_map(|path| path.file_name()?.to_str()).filter(|name| is_dumped(name));
+    let refusals = names.filter_map(|name| refusal(&folder.join(name), own, false));
+    Error::join(refusals.collect()).map_or(Ok(()), Err)
 }
 
 /// A trace that names the model by the digest of its file.
@@ -68,17 +86,8 @@ fn to_file(
     limits: &LimitArgs,
     options: TraceOptions,
 ) -> Result<(), Failure> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut builder = Builder::new();
-    builder.prefix(".trace-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let file = builder.tempfile_in(folder).map_err(|error| Error::io(folder, error))?;
-    let stoppable = Stoppable(BufWriter::new(file.as_file()));
+    let file = staged::temporary(staged::folder(path))?;
+    let stoppable = BufWriter::new(Stoppable(file.as_file()));
     let written = write(model, inputs, limits, options, stoppable);
     if !stop::goes_on() {
         drop(file);
@@ -88,17 +97,4 @@ fn to_file(
     file.persist(path).map_err(|error| Error::io(path, error.error))?;
     stop::written(format!("`{}` was written", path.display()));
     Ok(())
-}
-
-/// A file whose writes fail once the command was told to stop, so that it can be removed.
-struct Stoppable<W>(W);
-
-impl<W: Write> Write for Stoppable<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if stop::goes_on() { self.0.write(bytes) } else { Err(io::Error::other("stopped")) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }

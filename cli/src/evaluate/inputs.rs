@@ -1,7 +1,7 @@
 //! The inputs of a run: from files, or made by a seed.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind};
 use onnx_container_machine::{Block, Program, Value, random_inputs};
@@ -36,6 +36,14 @@ impl std::fmt::Display for Source {
             Self::Seed(seed) => write!(f, "random, seed {seed}"),
         }
     }
+}
+
+/// The files that `inputs` were read from, as absolute paths.
+pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
+    inputs.iter().filter_map(|input| match &input.source {
+        Source::File(path) => Path::new(path).canonicalize().ok(),
+        Source::Seed(_) => None,
+    })
 }
 
 /// The inputs of `program` that `args` say, in the order of the graph. Those with an initializer may be missing.

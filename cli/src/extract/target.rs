@@ -1,15 +1,10 @@
 //! Where tensors are written: one file, a directory, or standard output.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write, stdout};
-use std::path::{Path, PathBuf};
-
-use onnx_container::{Error, ErrorKind, Result, model_that_needs};
-use tempfile::{Builder, TempPath};
+use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
 
 use crate::args::{ExtractArgs, OutArgs};
 use crate::failure::Failure;
-use crate::stop;
 
 /// What `-o` names.
 #[derive(Debug)]
@@ -46,110 +41,4 @@ impl Target {
         }
         Ok(Self::File(path.clone()))
     }
-}
-
-/// Why nothing may be written to `path`; `own` are the files that are read.
-pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> {
-    if !folder(path).is_dir() {
-        return Some(Error::new(ErrorKind::Io, "no such folder").with_path(folder(path)));
-    }
-    path.symlink_metadata().ok()?;
-    let refuse = |kind, reason: &str| Some(Error::new(kind, reason).with_path(path));
-    if path.metadata().is_ok_and(|meta| !meta.is_file()) {
-        return refuse(ErrorKind::UnsafePath, "not a regular file; - is standard output");
-    }
-    if path.canonicalize().is_ok_and(|path| own.contains(&path)) {
-        return refuse(
-            ErrorKind::AlreadyExists,
-            "this file belongs to the model or is read by this command: it is not replaced",
-        );
-    }
-    if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("onnx")) {
-        return refuse(ErrorKind::AlreadyExists, "this is a model: it is not replaced by a tensor");
-    }
-    let user = match model_that_needs(path) {
-        Ok(user) => user,
-        Err(error) => return Some(error),
-    };
-    if let Some(model) = user {
-        let reason = format!("`{}` refers to this file: it is not replaced", model.display());
-        return refuse(ErrorKind::AlreadyExists, &reason);
-    }
-    if no_clobber { refuse(ErrorKind::AlreadyExists, "exists already") } else { None }
-}
-
-/// A file that was written beside its target and is not yet renamed; dropping it removes it. It is not
-/// open: there may be more of them than a process may have open files.
-#[derive(Debug)]
-pub struct Staged {
-    staged: TempPath,
-    path: PathBuf,
-}
-
-impl Staged {
-    /// Has `write` fill a file that will be `path`; with `sync` it is on the disk then.
-    pub fn new(
-        path: PathBuf,
-        sync: bool,
-        write: impl FnOnce(&mut dyn Write) -> Result<()>,
-    ) -> Result<Self> {
-        let fail = |e| Error::io(&path, e);
-        let folder = folder(&path);
-        let file = builder().tempfile_in(folder).map_err(|e| cannot_write(folder, e))?;
-        let mut buffered = BufWriter::new(Stoppable(file.as_file()));
-        write(&mut buffered).map_err(|e| e.with_path(&path))?;
-        buffered.flush().map_err(fail)?;
-        drop(buffered);
-        if sync {
-            file.as_file().sync_all().map_err(fail)?;
-        }
-        Ok(Self { staged: file.into_temp_path(), path })
-    }
-
-    /// Renames the file to its target.
-    pub fn publish(self, no_clobber: bool) -> Result<()> {
-        let Self { staged, path } = self;
-        let published =
-            if no_clobber { staged.persist_noclobber(&path) } else { staged.persist(&path) };
-        published.map_err(|e| Error::io(&path, e.error))
-    }
-}
-
-/// The error when no file can be created in `folder`. The system's own error names a temporary file.
-fn cannot_write(folder: &Path, error: io::Error) -> Error {
-    let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
-    Error::new(Error::io(folder, error).kind(), reason).with_path(folder)
-}
-
-/// A file whose writes fail once the command was told to stop.
-struct Stoppable<'f>(&'f File);
-
-impl Write for Stoppable<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !stop::goes_on() {
-            return Err(io::Error::other("stopped"));
-        }
-        self.0.write(bytes.get(..bytes.len().min(8 << 20)).unwrap_or_default())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// Temporary files with the mode that the umask gives, as any other new file.
-fn builder() -> Builder<'static, 'static> {
-    let mut builder = Builder::new();
-    builder.prefix(".extract-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder
-}
-
-/// The directory that holds `path`.
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

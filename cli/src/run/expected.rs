@@ -1,8 +1,9 @@
 //! `run --expect DIR`: the outputs, compared with those in files.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use onnx_container::Error;
 use onnx_container_machine::Value;
 use onnx_container_machine::compare::{Tolerance, difference};
 use serde::Serialize;
@@ -27,6 +28,21 @@ pub struct Expected {
 struct Difference {
     output: String,
     reason: String,
+}
+
+/// The files that the outputs will be compared with, as absolute paths. Their folder is not that of `-o`, so
+/// that no later run takes outputs for what was expected.
+pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
+    let Some(folder) = &args.expect else { return Ok(Vec::new()) };
+    let real = folder.canonicalize().map_err(|error| Error::io(folder, error))?;
+    if args.output.as_ref().is_some_and(|output| output.canonicalize().is_ok_and(|o| o == real)) {
+        return Err(Failure::Usage(format!(
+            "-o and --expect are the same folder, `{}`: the outputs would replace what is expected",
+            folder.display()
+        )));
+    }
+    let files = (0..outputs).filter_map(|i| values::find(folder, "output", i)?.canonicalize().ok());
+    Ok(files.collect())
 }
 
 /// Compares `outputs` with the files in `folder`, of which each has to be there.

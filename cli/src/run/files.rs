@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onnx_container::Error;
+use onnx_container::{Error, ErrorKind};
 use onnx_container_machine::{Block, Value};
-use tempfile::{Builder, NamedTempFile};
+use tempfile::NamedTempFile;
 
 use crate::args::ValueFormat;
 use crate::evaluate::values;
 use crate::failure::Failure;
 use crate::output::count;
+use crate::staged::{refusal, temporary};
 use crate::stop;
 
 /// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in vain.
@@ -22,6 +23,42 @@ pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
         Some(ty) => values::check_array(ty)
             .map_err(|error| error.with_tensor(main.name(output.value)).into()),
         None => Ok(()),
+    })
+}
+
+/// Refuses a folder where a file that is read would be replaced: one of the `model`, or one of the `values`
+/// that the run is given. There are so many `outputs`.
+pub fn check_folder(
+    folder: &Path,
+    format: ValueFormat,
+    outputs: usize,
+    model: &[PathBuf],
+    values: &[PathBuf],
+) -> Result<(), Failure> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    if !folder.is_dir() {
+        return Err(Error::new(ErrorKind::Io, "is a file, not a folder").with_path(folder).into());
+    }
+    let paths: Vec<_> = (0..outputs).map(|i| path(folder, format, i)).collect();
+    let is_value = |path: &&PathBuf| path.canonicalize().is_ok_and(|real| values.contains(&real));
+    if let Some(path) = paths.iter().find(is_value) {
+        let path = path.display();
+        return Err(Failure::Usage(format!(
+            "`{path}` is read by this run and would be replaced: choose another folder for -o"
+        )));
+    }
+    let refusals = paths.iter().filter_map(|path| refusal(path, model, false));
+    Error::join(refusals.collect()).map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The file of output `i`: one npz file has all of them.
+fn path(folder: &Path, format: ValueFormat, i: usize) -> PathBuf {
+    folder.join(match format {
+        ValueFormat::Npy => format!("output_{i}.npy"),
+        ValueFormat::Pb => format!("output_{i}.pb"),
+        ValueFormat::Npz => "outputs.npz".to_owned(),
     })
 }
 
@@ -63,17 +100,16 @@ fn stage(
 ) -> Result<Staged, Failure> {
     if format == ValueFormat::Npz {
         let file = temporary(folder)?;
-        let path = folder.join("outputs.npz");
+        let path = path(folder, format, 0);
         values::write_npz(outputs, file.as_file()).map_err(|failure| failure.about(&path))?;
         return Ok(vec![(file, path)]);
     }
     let npy = format == ValueFormat::Npy;
-    let suffix = if npy { "npy" } else { "pb" };
     let one = |(i, (name, value)): (usize, &(String, Value))| {
         if !stop::goes_on() {
             return Err(stop::cancelled().into());
         }
-        let path = folder.join(format!("output_{i}.{suffix}"));
+        let path = path(folder, format, i);
         let file = temporary(folder)?;
         values::write(value, npy, &mut file.as_file()).map_err(|failure| match failure {
             Failure::Model(error) => error.with_tensor(name).with_path(&path).into(),
@@ -83,16 +119,4 @@ fn stage(
         Ok((file, path))
     };
     outputs.iter().enumerate().map(one).collect()
-}
-
-/// A file beside those that will be written, with the mode that the umask gives, as any other new file.
-fn temporary(folder: &Path) -> Result<NamedTempFile, Failure> {
-    let mut builder = Builder::new();
-    builder.prefix(".run-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder).map_err(|error| Error::io(folder, error).into())
 }

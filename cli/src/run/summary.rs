@@ -4,7 +4,7 @@ use std::fmt;
 
 use onnx_container::Tensor;
 use onnx_container_machine::Value;
-use onnx_container_machine::compare::{text, to_f64};
+use onnx_container_machine::compare::{integers, text, to_f64};
 use serde::Serialize;
 
 use crate::output::Number;
@@ -41,14 +41,33 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The elements of a value in short. The range is that of the finite elements.
+/// A number as its type has it: no `f64` holds every integer of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Exact {
+    Integer(i128),
+    Float(f64),
+}
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(integer) => integer.fmt(f),
+            Self::Float(float) => Number(*float).fmt(f),
+        }
+    }
+}
+
+/// The elements of a value in short. The range and the mean are those of the finite elements.
 #[derive(Debug, Default, Serialize)]
 pub struct Numbers {
-    min: Option<f64>,
-    max: Option<f64>,
+    min: Option<Exact>,
+    max: Option<Exact>,
     mean: Option<f64>,
     /// How many elements are not a number.
     nan: u64,
+    /// How many elements are infinite.
+    inf: u64,
     /// The first elements of a tensor, as text; of a sequence or optional, what each is.
     first: Vec<String>,
     /// How many there are.
@@ -76,43 +95,98 @@ impl Numbers {
             let first = strings.iter().take(FIRST).map(|string| text(string)).collect();
             return Self { first, elements: strings.len(), ..Self::default() };
         }
+        if let Ok(Some(all)) = integers(tensor) {
+            return Self::of_integers(&all);
+        }
         let Ok(all) = to_f64(tensor) else { return Self::default() };
-        let shown = |element: &f64| text(tensor.dtype(), *element);
-        let mut numbers = Self {
-            first: all.iter().take(FIRST).map(shown).collect(),
+        let first = all.iter().take(FIRST).map(|element| text(tensor.dtype(), *element));
+        Self { first: first.collect(), ..Self::of_floats(&all) }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a mean is rounded")]
+    fn of_integers(all: &[i128]) -> Self {
+        // Elements have 64 bits at most, and no memory has 2^64 of them.
+        let sum = all.iter().fold(0, |sum: i128, element| sum.saturating_add(*element));
+        Self {
+            min: all.iter().min().copied().map(Exact::Integer),
+            max: all.iter().max().copied().map(Exact::Integer),
+            mean: (!all.is_empty()).then(|| sum as f64 / all.len() as f64),
+            first: all.iter().take(FIRST).map(i128::to_string).collect(),
             elements: all.len(),
             ..Self::default()
-        };
-        numbers.range(&all);
-        numbers
+        }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "the number of elements for their mean")]
-    fn range(&mut self, all: &[f64]) {
-        let (mut sum, mut finite) = (0.0, 0_u64);
-        for element in all {
-            self.nan += u64::from(element.is_nan());
-            if element.is_finite() {
-                self.min = Some(self.min.map_or(*element, |min| min.min(*element)));
-                self.max = Some(self.max.map_or(*element, |max| max.max(*element)));
-                (sum, finite) = (sum + element, finite + 1);
-            }
+    fn of_floats(all: &[f64]) -> Self {
+        let count = |is: fn(f64) -> bool| all.iter().filter(|element| is(**element)).count() as u64;
+        let finite = || all.iter().copied().filter(|element| element.is_finite());
+        let mean = finite().sum::<f64>() / finite().count() as f64;
+        Self {
+            min: finite().reduce(f64::min).map(Exact::Float),
+            max: finite().reduce(f64::max).map(Exact::Float),
+            mean: Some(mean).filter(|mean| mean.is_finite()),
+            nan: count(f64::is_nan),
+            inf: count(f64::is_infinite),
+            elements: all.len(),
+            ..Self::default()
         }
-        self.mean = (finite > 0).then(|| sum / finite as f64).filter(|mean| mean.is_finite());
     }
 
     /// The lines that people see.
     pub fn lines(&self) -> Vec<String> {
+        let mut range = Vec::new();
+        range.extend(self.min.map(|min| format!("min {min}")));
+        range.extend(self.max.map(|max| format!("max {max}")));
+        range.extend(self.mean.map(|mean| format!("mean {}", Number(mean))));
+        range.extend((self.nan > 0).then(|| format!("{} NaN", self.nan)));
+        range.extend((self.inf > 0).then(|| format!("{} infinite", self.inf)));
         let mut lines = Vec::new();
-        if let (Some(min), Some(max), Some(mean)) = (self.min, self.max, self.mean) {
-            let nan = if self.nan > 0 { format!(", {} NaN", self.nan) } else { String::new() };
-            let [min, max, mean] = [min, max, mean].map(Number);
-            lines.push(format!("min {min}, max {max}, mean {mean}{nan}"));
+        if !range.is_empty() {
+            lines.push(range.join(", "));
         }
         if !self.first.is_empty() {
             let more = if self.elements > self.first.len() { ", .." } else { "" };
             lines.push(format!("[{}{more}]", self.first.join(", ")));
         }
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_shown_as_what_they_are() {
+        macro_rules! value {
+            ($($element:expr),*) => {
+                { let all = [$($element),*]; Value::from_elements(vec![i64::try_from(all.len()).unwrap()], &all).unwrap() }
+            };
+        }
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let large = "min -9223372036854775808, max 9223372036854775807, mean -0.5";
+        let unsigned = "min 18446744073709551615, max 18446744073709551615, mean 1.84467e19";
+        let cases = [
+            (value![i64::MAX, i64::MIN], large, "[9223372036854775807, -9223372036854775808]"),
+            (value![u64::MAX], unsigned, "[18446744073709551615]"),
+            (value![-3_i8, 2], "min -3, max 2, mean -0.5", "[-3, 2]"),
+            (value![true, false], "min 0, max 1, mean 0.5", "[1, 0]"),
+            (value![0.5_f32, -1.5], "min -1.5, max 0.5, mean -0.5", "[0.5, -1.5]"),
+            (
+                value![nan, inf, 2.0, -inf],
+                "min 2, max 2, mean 2, 1 NaN, 2 infinite",
+                "[NaN, inf, 2, -inf]",
+            ),
+            (value![inf], "1 infinite", "[inf]"),
+        ];
+        for (value, range, first) in cases {
+            assert_eq!(Numbers::of(&value).lines(), [range, first]);
+        }
+        let json = serde_json::to_string(&Numbers::of(&value![u64::MAX, 1])).unwrap();
+        assert!(json.contains(r#""min":1,"max":18446744073709551615,"#), "{json}");
+        let json = serde_json::to_string(&Numbers::of(&value![nan, inf, 2.0, -inf])).unwrap();
+        assert!(json.contains(r#""min":2.0,"max":2.0,"mean":2.0,"nan":1,"inf":2,"#), "{json}");
+        assert!(Numbers::of(&Value::from_elements::<f32>([0], &[]).unwrap()).lines().is_empty());
     }
 }

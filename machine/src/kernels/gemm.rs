@@ -43,7 +43,9 @@ fn compute<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     let (a, b) = (terms(cx.input::<T>(0)?), terms(cx.input::<T>(1)?));
     let a = oriented(&a, [m, k], cx.flag("transA", false)?)?;
     let b = oriented(&b, [k, n], cx.flag("transB", false)?)?;
-    let (c, shape) = (cx.input_if::<T>(2)?, cx.out_shape(0)?);
+    // What is multiplied by 0 is not read, so a NaN there does not count.
+    let c = if beta == 0.0 { None } else { cx.input_if::<T>(2)? };
+    let shape = cx.out_shape(0)?;
     let strides = if c.is_some() { broadcast_strides(&cx.shape(2)?, shape) } else { vec![0, 0] };
     T::fill_sums(cx.output::<T>(0)?, |sums| {
         gemm(a, &b, sums)?;

@@ -102,7 +102,9 @@ fn flatten(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn squeeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let shape = call.shape(0)?;
     let gone = call.ints_or_input("axes", 1)?.map(|list| axes(&list, shape.len())).transpose()?;
-    let is_gone = |i: usize, dim: usize| gone.as_ref().map_or(dim == 1, |gone| gone.contains(&i));
+    let is_gone = |i: usize, dim: usize| {
+        gone.as_ref().map_or(dim == 1, |gone| gone.binary_search(&i).is_ok())
+    };
     if let Some(dim) = gone.iter().flatten().filter_map(|i| shape.get(*i)).find(|dim| **dim != 1) {
         let reason = format!("an axis of {dim} elements in the shape {shape:?} cannot be removed");
         return Err(Error::new(ErrorKind::Shape, reason));
@@ -120,7 +122,9 @@ fn unsqueeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
         return Err(Error::new(ErrorKind::Value, format!("the axes {list:?} repeat one")));
     }
     let mut dims = shape.iter();
-    let dim = |i: usize| if new.contains(&i) { 1 } else { dims.next().copied().unwrap_or(1) };
+    let dim = |i: usize| {
+        if new.binary_search(&i).is_ok() { 1 } else { dims.next().copied().unwrap_or(1) }
+    };
     let unsqueezed = (0..rank).map(dim).collect();
     reshaped(call, unsqueezed)
 }
@@ -156,7 +160,9 @@ fn permutation(call: &Call<'_>) -> Result<Vec<usize>> {
     let rank = call.rank(0)?;
     let Some(perm) = call.ints("perm")? else { return Ok((0..rank).rev().collect()) };
     let perm = perm.iter().map(|i| axis(*i, rank)).collect::<Result<Vec<_>>>()?;
-    if (0..rank).all(|i| perm.contains(&i)) && perm.len() == rank {
+    let mut sorted = perm.clone();
+    sorted.sort_unstable();
+    if sorted.into_iter().eq(0..rank) {
         Ok(perm)
     } else {
         let reason = format!("{perm:?} is no order of {rank} axes");

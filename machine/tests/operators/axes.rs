@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use onnx_container::proto::AttributeProto;
 use onnx_container_machine::Value;
 
-use crate::support::{outputs, tensor};
+use crate::support::{output, outputs, tensor};
 
 fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto::int(name, value)
@@ -305,4 +305,45 @@ fn a_transform_of_a_prime_length_ends() {
         let apart = (f64::from(number[0]) - cos).abs() + (f64::from(number[1]) - sin).abs();
         assert!(apart < 1e-6, "{k}: {number:?}");
     }
+}
+
+/// Lists of axes are as long as a model makes them; searched for each axis, these took minutes.
+#[test]
+fn as_many_axes_as_a_shape_has_are_moved_at_once() {
+    let rank = 200_000_i64;
+    let ones = |rank: i64| zeros(&vec![1; usize::try_from(rank).unwrap()]);
+    let axes = || tensor([rank - 1], &(0..rank - 1).collect::<Vec<_>>());
+    let backwards = AttributeProto::ints("perm", (0..rank).rev().collect::<Vec<_>>());
+    let cases = [
+        ("Unsqueeze", vec![], vec![ones(1), axes()], ones(rank)),
+        ("Squeeze", vec![], vec![ones(rank), axes()], ones(1)),
+        ("Transpose", vec![backwards], vec![ones(rank)], ones(rank)),
+    ];
+    for (op, attributes, inputs, expected) in cases {
+        // Not compared with `assert_eq`, which would print the shapes.
+        assert!(output((op, 13), &attributes, &inputs).unwrap() == expected, "{op}");
+    }
+    for (perm, reason) in [
+        (vec![0, 0], "[0, 0] is no order of 2 axes"),
+        (vec![1], "[1] is no order of 2 axes"),
+        (vec![0, 1, 0], "[0, 1, 0] is no order of 2 axes"),
+    ] {
+        let perm = AttributeProto::ints("perm", perm);
+        let error = output(("Transpose", 13), &[perm], &[ones(2)]).unwrap_err();
+        assert_eq!(error.reason(), reason);
+    }
+}
+
+/// What is multiplied by 0 is not read, as in BLAS: NaN and infinities there do not count.
+#[test]
+fn a_matrix_that_is_added_zero_times_is_left_out() {
+    let (a, b) = (tensor([1, 2], &[1.0_f32, 2.0]), tensor([2, 1], &[3.0_f32, 4.0]));
+    let product = |beta: f32, c: f32| {
+        let inputs = [a.clone(), b.clone(), tensor([1], &[c])];
+        output(("Gemm", 13), &[AttributeProto::float("beta", beta)], &inputs).unwrap()
+    };
+    for c in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 5.0] {
+        assert_eq!(product(0.0, c), tensor([1, 1], &[11.0_f32]), "{c}");
+    }
+    assert_eq!(product(2.0, 5.0), tensor([1, 1], &[21.0_f32]));
 }

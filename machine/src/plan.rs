@@ -14,6 +14,7 @@ mod tensors;
 mod timeline;
 mod verify;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -137,7 +138,7 @@ pub struct Plan {
     /// The least that any plan can need: what is needed at the peak step, every block but one rounded
     /// up to the alignment that all have.
     pub lower_bound: u64,
-    /// What the blocks would need if none shared its bytes with another.
+    /// What the blocks would need if none shared its bytes with another; never less than the lower bound.
     pub naive_sum: u64,
     /// The first step of those that need the most.
     pub peak_step: u64,
@@ -166,9 +167,10 @@ pub struct Plan {
 /// [`ErrorKind::Plan`] when the steps of a block end before they begin, when fixed blocks overlap or are not
 /// aligned, or when all blocks together are longer than 2^63 bytes.
 pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
-    let naive_sum = check(blocks)?;
+    check(blocks)?;
     let timeline = Timeline::new(blocks);
     let (lower_bound, peak_step) = timeline.lower_bound(blocks);
+    let naive_sum = unshared(blocks).max(lower_bound);
     let goal = lower_bound.max(options.capacity);
     let offsets = greedy::best_of_all(blocks, &timeline, goal);
     let greedy = Found { offsets, least: lower_bound };
@@ -182,8 +184,8 @@ pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
     Ok(Plan { offsets, arena_bytes, lower_bound, naive_sum, peak_step, optimal })
 }
 
-/// The bytes of all blocks, when they can be planned: no sum of their lengths and offsets overflows.
-fn check(blocks: &[Block]) -> Result<u64> {
+/// That blocks can be planned: no sum of their lengths and offsets overflows.
+fn check(blocks: &[Block]) -> Result<()> {
     let mut furthest = 0_u64;
     for (i, block) in blocks.iter().enumerate() {
         if block.steps.end < block.steps.start {
@@ -199,8 +201,16 @@ fn check(blocks: &[Block]) -> Result<u64> {
     }
     let fixed: Vec<_> = blocks.iter().filter(|block| block.offset.is_some()).cloned().collect();
     let offsets: Vec<_> = fixed.iter().filter_map(|block| block.offset).collect();
-    verify(&fixed, &offsets)?;
-    Ok(blocks.iter().map(|block| block.bytes).sum())
+    verify(&fixed, &offsets).map(|_| ())
+}
+
+/// The length of all blocks in one row, those of larger alignment first. The last of each alignment is the one
+/// that needs the most bytes behind it, which nothing of a smaller alignment needs.
+fn unshared(blocks: &[Block]) -> u64 {
+    let padding = |block: &Block| block.align_up(block.bytes) - block.bytes;
+    let mut row: Vec<_> = blocks.iter().filter(|block| block.bytes > 0).collect();
+    row.sort_unstable_by_key(|block| (Reverse(block.alignment), padding(block)));
+    row.into_iter().fold(0, |end, block| block.align_up(end) + block.bytes)
 }
 
 /// The length of the memory that holds `blocks` at `offsets`.

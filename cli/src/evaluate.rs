@@ -6,6 +6,7 @@ mod onnxruntime;
 pub mod timings;
 pub mod values;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +56,15 @@ impl Model {
 
 fn bind(machine: &mut Machine, inputs: &[Input]) -> Result<(), Failure> {
     inputs.iter().try_for_each(|input| Ok(machine.bind(&input.name, input.value.clone())?))
+}
+
+/// Refuses options of an engine that does not run.
+pub fn check_engine(args: &EngineArgs) -> Result<(), Failure> {
+    if args.has_idle_options() {
+        let message = "--ort-library and --ort-unoptimized are for --with ort";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    Ok(())
 }
 
 /// What a run gave.
@@ -163,6 +173,17 @@ impl fmt::Display for FoldedNodes {
         let verb = if self.nodes == 1 { "depends" } else { "depend" };
         write!(f, "{nodes} that {verb} on weights alone, {}", ByteSize(self.bytes))
     }
+}
+
+/// The sizes that `--dim` gives to dimensions, each once.
+pub fn sizes(dims: &[(String, usize)]) -> Result<HashMap<String, usize>, Failure> {
+    let mut sizes = HashMap::new();
+    for (name, size) in dims {
+        if sizes.insert(name.clone(), *size).is_some() {
+            return Err(Failure::Usage(format!("--dim gives `{name}` twice")));
+        }
+    }
+    Ok(sizes)
 }
 
 fn limits(args: &LimitArgs) -> Limits {

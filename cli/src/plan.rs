@@ -2,7 +2,6 @@
 
 mod text;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use onnx_container_machine::{Program, ProgramOptions, Registry};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
-use crate::evaluate::FoldedNodes;
+use crate::evaluate::{FoldedNodes, sizes};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy, print_on_stderr};
 use crate::staged::{Staged, refusal};
@@ -87,8 +86,7 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     let (container, files) = needed::load(model, mapping::choice(&args.map))?;
     check_drawing(args, &files)?;
     let program = Program::new(&container, ProgramOptions::new())?;
-    let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
-    let planned = plan_program(&program, &Registry::new(), &sizes, options(args))?;
+    let planned = plan_program(&program, &Registry::new(), &sizes(&args.dim)?, options(args))?;
     let tensor = |tensor: PlannedTensor| Tensor {
         name: tensor.name,
         dtype: Some(tensor.dtype.to_string()),

@@ -15,13 +15,14 @@ use self::summary::{Numbers, Summary};
 use crate::args::RunArgs;
 use crate::evaluate::inputs::{self, Input, Source, inputs};
 use crate::evaluate::timings::TimingsReport;
-use crate::evaluate::{FoldedNodes, Model, Ran};
+use crate::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, count, lossy};
 
 /// Runs, writes, compares and prints.
 pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    check_engine(&args.engine)?;
     let model = Model::load(&args.model, mapping::choice(&args.map))?;
     if args.output.is_some() {
         files::check(&model.program.main, args.format)?;

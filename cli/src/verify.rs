@@ -13,34 +13,36 @@ use onnx_container_machine::{Declared, Value, random_inputs};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
-use crate::evaluate::Model;
 use crate::evaluate::inputs::{Input, Source};
+use crate::evaluate::{Model, check_engine, sizes};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, count, lossy};
 
 /// Compares and prints.
 pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    check_engine(&args.engine)?;
+    let sizes = sizes(&args.dim)?;
     let map = mapping::choice(&args.map);
     let a = Container::load(&args.a, map)?;
     let b = Container::load(&args.b, map)?;
-    let semantic = semantic_difference(&a, &b);
-    let proof = semantic.is_none().then_some("semantic");
+    let semantic_difference = semantic_difference(&a, &b);
+    let proof = semantic_difference.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());
     let mut report = Report {
         command: "verify",
         a: &args.a,
         b: &args.b,
         proof,
-        semantic,
-        engine: args.engine.name(),
+        semantic_difference,
+        engine: None,
         seeds,
         differences,
     };
     // A witness is asked for what it says, whatever the digests say.
     if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
         let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
-        report.compare_runs(&a, &b, args)?;
+        report.compare_runs(&a, &b, &sizes, args)?;
     }
     if args.json {
         out.json(&report)?;
@@ -70,9 +72,9 @@ struct Report<'a> {
     /// within the tolerance. `null`: none.
     proof: Option<&'static str>,
     /// Why the digests of what the models compute do not show it.
-    semantic: Option<String>,
-    /// What ran the models.
-    engine: &'static str,
+    semantic_difference: Option<String>,
+    /// What ran the models, if anything did.
+    engine: Option<&'static str>,
     /// The seeds of the runs that were compared.
     seeds: Vec<u64>,
     /// What differs in the runs.
@@ -81,13 +83,20 @@ struct Report<'a> {
 
 impl Report<'_> {
     /// Runs both models until an output differs.
-    fn compare_runs(&mut self, a: &Model, b: &Model, args: &VerifyArgs) -> Result<(), Failure> {
+    fn compare_runs(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        sizes: &HashMap<String, usize>,
+        args: &VerifyArgs,
+    ) -> Result<(), Failure> {
         let interface = Interface::of(a, b);
         match interface {
             Ok(interface) => {
                 let mut exact = true;
-                for seed in (args.seed..).take(usize::try_from(args.runs).unwrap_or(usize::MAX)) {
-                    exact &= self.compare_run(a, b, &interface, seed, args)?;
+                for run in 0..args.runs {
+                    let seed = args.seed.wrapping_add(run);
+                    exact &= self.compare_run(a, b, &interface, sizes, seed, args)?;
                     if !self.differences.is_empty() {
                         self.proof = None;
                         return Ok(());
@@ -110,11 +119,11 @@ impl Report<'_> {
         a: &Model,
         b: &Model,
         interface: &Interface,
+        sizes: &HashMap<String, usize>,
         seed: u64,
         args: &VerifyArgs,
     ) -> Result<bool, Failure> {
-        let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
-        let values = random_inputs::all(&a.program, seed, &sizes)
+        let values = random_inputs::all(&a.program, seed, sizes)
             .map_err(|error| Failure::from(error).about(&args.a))?;
         let (in_a, in_b) = interface.inputs(values, seed);
         let outputs = |model: &Model, inputs: &[Input]| -> Result<_, Failure> {
@@ -123,6 +132,7 @@ impl Report<'_> {
         let found = outputs(a, &in_a).map_err(|failure| failure.about(&args.a))?;
         let other = outputs(b, &in_b).map_err(|failure| failure.about(&args.b))?;
         self.seeds.push(seed);
+        self.engine = Some(args.engine.name());
         let mut exact = true;
         let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
         for (i, (name, expected)) in found.iter().enumerate() {
@@ -147,8 +157,8 @@ impl Report<'_> {
     fn print_runs(&self, how: &str, out: &mut Output) -> io::Result<()> {
         let runs = count(self.seeds.len(), "run");
         let by = match self.engine {
-            "machine" => String::new(),
-            engine => format!(" by {engine}"),
+            None | Some("machine") => String::new(),
+            Some(engine) => format!(" by {engine}"),
         };
         out.line(format_args!("same      {how} in {runs}{by} on random inputs"))
     }
@@ -164,9 +174,12 @@ impl Report<'_> {
             }
             Some("outputs") => self.print_runs("bit by bit", out)?,
             Some(_) => self.print_runs("within the tolerance", out)?,
-            None => out.line("not shown that the models compute the same")?,
+            None if self.differences.is_empty() => {
+                out.line("not shown that the models compute the same")?;
+            }
+            None => out.line("the models do not compute the same")?,
         }
-        if let Some(place) = &self.semantic {
+        if let Some(place) = &self.semantic_difference {
             out.line(format_args!("digests   {place}"))?;
         }
         for difference in &self.differences {
@@ -201,9 +214,9 @@ impl Interface {
         let (in_a, in_b) = (required(a), required(b));
         let (out_a, out_b) = (names(a, &of_a.outputs), names(b, &of_b.outputs));
         let all = |what: &str, a: &[String], b: &[String]| {
-            pairs(a, b).ok_or_else(|| format!("A has {} {what}, B {}", a.len(), b.len()))
+            pairs(a, b).ok_or_else(|| format!("A has {}, B {}", count(a.len(), what), b.len()))
         };
-        let (inputs, outputs) = (all("inputs", &in_a, &in_b)?, all("outputs", &out_a, &out_b)?);
+        let (inputs, outputs) = (all("input", &in_a, &in_b)?, all("output", &out_a, &out_b)?);
         let named = in_a.iter().zip(inputs).filter_map(|(name, j)| {
             // An index that `pairs` gives is one of `in_b`.
             Some((name.clone(), in_b.get(j)?.clone()))

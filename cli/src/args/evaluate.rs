@@ -69,6 +69,14 @@ impl EngineArgs {
         None
     }
 
+    /// Whether options are given that another engine than the one that runs would need.
+    pub fn has_idle_options(&self) -> bool {
+        #[cfg(feature = "ort")]
+        return self.with != Engine::Ort && (self.ort_library.is_some() || self.ort_unoptimized);
+        #[cfg(not(feature = "ort"))]
+        false
+    }
+
     /// The name of the engine that runs the model.
     pub fn name(&self) -> &'static str {
         self.witness().unwrap_or("machine")
@@ -168,6 +176,15 @@ pub struct TraceArgs {
     pub limits: LimitArgs,
     #[command(flatten)]
     pub map: MapArgs,
+}
+
+impl TraceDiffArgs {
+    /// Whether options are given that only a model that is run needs.
+    pub fn has_options_of_runs(&self) -> bool {
+        let InputArgs { input, input_dir, seed, dim } = &self.inputs;
+        let of_inputs = input.is_empty() && input_dir.is_none() && seed.is_none() && dim.is_empty();
+        !of_inputs || self.limits.max_memory.is_some() || self.limits.max_steps.is_some()
+    }
 }
 
 impl TraceArgs {

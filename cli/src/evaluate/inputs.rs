@@ -7,7 +7,7 @@ use onnx_container::{Error, ErrorKind};
 use onnx_container_machine::{Block, Program, Value, random_inputs};
 use serde::Serialize;
 
-use super::values;
+use super::{sizes, values};
 use crate::args::InputArgs;
 use crate::failure::Failure;
 
@@ -57,7 +57,7 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
         None if args.input.is_empty() && args.input_dir.is_none() => Some(0),
         seed => seed,
     };
-    let sizes: HashMap<_, _> = args.dim.iter().cloned().collect();
+    let sizes = sizes(&args.dim)?;
     program.check_sizes(&sizes)?;
     let (mut inputs, mut errors) = (Vec::new(), Vec::new());
     for (i, declared) in main.inputs.iter().enumerate() {
@@ -78,7 +78,7 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
                     continue;
                 }
             },
-            (None, None) => return Err(missing(name)),
+            (None, None) => return Err(missing(name, i, args.input_dir.as_deref())),
         };
         inputs.push(Input { name: name.to_owned(), value, source });
     }
@@ -104,9 +104,14 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn missing(name: &str) -> Failure {
+/// The failure for input `i`, which neither an option nor a file in `folder` gives.
+fn missing(name: &str, i: usize, folder: Option<&Path>) -> Failure {
+    let looked_for = folder.map_or(String::new(), |folder| {
+        let folder = folder.display();
+        format!("`{folder}` has neither input_{i}.pb nor input_{i}.npy nor inputs.npz; ")
+    });
     let message = format!(
-        "value `{name}`: the input is missing: --input {name}=FILE gives it, --seed N makes it"
+        "value `{name}`: the input is missing: {looked_for}--input {name}=FILE gives it, --seed N makes it"
     );
     Failure::Machine { kind: "Input".to_owned(), message }
 }

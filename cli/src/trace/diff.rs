@@ -21,6 +21,12 @@ use crate::output::{Number, Output, count, lossy};
 /// Compares and prints.
 pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (a, b) = (Side::open(&args.a, args)?, Side::open(&args.b, args)?);
+    if a.model.is_none() && b.model.is_none() && args.has_options_of_runs() {
+        return Err(Failure::Usage(
+            "A and B are traces, which are not run: inputs, sizes and limits are for models"
+                .to_owned(),
+        ));
+    }
     let diff = TraceDiff::new(&a.trace, &b.trace);
     let amount = match diff.first {
         Some(Part { a: Some(i), b: Some(j), output, .. }) => {

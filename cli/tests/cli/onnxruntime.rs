@@ -90,7 +90,7 @@ fn a_witness_is_asked_whatever_the_digests_say() {
     folder.save("neg.onnx", &negated);
     let run = folder.run(&["verify", "m.onnx", "neg.onnx", "--with", "ort", "--dim", "batch=2"]);
     assert_eq!(run.code(), 1, "{run:?}");
-    run.says(&["not shown that", "differs   output `z`, seed 0: element "]);
+    run.says(&["the models do not compute the same", "differs   output `z`, seed 0: element "]);
 }
 
 #[test]
@@ -105,6 +105,12 @@ fn what_onnxruntime_refuses_is_an_error_that_names_it() {
     let run = ["run", "m.onnx", "--with", "ort", "--dim", "batch=2"];
     folder.run(&[&run[..], &["--max-steps", "3"]].concat()).misused(&["--max-steps"]);
     without_library(&folder, &run).failed(&["ORT_DYLIB_PATH", "--ort-library"]);
+    for idle in [&["--ort-library", "m.onnx"][..], &["--ort-unoptimized"]] {
+        for command in [&["run", "m.onnx"][..], &["verify", "m.onnx", "m.onnx"]] {
+            let args = [command, &["--dim", "batch=2"], idle].concat();
+            folder.run(&args).misused(&["--with ort"]);
+        }
+    }
     let run = [&run[..], &["--ort-library", "m.onnx"]].concat();
     without_library(&folder, &run).failed(&["m.onnx`: not a shared library of onnxruntime"]);
 }

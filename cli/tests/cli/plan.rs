@@ -39,6 +39,7 @@ fn a_model_is_planned_with_the_sizes_of_its_dimensions() {
     let folder = Folder::new();
     folder.save("m.onnx", &model());
     let plan = ["plan", "m.onnx", "--dim", "batch=4"];
+    folder.run(&[&plan[..], &["--dim", "batch=5"]].concat()).misused(&["`batch` twice"]);
     let json = folder.run(&[&plan[..], &["--json"]].concat()).done().json();
     assert_eq!((&json["command"], &json["model"]), (&"plan".into(), &"m.onnx".into()));
     // The sum is written over x, halves shows it, and y is written over that; w is a weight.

@@ -148,9 +148,13 @@ fn random_inputs_depend_on_the_seed_alone() {
     folder
         .run(&["run", "m.onnx", "--dim", "b=1"])
         .failed(&["no input has an open dimension `b`; open are batch"]);
-    let folders = [["--input-dir", "nowhere"], ["--expect", "nowhere"]];
+    let folders: [&[&str]; 3] = [
+        &["--input-dir", "nowhere"],
+        &["--input-dir", "nowhere", "--seed", "1"],
+        &["--expect", "nowhere"],
+    ];
     for args in folders {
-        let missing = folder.run(&[&["run", "m.onnx", "--dim", "batch=1"], &args[..]].concat());
+        let missing = folder.run(&[&["run", "m.onnx", "--dim", "batch=1"], args].concat());
         missing.failed(&["nowhere", "No such file"]);
     }
 }
@@ -173,7 +177,10 @@ fn wrong_inputs_are_reported() {
         (&["--input", "x=bad.npz"], "not an npz file"),
         (&["--input", "x=bad.pb"], "`bad.pb`"),
         (&["--input", "x=lfs.pb"], "git lfs pull"),
-        (&["--input-dir", "empty"], "value `x`: the input is missing"),
+        (
+            &["--input-dir", "empty"],
+            "value `x`: the input is missing: `empty` has neither input_0.pb nor input_0.npy nor inputs.npz; ",
+        ),
         (&["--input-dir", "data", "--max-memory", "64"], "its budget is 64 B"),
     ];
     for (args, reason) in cases {
@@ -182,7 +189,8 @@ fn wrong_inputs_are_reported() {
     let steps = ["run", "m.onnx", "--input-dir", "data", "--max-steps"];
     folder.run(&[&steps[..], &["1"]].concat()).failed(&["step 1", "more than 1 steps"]);
     folder.run(&[&steps[..], &["2"]].concat()).done();
-    let misused: [&[&str]; 8] = [
+    let misused: [&[&str]; 9] = [
+        &["--dim", "batch=1", "--dim", "batch=2"],
         &["--repeat", "2"],
         &["--timings", "--repeat", "0"],
         &["--input", "x"],
@@ -283,7 +291,9 @@ fn sequences_are_read_written_and_compared_as_pb() {
     assert_eq!(fs::read(folder.path("out/output_0.pb")).unwrap(), sequence());
     folder.run(&[&run[..], &["--expect", "out"]].concat()).done();
     folder.run(&[&run[..], &["-o", "out"]].concat()).failed(&["--format pb holds it"]);
-    folder.run(&["run", "m.onnx"]).failed(&["`x`", "there are random tensors only"]);
+    let run = folder.run(&["run", "m.onnx"]);
+    assert!(!run.stderr().contains("--dim"), "{run:?}");
+    run.failed(&["`x`", "there are random tensors only", "--input NAME=FILE"]);
 }
 
 /// The tests of onnx itself, where they are: a few of every kind of input.

@@ -117,6 +117,15 @@ fn other_inputs_are_reported_first() {
     let told = folder.run(&["trace", "diff", "1.jsonl", "2.jsonl"]);
     assert_eq!(told.code(), 1);
     told.says(&["input     x differs\nfirst A   step 0", "reads     other values"]);
+    // Traces are not run, a model beside one is.
+    let (traces, one) =
+        (["trace", "diff", "1.jsonl", "2.jsonl"], ["trace", "diff", "1.jsonl", "m.onnx"]);
+    for option in
+        [["--dim", "batch=2"], ["--seed", "1"], ["--input", "x=x.npy"], ["--max-steps", "9"]]
+    {
+        folder.run(&[&traces[..], &option].concat()).misused(&["are traces, which are not run"]);
+    }
+    folder.run(&[&one[..], &["--seed", "1"], &DIM].concat()).done();
 }
 
 #[test]

@@ -35,6 +35,9 @@ fn models_with_one_digest_are_the_same_for_all_inputs() {
         run.says(&["same      for all inputs: the semantic digests are the same"]);
         let json = folder.run(&["verify", "m.onnx", other, "--json"]).done().json();
         assert_eq!((&json["proof"], &json["seeds"]), (&"semantic".into(), &json!([])));
+        // Nothing ran, and nothing parts.
+        assert!(json["engine"].is_null() && json["semantic_difference"].is_null(), "{json}");
+        assert!(json.get("semantic").is_none());
     }
 }
 
@@ -55,8 +58,17 @@ fn models_with_other_nodes_are_the_same_on_the_inputs_of_the_runs() {
     run.says(&["same      bit by bit in 3 runs on random inputs", "digests   they part at "]);
     let json = folder.run(&[&verify[..], &["--json"]].concat()).done().json();
     assert_eq!((&json["proof"], &json["seeds"]), (&"outputs".into(), &json!([0])));
+    let parts = json["semantic_difference"].as_str().unwrap();
+    assert!(parts.starts_with("they part at ") && json["engine"] == "machine", "{json}");
+    // After the largest seed comes the first.
+    let seeds = ["--seed", "18446744073709551615", "--runs", "2", "--json"];
+    let json = folder.run(&[&verify[..], &seeds].concat()).done().json();
+    assert_eq!(json["seeds"], json!([u64::MAX, 0]));
     // Without a run there is no proof.
-    assert_eq!(folder.run(&[&verify[..], &["--runs", "0"]].concat()).code(), 1);
+    let run = folder.run(&[&verify[..], &["--runs", "0"]].concat());
+    assert_eq!(run.code(), 1);
+    run.says(&["not shown that the models compute the same"]);
+    folder.run(&[&verify[..], &DIM].concat()).misused(&["--dim gives `batch` twice"]);
 }
 
 #[test]
@@ -67,7 +79,7 @@ fn models_that_differ_are_exit_code_1_with_what_differs() {
     let run = folder.run(&verify);
     assert_eq!(run.code(), 1, "{run:?}");
     run.says(&[
-        "not shown that",
+        "the models do not compute the same",
         "digests   they part at ",
         "differs   output `z`, seed 0: element ",
     ]);

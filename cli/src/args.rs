@@ -11,6 +11,7 @@ mod tensors;
 #[cfg(feature = "machine")]
 mod verify;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -92,9 +93,15 @@ onnx.checker.check_model(path, full_check=True) does that.")]
 /// The name of the command that the arguments of this process give, whether or not the rest of them is
 /// right. No option that takes a value comes before the command.
 pub fn command_given() -> Option<String> {
-    let given =
-        std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))?;
-    Cli::command().find_subcommand(given).map(|command| command.get_name().to_owned())
+    let is_word = |arg: &OsString| !arg.as_encoded_bytes().starts_with(b"-");
+    let mut words = std::env::args_os().skip(1).filter(is_word);
+    let cli = Cli::command();
+    let command = cli.find_subcommand(words.next()?)?;
+    let name = command.get_name();
+    Some(match words.next().and_then(|word| command.find_subcommand(word)) {
+        Some(part) => format!("{name} {}", part.get_name()),
+        None => name.to_owned(),
+    })
 }
 
 impl Command {
@@ -119,7 +126,7 @@ impl Command {
             #[cfg(feature = "machine")]
             Self::Run(args) => ("run", args.json),
             #[cfg(feature = "machine")]
-            Self::Trace(args) => ("trace", args.prints_json()),
+            Self::Trace(args) => args.name_and_json(),
             #[cfg(feature = "machine")]
             Self::Verify(args) => ("verify", args.json),
             Self::Completions(_) => ("completions", false),

@@ -110,6 +110,15 @@ pub fn temporary(folder: &Path) -> Result<NamedTempFile> {
     builder.tempfile_in(folder).map_err(|error| cannot_write(folder, error))
 }
 
+/// Refuses a file where a folder is to be, or to be made.
+#[cfg(feature = "machine")]
+pub fn check_folder(path: &Path) -> Result<()> {
+    if path.exists() && !path.is_dir() {
+        return Err(Error::new(ErrorKind::Io, "is a file, not a folder").with_path(path));
+    }
+    Ok(())
+}
+
 /// The directory that holds `path`.
 pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

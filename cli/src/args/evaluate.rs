@@ -188,9 +188,12 @@ impl TraceDiffArgs {
 }
 
 impl TraceArgs {
-    /// Whether standard output is one JSON object.
-    pub fn prints_json(&self) -> bool {
-        matches!(&self.diff, Some(TraceCommand::Diff(args)) if args.json)
+    /// The command's name, and whether standard output is one JSON object.
+    pub fn name_and_json(&self) -> (&'static str, bool) {
+        match &self.diff {
+            Some(TraceCommand::Diff(args)) => ("trace diff", args.json),
+            None => ("trace", false),
+        }
     }
 }
 

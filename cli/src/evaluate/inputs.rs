@@ -50,7 +50,7 @@ pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
 pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure> {
     let main = &program.main;
     check_names(main, args)?;
-    args.input_dir.as_deref().map_or(Ok(()), values::check_folder)?;
+    args.input_dir.as_deref().map_or(Ok(()), |folder| check_folder(folder, main, args))?;
     let named: HashMap<_, _> = args.input.iter().cloned().collect();
     let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
     let seed = match args.seed {
@@ -102,6 +102,20 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The folder of `--input-dir` is there. With a seed it has the file of an input, as everything would else be
+/// made, and a mistyped name would be no error.
+fn check_folder(folder: &Path, main: &Block, args: &InputArgs) -> Result<(), Failure> {
+    values::check_folder(folder)?;
+    let is_found = |i| values::find(folder, "input", i).is_some();
+    if args.seed.is_none() || main.inputs.is_empty() || (0..main.inputs.len()).any(is_found) {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(Failure::Refused(format!(
+        "`{folder}` has a file of no input: neither input_0.pb nor input_0.npy nor inputs.npz"
+    )))
 }
 
 /// The failure for input `i`, which neither an option nor a file in `folder` gives.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{Error, ErrorKind};
+use onnx_container::Error;
 use onnx_container_machine::{Block, Value};
 use tempfile::NamedTempFile;
 
@@ -11,7 +11,7 @@ use crate::args::ValueFormat;
 use crate::evaluate::values;
 use crate::failure::Failure;
 use crate::output::count;
-use crate::staged::{refusal, temporary};
+use crate::staged::{self, refusal, temporary};
 use crate::stop;
 
 /// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in vain.
@@ -35,11 +35,9 @@ pub fn check_folder(
     model: &[PathBuf],
     values: &[PathBuf],
 ) -> Result<(), Failure> {
+    staged::check_folder(folder)?;
     if !folder.exists() {
         return Ok(());
-    }
-    if !folder.is_dir() {
-        return Err(Error::new(ErrorKind::Io, "is a file, not a folder").with_path(folder).into());
     }
     let paths: Vec<_> = (0..outputs).map(|i| path(folder, format, i)).collect();
     let is_value = |path: &&PathBuf| path.canonicalize().is_ok_and(|real| values.contains(&real));

@@ -19,6 +19,8 @@ mod onnxruntime;
 mod plan;
 mod protected;
 #[cfg(feature = "machine")]
+mod protected_runs;
+#[cfg(feature = "machine")]
 mod run;
 mod safetensors;
 mod semantic;

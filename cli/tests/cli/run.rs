@@ -169,7 +169,11 @@ fn wrong_inputs_are_reported() {
     fs::write(folder.path("bad.pb"), [0xff; 3]).unwrap();
     fs::write(folder.path("lfs.pb"), "version https://git-lfs.github.com/spec/v1\noid sha256:4d\n")
         .unwrap();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
+        (
+            &["--input-dir", "empty", "--seed", "1"],
+            "`empty` has a file of no input: neither input_0.pb",
+        ),
         (&["--input", "a=short.pb"], "`a`: the graph has no such input; it has x"),
         (&["--input", "x=short.pb"], "dimension 1 is 2 in [2, 2], not 4"),
         (&["--input", "x=gone.pb"], "gone.pb"),

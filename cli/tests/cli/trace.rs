@@ -143,7 +143,10 @@ fn files_that_are_no_traces_are_reported_with_their_line() {
         fs::write(folder.path("bad.jsonl"), text).unwrap();
         folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl"]).failed(&[reason]);
         let json = folder.run(&["trace", "diff", "t.jsonl", "bad.jsonl", "--json"]).json();
-        assert_eq!((&json["command"], &json["error"]["kind"]), (&"trace".into(), &"Trace".into()));
+        assert_eq!(
+            (&json["command"], &json["error"]["kind"]),
+            (&"trace diff".into(), &"Trace".into())
+        );
     }
     folder.run(&["trace"]).misused(&["MODEL"]);
     folder.run(&["trace", "diff", "t.jsonl"]).misused(&["B"]);

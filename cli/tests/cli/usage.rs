@@ -129,7 +129,8 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         let run = folder.run(&[args, &["--json"][..]].concat());
         assert_eq!(run.code(), *code, "{run:?}");
         let said = run.json();
-        assert_eq!(said["command"], args[0], "{said}");
+        let name = if args[0] == "trace" { "trace diff" } else { args[0] };
+        assert_eq!(said["command"], name, "{said}");
         let error = &said["error"];
         assert_eq!(error["kind"], *kind, "{said}");
         let found: Vec<_> =
@@ -153,6 +154,8 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&["pack", "m.onnx", "--json"][..], "pack".into()),
         (&["--json", "inline", "m.onnx"], "inline-functions".into()),
         (&["check", "m.onnx", "--top", "1", "--json"], "check".into()),
+        #[cfg(feature = "machine")]
+        (&["trace", "diff", "m.onnx", "--json"], "trace diff".into()),
         (&["unpack", "--json"], serde_json::Value::Null),
         (&["--json"], serde_json::Value::Null),
     ] {

@@ -263,6 +263,55 @@ fn the_first_step_that_differs_is_named() {
     assert_eq!((diff.inputs, diff.first.map(|part| part.a)), (vec![0], Some(Some(0))));
 }
 
+/// A result that the other run has elsewhere too does not hide the step that was changed.
+#[test]
+fn a_changed_step_is_named_whatever_its_result_is() {
+    let node = |name: &str, op: &str, inputs: [&str; 2], output: &str| {
+        let inputs = inputs.into_iter().filter(|input| !input.is_empty());
+        let mut node = NodeProto::new(op, inputs, [output]);
+        node.name = Some(name.into());
+        node
+    };
+    let with = |first: &str, second: &str| {
+        let nodes = vec![
+            node("na", first, ["x", "x"], "a"),
+            node("nb", second, ["x", "x"], "b"),
+            node("nc", "Exp", ["b", ""], "c"),
+            node("nd", "Mul", ["a", "c"], "y"),
+        ];
+        read(&traced(model(nodes), TraceOptions::new()))
+    };
+    let cases = [
+        (["Add", "Sub"], ["Add", "Add"], 1),
+        (["Add", "Add"], ["Add", "Sub"], 1),
+        (["Add", "Sub"], ["Sub", "Sub"], 0),
+        (["Add", "Sub"], ["Mul", "Sub"], 0),
+        (["Sub", "Add"], ["Add", "Add"], 0),
+        (["Add", "Add"], ["Sub", "Add"], 0),
+    ];
+    for (a, b, step) in cases {
+        let diff = TraceDiff::new(&with(a[0], a[1]), &with(b[0], b[1]));
+        let first = Part { a: Some(step), b: Some(step), output: 0, same_inputs: true };
+        assert_eq!(diff.first, Some(first), "{a:?} {b:?}");
+    }
+}
+
+/// Steps of one operator that read the same, and of whose outputs one is another.
+#[test]
+fn the_output_that_differs_is_named() {
+    let mut a = read(&traced(plain(), TraceOptions::new()));
+    let same = a.steps[0].outputs[0].clone();
+    a.steps[1].outputs.insert(0, same);
+    let mut b = a.clone();
+    // Another value, which A has too.
+    b.steps[1].outputs[1] = b.steps[0].outputs[0].clone();
+    let first = Part { a: Some(1), b: Some(1), output: 1, same_inputs: true };
+    for [a, b] in [[&a, &b], [&b, &a]] {
+        let diff = TraceDiff::new(a, b);
+        assert_eq!((diff.first, diff.steps), (Some(first), [1, 1]));
+    }
+}
+
 #[test]
 fn dumped_values_are_those_of_the_trace() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Where two runs part: their values are aligned by digest, whatever they are called.
+//! Where two runs part: each step of one has a counterpart in the other, and the first pair that wrote
+//! different values is named.
 //!
-//! A step of one run that writes a value which no step of the other run has is a step that differs. The first
-//! such step whose inputs the other run does have is where the results come from: everything before it is
-//! the same in both. Names, paths and the order of steps do not matter, so inlined, renamed and reordered
-//! models are aligned as they are.
+//! The counterpart of a step is the step of the same operator that read the same values, wherever it is and
+//! whatever it is called, so inlined, renamed and reordered models are aligned as they are. Everything before
+//! the step that is named is the same in both runs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub struct TraceDiff {
     pub inputs: Vec<usize>,
     /// The outputs of the graph, by their number, that are not the same.
     pub outputs: Vec<usize>,
-    /// How many steps of A and of B write a value that the other run does not have.
+    /// How many steps of A and of B differ.
     pub steps: [usize; 2],
     /// The first step that differs.
     pub first: Option<Part>,
@@ -36,7 +36,7 @@ pub struct TraceDiff {
 pub struct Part {
     /// The step of A, by its number; `None` where only B has a step that differs.
     pub a: Option<usize>,
-    /// The step of B in its place.
+    /// Its counterpart in B; `None` where it has none.
     pub b: Option<usize>,
     /// The first output of these steps that differs, by its number.
     pub output: usize,
@@ -50,16 +50,35 @@ impl TraceDiff {
     /// Time and memory are linear in the number of values.
     pub fn new(a: &Trace, b: &Trace) -> Self {
         let (known_a, known_b) = (values(a), values(b));
-        let differing_a = differing(a, &known_b);
-        let differing_b = differing(b, &known_a);
-        let first = first(a, &differing_a, &known_b)
-            .map(|step| pair(a, step, b, &differing_b))
-            .or_else(|| first(b, &differing_b, &known_a).map(only_b));
+        let new_a: Vec<_> = a.steps.iter().map(|step| new_output(step, &known_b)).collect();
+        let new_b: Vec<_> = b.steps.iter().map(|step| new_output(step, &known_a)).collect();
+        let pairs = counterparts([a, b], [&new_a, &new_b]);
+        let of_a = |(i, pair): (usize, &Option<usize>)| {
+            let new = new_a.get(i).copied().flatten();
+            match pair {
+                Some(j) => {
+                    let any_new = new.is_some() || new_b.get(*j).copied().flatten().is_some();
+                    part([a, b], i, *j, any_new)
+                }
+                None => new.map(|output| Part { a: Some(i), b: None, output, same_inputs: false }),
+            }
+        };
+        let differing: Vec<_> = pairs.iter().enumerate().filter_map(of_a).collect();
+        let paired: HashSet<_> = pairs.iter().flatten().copied().collect();
+        let alone = new_b.iter().enumerate().filter(|(j, _)| !paired.contains(j));
+        let only_b: Vec<_> = alone.filter_map(|(j, new)| Some((j, (*new)?))).collect();
+        let first_b = only_b.first().map(|(j, output)| Part {
+            a: None,
+            b: Some(*j),
+            output: *output,
+            same_inputs: false,
+        });
+        let both = differing.iter().filter(|part| part.b.is_some()).count();
         Self {
             inputs: unequal(&a.head.inputs, &b.head.inputs),
             outputs: unequal(&a.end.outputs, &b.end.outputs),
-            steps: [differing_a.len(), differing_b.len()],
-            first,
+            steps: [differing.len(), both + only_b.len()],
+            first: differing.first().copied().or(first_b),
         }
     }
 
@@ -77,46 +96,102 @@ fn values(trace: &Trace) -> HashSet<Identity<'_>> {
     trace.head.inputs.iter().chain(steps).map(TracedValue::identity).collect()
 }
 
-/// The steps that write a value which is not `known`.
-fn differing(trace: &Trace, known: &HashSet<Identity<'_>>) -> Vec<usize> {
-    let differs = |step: &Step| step.outputs.iter().any(|out| !known.contains(&out.identity()));
-    let numbered = trace.steps.iter().enumerate();
-    numbered.filter(|(_, step)| differs(step)).map(|(i, _)| i).collect()
+/// The first output of `step` that is not `known`, by its number.
+fn new_output(step: &Step, known: &HashSet<Identity<'_>>) -> Option<usize> {
+    step.outputs.iter().position(|output| !known.contains(&output.identity()))
 }
 
-/// The first of the steps `differing` whose inputs are `known`, or else the first.
-fn first(trace: &Trace, differing: &[usize], known: &HashSet<Identity<'_>>) -> Option<usize> {
-    let inputs_known = |i: &&usize| {
-        let step = trace.steps.get(**i);
-        step.is_some_and(|step| step.inputs.iter().all(|v| known.contains(&v.identity())))
+/// Steps `i` and `j`, when they differ. Steps of one operator that read the same differ when they wrote
+/// something else; others only when `any_new`: one wrote what the other run does not have.
+fn part([a, b]: [&Trace; 2], i: usize, j: usize, any_new: bool) -> Option<Part> {
+    let (left, right) = (a.steps.get(i)?, b.steps.get(j)?);
+    let output = unequal(&left.outputs, &right.outputs).first().copied()?;
+    let same_inputs = unequal(&left.inputs, &right.inputs).is_empty();
+    let must_agree = same_inputs && operator(left) == operator(right);
+    (must_agree || any_new).then_some(Part { a: Some(i), b: Some(j), output, same_inputs })
+}
+
+/// What counterparts have in common.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Path,
+    Name,
+    Operator,
+    Inputs,
+    Outputs,
+}
+
+/// What counterparts have in common, the best first. Steps that agree on neither operator nor place are
+/// counterparts only when both wrote what the other run does not have.
+const ALIGNMENTS: [(&[By], bool); 12] = {
+    use By::{Inputs, Name, Operator, Outputs, Path};
+    [
+        (&[Path, Name, Operator, Inputs, Outputs], false),
+        (&[Operator, Inputs, Outputs], false),
+        (&[Path, Name, Operator, Inputs], false),
+        (&[Name, Operator, Inputs], false),
+        (&[Operator, Inputs], false),
+        (&[Path, Name, Inputs], false),
+        (&[Name, Inputs], true),
+        (&[Inputs], true),
+        (&[Path, Name, Operator], true),
+        (&[Name, Operator], true),
+        (&[Operator], true),
+        (&[], true),
+    ]
+};
+
+/// For each step of A its counterpart in B, which no other step has. `new` has for each step of A and B
+/// whether it wrote what the other run does not have.
+fn counterparts(traces: [&Trace; 2], new: [&[Option<usize>]; 2]) -> Vec<Option<usize>> {
+    let [a, b] = traces;
+    let mut left: [Vec<(usize, &Step)>; 2] = traces.map(|t| t.steps.iter().enumerate().collect());
+    let mut found = vec![None; a.steps.len()];
+    for (by, only_new) in ALIGNMENTS {
+        let [left_a, left_b] = &mut left;
+        let is_new = |of: &[Option<usize>], i: usize| of.get(i).copied().flatten().is_some();
+        let [new_a, new_b] = new;
+        let mut free: HashMap<_, VecDeque<usize>> = HashMap::new();
+        for (j, step) in left_b.iter().filter(|(j, _)| !only_new || is_new(new_b, *j)) {
+            free.entry(key(step, by)).or_default().push_back(*j);
+        }
+        let mut taken = vec![false; b.steps.len()];
+        left_a.retain(|(i, step)| {
+            if only_new && !is_new(new_a, *i) {
+                return true;
+            }
+            let pair = free.get_mut(&key(step, by)).and_then(VecDeque::pop_front);
+            pair.and_then(|j| taken.get_mut(j)).into_iter().for_each(|taken| *taken = true);
+            found.get_mut(*i).into_iter().for_each(|found| *found = pair);
+            pair.is_none()
+        });
+        left_b.retain(|(j, _)| taken.get(*j) != Some(&true));
+    }
+    found
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Key<'t> {
+    Text(&'t str),
+    Values(Vec<Identity<'t>>),
+}
+
+fn key<'t>(step: &'t Step, by: &[By]) -> Vec<Key<'t>> {
+    let values =
+        |of: &'t [TracedValue]| Key::Values(of.iter().map(TracedValue::identity).collect());
+    let part = |by: &By| match by {
+        By::Path => Key::Text(&step.path),
+        By::Name => Key::Text(&step.node),
+        By::Operator => Key::Text(operator(step)),
+        By::Inputs => values(&step.inputs),
+        By::Outputs => values(&step.outputs),
     };
-    differing.iter().find(inputs_known).or(differing.first()).copied()
+    by.iter().map(part).collect()
 }
 
-fn only_b(step: usize) -> Part {
-    Part { a: None, b: Some(step), output: 0, same_inputs: false }
-}
-
-/// Step `i` of `a` with the step of `b` that stands in its place: the one of the same operator with the same
-/// inputs, or else with the same node, or else the first that differs.
-fn pair(a: &Trace, i: usize, b: &Trace, differing: &[usize]) -> Part {
-    let alone = Part { a: Some(i), b: None, output: 0, same_inputs: false };
-    let Some(step) = a.steps.get(i) else { return alone };
-    let candidates: Vec<_> =
-        differing.iter().filter_map(|j| Some((*j, b.steps.get(*j)?))).collect();
-    let op = |step: &Step| step.op.rsplit_once('-').map(|(op, _)| op.to_owned());
-    let same_op = |other: &Step| op(other) == op(step);
-    let same_inputs = |other: &Step| unequal(&step.inputs, &other.inputs).is_empty();
-    let found = candidates
-        .iter()
-        .find(|(_, other)| same_op(other) && same_inputs(other))
-        .or_else(|| candidates.iter().find(|(_, other)| same_inputs(other)))
-        .or_else(|| candidates.iter().find(|(_, other)| same_op(other) && other.node == step.node))
-        .or_else(|| candidates.iter().find(|(_, other)| same_op(other)))
-        .or(candidates.first());
-    let Some((j, other)) = found else { return alone };
-    let output = unequal(&step.outputs, &other.outputs).first().copied().unwrap_or_default();
-    Part { a: Some(i), b: Some(*j), output, same_inputs: same_inputs(other) }
+/// The operator of a step without its version.
+fn operator(step: &Step) -> &str {
+    step.op.rsplit_once('-').map_or(&step.op, |(op, _)| op)
 }
 
 /// The numbers of the values that are not the same.

@@ -75,7 +75,11 @@ fn write(
 ) -> Result<(), Failure> {
     let mut machine = model.machine(inputs, limits)?;
     let mut trace = TraceWriter::new(out, &model.container, &machine, options)?;
-    machine.run_with(&mut |step, memory| trace.step(step, memory))?;
+    let ran = machine.run_with(&mut |step, memory| trace.step(step, memory));
+    if let Err(error) = ran {
+        trace.flush()?;
+        return Err(error.into());
+    }
     Ok(trace.finish(&machine)?)
 }
 

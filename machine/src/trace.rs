@@ -8,6 +8,7 @@
 
 mod diff;
 mod digest;
+mod hasher;
 mod read;
 mod weights;
 mod write;

@@ -55,6 +55,12 @@ fn a_trace_is_lines_of_json_and_the_same_every_time() {
     assert!(folder.path("dumped/0_0.pb").is_file() && folder.path("dumped/1_0.pb").is_file());
     trace(&["--max-steps", "1", "-o", "cut.jsonl"]).failed(&["more than 1 steps"]);
     assert_eq!(folder.names(), ["dumped", "m.onnx", "other.onnx", "renamed.onnx", "t.jsonl"]);
+    // Of values as long as these the digests are made while the run goes on.
+    let long = ["trace", "m.onnx", "--dim", "batch=20000"];
+    let whole = folder.run(&long).done().stdout();
+    let cut = folder.run(&[&long[..], &["--max-steps", "1"]].concat());
+    assert!(cut.stdout().lines().eq(whole.lines().take(2)), "the steps before the error");
+    cut.failed(&["more than 1 steps"]);
 }
 
 #[test]

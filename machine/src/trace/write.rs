@@ -1,6 +1,6 @@
 //! Writes the trace of a run, line by line while it runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,7 +9,10 @@ use onnx_container::Container;
 use onnx_container::proto::Str;
 
 use super::digest::{hex, traced};
-use super::{Chain, End, Head, Line, PROFILE, Stats, Step, VERSION, failed, json, weights};
+use super::hasher::{Asked, Hasher};
+use super::{
+    Chain, End, Head, Line, PROFILE, Stats, Step, TracedValue, VERSION, failed, json, weights,
+};
 use crate::compare::to_f64;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched};
@@ -56,6 +59,9 @@ impl TraceOptions {
     }
 }
 
+/// What stands for a digest that is being made.
+const LATER: &str = "";
+
 /// Writes a trace: the head when it is made, each step that it is shown, and the end.
 ///
 /// ```
@@ -91,6 +97,9 @@ pub struct TraceWriter<W> {
     options: TraceOptions,
     chain: Chain,
     steps: u64,
+    hasher: Hasher,
+    /// Steps that were taken and are not written yet, because digests of them are being made.
+    unwritten: VecDeque<Step>,
     /// The digests of the constants, which never change, by address and length.
     weights: HashMap<(u64, u64), String>,
 }
@@ -109,8 +118,9 @@ impl<W: Write> TraceWriter<W> {
         if let Some(folder) = &options.dump {
             fs::create_dir_all(folder).map_err(|e| onnx_container::Error::io(folder, e))?;
         }
-        let chain = Chain::default();
-        let mut writer = Self { out, options, chain, steps: 0, weights: HashMap::new() };
+        let (chain, hasher) = (Chain::default(), Hasher::new());
+        let (unwritten, weights) = (VecDeque::new(), HashMap::new());
+        let mut writer = Self { out, options, chain, steps: 0, hasher, unwritten, weights };
         let head = writer.head(container, machine)?;
         writer.line(Line::Head(head))?;
         Ok(writer)
@@ -139,20 +149,55 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    fn values(&self, touched: &[Touched], memory: &Memory) -> Result<Vec<super::TracedValue>> {
-        let one = |touched: &Touched| {
-            let known = match &touched.entry {
-                Entry::Tensor(slot) if slot.offset >= memory::WEIGHTS => {
-                    self.weights.get(&(slot.offset, slot.span()?.len))
-                }
-                _ => None,
-            };
-            traced(touched, memory, known)
-        };
+    fn values(&self, touched: &[Touched], memory: &Memory) -> Result<Vec<TracedValue>> {
+        let one = |touched: &Touched| traced(touched, memory, self.known(touched)?);
         touched.iter().map(one).collect()
     }
 
-    /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show.
+    /// The digest of a constant.
+    fn known(&self, touched: &Touched) -> Result<Option<&String>> {
+        Ok(match &touched.entry {
+            Entry::Tensor(slot) if slot.offset >= memory::WEIGHTS => {
+                self.weights.get(&(slot.offset, slot.span()?.len))
+            }
+            _ => None,
+        })
+    }
+
+    /// As [`values`](Self::values), but digests that take a while are [`LATER`].
+    fn begun(&mut self, touched: &[Touched], memory: &Memory) -> Result<Vec<TracedValue>> {
+        let mut one = |touched: &Touched| {
+            if self.known(touched)?.is_none()
+                && let Some(bytes) = touched.bytes(memory)?
+            {
+                let sha = match self.hasher.ask(bytes) {
+                    Asked::Known(sha) => sha,
+                    Asked::Later => LATER.to_owned(),
+                };
+                return traced(touched, memory, Some(&sha));
+            }
+            traced(touched, memory, self.known(touched)?)
+        };
+        touched.iter().map(&mut one).collect()
+    }
+
+    /// Writes the steps whose digests are made; with `wait` all that were taken.
+    fn write_steps(&mut self, wait: bool) -> Result<()> {
+        while let Some(step) = self.unwritten.front_mut() {
+            let values = step.inputs.iter_mut().chain(&mut step.outputs);
+            for value in values.filter(|value| value.sha == LATER) {
+                let Some(sha) = self.hasher.next(wait)? else { return Ok(()) };
+                value.sha = sha;
+            }
+            if let Some(step) = self.unwritten.pop_front() {
+                self.line(Line::Step(step))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show. Its digests are made while
+    /// the run goes on, of copies of at most 128 MiB together, so a line may be written by a later step or [`finish`](Self::finish).
     ///
     /// # Errors
     /// When the line, or a file of the dump, cannot be written.
@@ -160,19 +205,30 @@ impl<W: Write> TraceWriter<W> {
         let StepRecord { path, node, op, version, reads, writes } = record;
         let (domain, op) = op.rsplit_once("::").unwrap_or(("ai.onnx", op));
         self.dump(writes, memory)?;
-        let stats = writes.iter().filter(|_| self.options.stats).map(|value| stats(value, memory));
+        let stats = || writes.iter().map(|value| stats(value, memory)).collect::<Result<_>>();
+        let stats = self.options.stats.then(stats).transpose()?;
         let step = Step {
             i: self.steps,
             path: path.clone(),
             node: node.clone(),
             op: format!("{domain}.{op}-{version}"),
-            inputs: self.values(reads, memory)?,
-            outputs: self.values(writes, memory)?,
-            stats: self.options.stats.then(|| stats.collect::<Result<_>>()).transpose()?,
+            inputs: self.begun(reads, memory)?,
+            outputs: self.begun(writes, memory)?,
+            stats,
             chain: None,
         };
         self.steps += 1;
-        self.line(Line::Step(step))
+        self.unwritten.push_back(step);
+        self.write_steps(false)
+    }
+
+    /// Writes the lines of all steps that were taken, as [`finish`](Self::finish) does: for a run that ended in an error.
+    ///
+    /// # Errors
+    /// When a line cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
+        self.write_steps(true)?;
+        self.out.flush().map_err(unwritten)
     }
 
     fn dump(&self, writes: &[Touched], memory: &Memory) -> Result<()> {
@@ -195,6 +251,7 @@ impl<W: Write> TraceWriter<W> {
         if outputs.len() != program.main.outputs.len() {
             return Err(failed("the run is not at its end: an output is not computed yet"));
         }
+        self.write_steps(true)?;
         self.line(Line::End(End {
             steps: self.steps,
             outputs: self.values(&outputs, machine.memory())?,

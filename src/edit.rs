@@ -92,17 +92,19 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`TensorIndex::get`](crate::TensorIndex::get) for the name; [`ErrorKind::InUse`] when a node, an output of a
-    /// graph or a quantization annotation uses it, also inside a subgraph; [`ErrorKind::Unsupported`]
-    /// for a tensor in a node's attribute. The container is then unchanged.
+    /// Those of [`TensorIndex::get`](crate::TensorIndex::get) for the name; [`ErrorKind::InUse`]
+    /// when a node, an output of a graph or a quantization annotation uses it, also inside a
+    /// subgraph; [`ErrorKind::Unsupported`] for a tensor in a node's attribute. The container is
+    /// then unchanged.
     pub fn delete(&mut self, name: &str) -> Result<Deleted> {
         self.delete_initializer(name, false)
     }
 
-    /// As [`delete`](Self::delete), also when the value is used: something else then has to define it.
+    /// As [`delete`](Self::delete), also when the value is still used. The caller then has to
+    /// define it in another way.
     ///
     /// # Errors
-    /// As [`delete`](Self::delete), but for [`ErrorKind::InUse`].
+    /// Those of [`delete`](Self::delete), except [`ErrorKind::InUse`].
     pub fn delete_used(&mut self, name: &str) -> Result<Deleted> {
         self.delete_initializer(name, true)
     }

@@ -45,11 +45,13 @@ pub struct Filled {
 impl Container {
     /// Puts weights into the tensors of their names.
     ///
-    /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`), by
-    /// name alone, then among the handles. Tensors of one handle, or of one range of a file that was
-    /// not loaded, are tied as in a load: weights for one of them are weights for all. A location without
-    /// offset and length is taken for a placeholder, which ties nothing, when tensors of several lengths
-    /// have it or different weights are given for them. Existing weights are replaced; those of inline tensors, values of `Constant` nodes included, are replaced inline.
+    /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`),
+    /// by name alone, then among the handles. Tensors of one handle, or of one range of a file that
+    /// was not loaded, are tied as in a load: weights for one of them are weights for all. A
+    /// location without offset and length counts as a placeholder, which ties nothing, when tensors
+    /// of several lengths have it or when different weights are given for its tensors. Existing
+    /// weights are replaced; those of inline tensors, values of `Constant` nodes included, are
+    /// replaced inline.
     ///
     /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not have:
     /// narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared

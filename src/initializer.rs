@@ -47,14 +47,15 @@ pub struct Initializer(Held);
 
 #[derive(Clone)]
 enum Held {
-    /// Bytes or strings; arrays and messages too.
+    /// Bytes or strings, also those of an array or a message.
     Tensor(Tensor),
     #[cfg(feature = "tch")]
     Torch(torch::TorchInitializer),
     Source(Shared),
 }
 
-/// A source that others may hold too, with the type, dimensions and length that it had when it was checked.
+/// A source that may be shared, with the type, dimensions and length that it had when it was
+/// checked.
 #[derive(Clone)]
 struct Shared {
     dtype: DataType,
@@ -66,7 +67,7 @@ struct Shared {
 /// Where the bytes of an initializer are: in memory, or in a source that has no address there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
-    /// What tells the source from others; `None` for memory.
+    /// Identifies the source; `None` for memory.
     source: Option<usize>,
     /// The first byte.
     start: u64,
@@ -77,7 +78,7 @@ impl Address {
         Some(Self { source: None, start: u64::try_from(address).ok()? })
     }
 
-    /// What tells the source from others, and the first byte there.
+    /// The source's identity, and the first byte there.
     pub(crate) fn parts(self) -> (Option<usize>, u64) {
         (self.source, self.start)
     }
@@ -101,9 +102,9 @@ impl Initializer {
     /// [`WeightSource`] has an example.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the source does not have
-    /// the bytes that its type and dimensions ask for; [`ErrorKind::DataType`] for strings and the
-    /// undefined type.
+    /// [`ErrorKind::Shape`] when a dimension is negative or overflows, or when the source's length
+    /// is not the one that its type and dimensions require; [`ErrorKind::DataType`] for strings and
+    /// the undefined type.
     pub fn from_source(source: impl WeightSource + 'static) -> Result<Self> {
         Self::from_shared(Arc::new(source))
     }
@@ -154,7 +155,7 @@ impl Initializer {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`] when there are not that many bytes, [`ErrorKind::DataType`] for
-    /// strings, and what a source fails with.
+    /// strings, and the errors of the source.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let len = self.byte_len();
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > len) {
@@ -164,15 +165,15 @@ impl Initializer {
         caught(|| self.source().read_at(offset, out))
     }
 
-    /// The packed little-endian bytes, where they are in memory (or in a mapped file) in this form and do
-    /// not change; otherwise [`read_at`](Self::read_at) reads them in parts.
+    /// The packed little-endian bytes, if they are in memory (or in a mapped file) in this form and
+    /// do not change. Where this returns `None`, [`read_at`](Self::read_at) reads them in parts.
     pub fn as_buffer(&self) -> Option<Buffer> {
         let bytes = self.source().as_buffer()?;
         Some(bytes).filter(|bytes| bytes.len() as u64 == self.byte_len())
     }
 
-    /// The file, and the range in it that holds exactly these bytes: of a mapped file, or of a source that
-    /// has such a range.
+    /// The file and the byte range in it that hold exactly these bytes, if they are in a mapped
+    /// file or the source has such a range.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
         self.source().file_range()
     }
@@ -186,7 +187,7 @@ impl Initializer {
     /// As [`as_buffer`](Self::as_buffer), with a copy where that returns `None`.
     ///
     /// # Errors
-    /// [`ErrorKind::DataType`] for strings, and what a source fails with.
+    /// [`ErrorKind::DataType`] for strings, and the errors of the source.
     pub fn to_buffer(&self) -> Result<Buffer> {
         let bytes = caught(|| self.source().to_buffer())?;
         self.check_len(bytes.len() as u64)?;
@@ -232,7 +233,7 @@ impl Initializer {
             }
             #[cfg(feature = "tch")]
             Held::Torch(tensor) => Address::in_memory(tensor.address()?),
-            // Not the buffer or file range of the source: other bytes may have that place by now.
+            // The source's buffer or file range is not used: it may hold other bytes by now.
             Held::Source(shared) => {
                 let source = Some(Arc::as_ptr(&shared.source).addr());
                 (shared.len > 0).then_some(Address { source, start: 0 })
@@ -271,10 +272,11 @@ impl fmt::Debug for Initializer {
     }
 }
 
-/// The result of `read`, or an error when it panics: it may call code of the caller, on a thread that has
-/// other work to do.
+/// The result of `read`, or an error if it panics: it may run the caller's code on a thread that
+/// has other work to do.
 fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    // After a panic the source is only called again, as it may be after an error.
+    // `AssertUnwindSafe`: after a panic the source is only called again, as it may be after an
+    // error.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -45,11 +45,12 @@ use crate::suggest::did_you_mean;
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
 ///
 /// The graph's inputs, outputs, initializers and their names do not change. A name `t` that a body
-/// defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner; of a name of more than
-/// 1024 bytes, only the beginning is repeated. Every function is removed, called or not, except those that [`InlineOptions`] keep and those whose operators would mean
-/// something else at the model's operator set versions ([`Inlined::kept`]). A value that a function
-/// passes through unchanged gets an Identity node; before version 16 of the operators, which has an
-/// Identity for every type, it has only one of its two names instead.
+/// defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner; of a name of more
+/// than 1024 bytes, only the beginning is repeated. Every function is removed, called or not,
+/// except those that [`InlineOptions`] keep and those whose operators would mean something else at
+/// the model's operator set versions ([`Inlined::kept`]). A value that a function passes through
+/// unchanged gets an Identity node. Before version 16 of the operators, the first that has an
+/// Identity for every type, one of the value's two names replaces the other where that is possible.
 ///
 /// ```
 /// use onnx_container::inline_functions;
@@ -98,7 +99,7 @@ pub fn inline_functions(
 /// The local functions of a model, none of which calls itself.
 pub(crate) struct Callable<'m> {
     functions: Functions<'m>,
-    /// For each function, the nodes of its body with those of the calls in it.
+    /// For each function, the number of nodes in its body, counting the bodies of the calls in it.
     sizes: Vec<u64>,
 }
 
@@ -109,7 +110,7 @@ impl<'m> Callable<'m> {
         let functions = Functions::new(list)?;
         let calls = Calls::new(&functions);
         let mut sizes = vec![0_u64; list.len()];
-        // Those that a function calls come before it.
+        // In this order, the functions that a function calls come before it.
         for index in calls.order(&functions)? {
             let mut size = 0_u64;
             let function = functions.get(index).into_iter();
@@ -124,9 +125,9 @@ impl<'m> Callable<'m> {
         Ok(Self { functions, sizes })
     }
 
-    /// How many nodes a call of the function of this index makes when it is inlined.
+    /// How many nodes replace a call of the function with this index when it is inlined.
     pub(crate) fn size(&self, function: usize) -> u64 {
-        // Of an unknown function there would be too many, and an error.
+        // An unknown function counts as too large, so that a limit refuses it.
         self.sizes.get(function).copied().unwrap_or(u64::MAX)
     }
 
@@ -142,13 +143,13 @@ struct Made {
     graph: Spliced,
     training: Vec<Trained>,
     imports: Vec<OperatorSetIdProto>,
-    /// The functions that are kept, each with its new body if that changes.
+    /// The functions that are kept, each with its new body if the body changes.
     stay: BTreeMap<usize, Option<Rewritten>>,
     inlined: Inlined,
 }
 
 /// A training graph without its calls: the index of its training information, whether it is the
-/// algorithm (else the initialization), and the graph.
+/// algorithm (otherwise the initialization), and the graph.
 type Trained = (usize, bool, GraphProto);
 
 /// The new body of a function that is kept, in which calls were replaced.
@@ -274,7 +275,7 @@ fn staying(
     stay
 }
 
-/// What the copies of all places count together.
+/// The counters that the copies to all places share.
 struct Work {
     numbers: Numbers,
     calls: u64,
@@ -305,8 +306,8 @@ impl Work {
             self.numbers = self.numbers.after(made.calls);
             (self.calls, self.devices) = (self.calls + made.calls, self.devices + made.devices);
         }
-        // Without an Identity a name is replaced by the value's own; not so a name that is also used
-        // outside of the main graph's nodes.
+        // Where not every type has an Identity, the value's own name replaces that of the output,
+        // unless the output's name is also used outside of the main graph's nodes.
         let mut elsewhere = HashSet::new();
         let mut copier = self.copier(place, &bodies, &reserved, usize::from(shared));
         if !copier.has_identity() {

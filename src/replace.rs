@@ -110,9 +110,9 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`replace`](Self::replace), but for dtype and dims; [`ErrorKind::Unsupported`] for parts of
-    /// a sparse tensor, for strings in place of what is external, and with [`Tied::All`] where the
-    /// tensors are of several dtypes or shapes.
+    /// Those of [`replace`](Self::replace), except for dtype and dims; [`ErrorKind::Unsupported`]
+    /// for the values or indices of a sparse tensor, for strings in place of external elements, and
+    /// with [`Tied::All`] where the tensors are of several dtypes or shapes.
     pub fn replace_retyped<I>(&mut self, name: &str, with: I, tied: Tied) -> Result<Replaced>
     where
         I: TryInto<Initializer>,
@@ -373,7 +373,7 @@ fn may_be_retyped(tensor: &TensorRef<'_>, with: &Initializer) -> Result<()> {
     let unsupported = |reason: &str| Err(Error::new(ErrorKind::Unsupported, reason));
     match tensor.place().site {
         Site::Initializer | Site::Attribute | Site::AttributeDefault => {}
-        _ => return unsupported("the type of a sparse tensor is not that of a part"),
+        _ => return unsupported("one part of a sparse tensor cannot change its type alone"),
     }
     if with.dtype() == DataType::String && is_external(tensor.proto()) {
         return unsupported("strings cannot be external");
@@ -391,7 +391,7 @@ fn one_type(tensor: &TensorRef<'_>, sharers: &[Sharer]) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "its bytes are also those of {}, of another dtype or shape: all cannot be given a new one",
+        "its bytes are also those of {}, of another dtype or shape: they cannot all get a new one",
         quoted(&others)
     );
     Err(Error::new(ErrorKind::Unsupported, reason))

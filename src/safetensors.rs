@@ -106,9 +106,11 @@ pub fn load_bytes(bytes: impl Into<Buffer>) -> Result<Weights> {
     Weights::of_file(&bytes.into(), &LoadOptions::new())
 }
 
-/// What `bytes`, which cannot be read as a safetensors file, are instead, where that can be told.
+/// The format of `bytes` that cannot be read as a safetensors file, for the error; `None` where it
+/// is not recognised.
 fn what_else(bytes: &Buffer) -> Option<String> {
-    // The length that a safetensors file begins with is at most 100 MB: its last bytes are zeros.
+    // The length at the beginning of a safetensors file is at most 100 MB, so its last bytes are
+    // zeros.
     let is_text = bytes.iter().take(8).all(|byte| *byte != 0);
     let what = match known_format(bytes) {
         Some(_) if is_safetensors(bytes) => return None,
@@ -345,9 +347,10 @@ impl Container {
     /// [`load`] and [`fill`](Self::fill).
     ///
     /// The tensors are slices of the files, unless `options` ask for copies; with
-    /// [`MmapChoice::auto`](crate::MmapChoice::auto) nothing is read before it is used. A tensor that the file ties to another is filled with the same bytes, and is not counted
-    /// as unused when the model has only one of the two. No save or export of this container replaces
-    /// the files, or the index.
+    /// [`MmapChoice::auto`](crate::MmapChoice::auto) nothing is read before it is used. A tensor
+    /// that the file ties to another is filled with the same bytes, and is not counted as unused
+    /// when the model has only one of the two. No save or export of this container replaces the
+    /// files, or the index.
     ///
     /// ```no_run
     /// use onnx_container::{Container, FillOptions, LoadOptions, MmapChoice};

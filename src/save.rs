@@ -123,9 +123,10 @@ impl Saved {
     }
 
     /// The graph that was written: the container's model, or the result of
-    /// [inlining](SaveOptions::inline_functions). Its external tensors name handles. A tensor that was
-    /// inline is so here too, unless functions were inlined, also where
-    /// [`SaveOptions::externalize`] wrote it to a weights file; [`model`](Self::model) has it as written.
+    /// [inlining](SaveOptions::inline_functions). Its external tensors name handles. A tensor that
+    /// was inline in the container is inline here too, even where [`SaveOptions::externalize`]
+    /// wrote it to a weights file, unless functions were inlined; [`model`](Self::model) has it as
+    /// written.
     pub fn structure(&self) -> &ModelProto {
         self.model.model()
     }
@@ -387,8 +388,8 @@ impl<'c, 'o> Job<'c, 'o> {
         Ok(job)
     }
 
-    /// What does not prevent the save and its caller should know. The tensors at the positions `refusable`
-    /// are external.
+    /// Problems that do not prevent the save, for [`Saved::warnings`]. The tensors at the positions
+    /// `refusable` are external, and a reader may refuse them.
     fn warnings(&self, refusable: &HashSet<Position>) -> Vec<Error> {
         let len = self.saved.files.last().map_or(0, |model| model.bytes);
         let mut warnings = self.missing_files();
@@ -398,7 +399,8 @@ impl<'c, 'o> Job<'c, 'o> {
         warnings
     }
 
-    /// Files that the model goes on to refer to, were not loaded, and are not in the target's folder.
+    /// The files that the saved model still refers to, that were not loaded, and that are not in
+    /// the target's folder.
     fn missing_files(&self) -> Vec<Error> {
         let paths = self.not_loaded.iter().map(|location| self.target.directory.join(location));
         let missing = paths.filter(|path| !path.exists());

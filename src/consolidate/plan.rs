@@ -34,7 +34,7 @@ struct Destination {
 #[derive(Debug, Clone, Copy)]
 struct Enclosing {
     index: usize,
-    /// The offset at which the bytes of the other begin in this member's.
+    /// The offset in this member's bytes at which those of the other begin.
     start: usize,
 }
 

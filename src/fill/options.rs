@@ -67,9 +67,10 @@ impl FillOptions {
         self
     }
 
-    /// Whether weights that match no tensor are an error and, unless [`partial`](Self::partial) is set,
-    /// inline tensors of several elements that get no weights. Default false: they are listed in
-    /// [`Filled::unused`](crate::Filled::unused) and [`Filled::kept`](crate::Filled::kept).
+    /// Whether weights that match no tensor are an error. Unless [`partial`](Self::partial) is set,
+    /// inline tensors of several elements that get no weights are then errors too. Default false:
+    /// they are listed in [`Filled::unused`](crate::Filled::unused) and
+    /// [`Filled::kept`](crate::Filled::kept).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

@@ -52,8 +52,8 @@ struct Range {
 struct Tie {
     /// In graph order.
     slots: Vec<usize>,
-    /// Whether one of the tensors has an `offset` or `length` entry. Without any, the location may also
-    /// be a placeholder that many tensors of a structure have.
+    /// Whether one of the tensors has an `offset` or `length` entry. If none has, the location may be
+    /// a placeholder that many tensors of a structure share.
     explicit: bool,
 }
 
@@ -215,7 +215,8 @@ impl Slots {
         for (range, _) in ties.iter().filter(|(_, tie)| !tie.explicit) {
             *lengths.entry(&range.location).or_default() += 1;
         }
-        // One file holds no several tensors from its first byte on: such a location is a placeholder.
+        // Tensors of several lengths cannot all begin at the first byte of one file, so a location
+        // that they share is a placeholder.
         let is_placeholder =
             |range: &Range| lengths.get(range.location.as_str()).is_some_and(|count| *count > 1);
         let meant = ties.iter().filter(|(range, tie)| tie.explicit || !is_placeholder(range));
@@ -272,7 +273,7 @@ fn has_offset(tensor: &TensorProto) -> bool {
 }
 
 impl Slot {
-    /// Whether weights were given for it, whether they fit or not.
+    /// Whether weights were given for this slot, whether they fit or not.
     pub(super) fn answered(&self) -> bool {
         self.given.is_some() || self.refused
     }
@@ -344,8 +345,8 @@ impl Slot {
         Ok(initializer)
     }
 
-    /// The error for other weights, called `given`, than this slot has: for the same tensor, or for a
-    /// `tensor` that is tied to it.
+    /// The error for weights called `given` that differ from the weights of this slot: for the same
+    /// tensor, or for a `tensor` that is tied to it.
     pub(super) fn differs(&self, tensor: &str, given: &str) -> Error {
         let Self { given_as, given_for, .. } = self;
         let reason = if tensor == given_for {

@@ -307,7 +307,7 @@ fn two_an_item(dims: &mut [i64]) -> Result<DataType> {
     })
 }
 
-/// `c10::ScalarType` by its number: the ONNX type, and the kind where tch has it.
+/// For each number of a `c10::ScalarType`, the ONNX type, and tch's kind if tch has one.
 const TYPES: &[(i32, DataType, Option<tch::Kind>)] = {
     use tch::Kind;
     &[
@@ -369,7 +369,8 @@ mod tests {
             (&[2, 24], &[48, 1], true),
             (&[], &[], true),
             (&[0, 24], &[1, 48], true),
-            // Transposed, also where libtorch calls it contiguous; every second item; one for all.
+            // Transposed, also where libtorch calls it contiguous; every second item; one item
+            // broadcast.
             (&[24, 2], &[1, 24], false),
             (&[24, 1], &[1, 24], false),
             (&[2, 12], &[24, 2], false),

@@ -1,7 +1,7 @@
 //! The bodies of all functions that move to a place, each resolved once, and found by function.
 //!
-//! The graphs that are pasted into bodies are resolved here too: those that calls of the place pass, and
-//! the defaults of functions. How a body's names are resolved is left to `body`.
+//! Graphs that are pasted into bodies are resolved here too: those that the place's own calls pass,
+//! and the defaults of functions. How a body's names are resolved is left to `body`.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -70,12 +70,13 @@ impl<'m> Bodies<'m> {
         self.functions.get(self.decision.place(index)?)
     }
 
-    /// The body of a graph that is in the place itself, or is a default.
+    /// The resolved `graph`, which a call of the place passes, or which is a function's default.
     pub(super) fn argument(&self, graph: &GraphProto) -> Option<&Body<'m>> {
         self.arguments.get(&ptr::from_ref(graph).addr())
     }
 
-    /// Whether every call of a function uses up as many numbers as any other, and no second attempts.
+    /// Whether all calls of a function take equally many numbers, and no body needs second attempts
+    /// because it defines two names with one base.
     pub(super) fn are_uniform(&self) -> bool {
         let uniform = |body: &Body<'_>| {
             body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())

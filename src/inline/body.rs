@@ -1,9 +1,9 @@
 //! A function's body with its names resolved once, so that each call only fills in names of its own.
 //!
 //! Every name in a function's nodes, at any depth, stands for a *slot*: an input of the function, a
-//! value that the body defines, or nothing (the empty name). The scope decides which, the innermost
-//! first. The slots are listed in the order in which a copy of the nodes meets the names, so a copy reads
-//! the list from front to back and never looks a name up again.
+//! value that the body defines, or nothing (the empty name). The innermost scope that has the name
+//! decides which. The slots are listed in the order in which a copy of the nodes meets the names,
+//! so a copy reads the list from front to back and never looks a name up again.
 //!
 //! The graph that a call passes as an attribute is a body too: its free names are its inputs.
 
@@ -24,8 +24,8 @@ pub(super) type Slot = u32;
 /// The slot of the empty name.
 pub(super) const ABSENT: Slot = 0;
 
-/// The bit of a slot that the body defines, until the number of inputs is known: the free names of a
-/// graph are only found on the way.
+/// Marks the slots that the body defines until the number of inputs is known: the free names of a
+/// graph, which are its inputs, are only found during the walk.
 const LOCAL: Slot = 1 << 31;
 
 /// A body, ready to be copied.
@@ -48,7 +48,7 @@ pub(super) struct Body<'m> {
     pub(super) arguments: Vec<Body<'m>>,
     /// Types of values that the function's own nodes compute.
     pub(super) value_info: Vec<(Slot, &'m ValueInfoProto)>,
-    /// Slots that are outputs of a graph inside, each with [`identity_since`] of its type.
+    /// Slots that are outputs of a subgraph, each with [`identity_since`] of its type.
     pub(super) graph_outputs: HashMap<Slot, i64>,
     /// The size of a copy, without the bodies of the calls in it.
     pub(super) size: Size,
@@ -56,7 +56,7 @@ pub(super) struct Body<'m> {
 
 /// A name that the body defines.
 pub(super) struct Local<'m> {
-    /// What its fresh names begin with: the name, or the beginning of a very long one.
+    /// The beginning of its fresh names: the name, or the beginning of a very long one.
     pub(super) base: &'m [u8],
     /// The last local before this one with the same base.
     pub(super) earlier: Option<usize>,

@@ -1,10 +1,9 @@
 //! The call graph: which functions each function calls, an order in it, and the size of a copy of each.
 //!
-//! People understand a limit in nodes, but it is memory and time that run out. So the limit also applies
-//! to the bytes of copies and to the number of calls. What a copy shares with the original (strings,
-//! payloads) is not counted, except names, which are made anew, and repeat only the beginning of a very
-//! long one. All sizes are known before the model
-//! changes.
+//! People understand a limit in nodes, but it is memory and time that run out. So the limit also
+//! applies to the bytes of copies and to the number of calls. Strings and payloads that a copy
+//! shares with the original are not counted. Names are, because each copy has new ones, which
+//! repeat only the beginning of a very long name. All sizes are known before the model changes.
 
 use super::functions::{Functions, LONGEST, each_node_of, graphs};
 use super::options::FunctionId;
@@ -81,7 +80,7 @@ impl Calls {
 
     /// The size of a copy of `function`, without the bodies of the calls in it.
     pub(super) fn size(&self, function: usize) -> Size {
-        // Of an unknown function there would be too many nodes, and an error.
+        // An unknown function counts as too large, so that the limit refuses it.
         self.sizes.get(function).copied().unwrap_or(Size::of_nodes(u64::MAX))
     }
 }
@@ -114,7 +113,7 @@ fn recursion(functions: &Functions<'_>, stack: &[(usize, usize)], first: usize) 
     Error::new(ErrorKind::InvalidModel, reason)
 }
 
-/// `names`, or of many only the first and the last few.
+/// `names`; of many, only the first and the last few.
 fn shortened(names: &[String]) -> Vec<String> {
     const SHOWN: usize = 8;
     match (names.get(..SHOWN), names.get(names.len().saturating_sub(SHOWN)..)) {
@@ -166,7 +165,8 @@ impl Size {
         Self { bytes: each.saturating_mul(self.nodes), ..Self::default() }
     }
 
-    /// What a limit in nodes is compared with: nodes, or calls or bytes that cost as much as that many.
+    /// The number to compare with a limit in nodes: the nodes, the calls, or the bytes in units of
+    /// [`NODE`], whichever is greatest.
     pub(super) fn in_nodes(self) -> u64 {
         self.nodes.max(self.calls).max(self.bytes / NODE)
     }
@@ -196,7 +196,8 @@ pub(super) fn size_of_graph(graph: &GraphProto) -> Size {
     Size { calls: 1, ..Size::of_bytes(own(graph)) }
 }
 
-/// The number of outputs that may need an Identity: those that are inputs, or are listed before.
+/// The number of outputs that may need an Identity: those that are inputs, or repeat an earlier
+/// output.
 fn passed_through(function: &FunctionProto) -> u64 {
     let mut seen: HashSet<&Str> = function.input.iter().collect();
     let repeated = function.output.iter().filter(|output| !seen.insert(output)).count();

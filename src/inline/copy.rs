@@ -34,7 +34,7 @@ pub(super) struct Reserved {
     pub(super) dimensions: Dimensions,
 }
 
-/// What is made: nodes, and types of the values between them.
+/// The result of a copy: nodes, and types of the values between them.
 #[derive(Default)]
 pub(super) struct Copied {
     pub(super) nodes: Vec<NodeProto>,
@@ -69,9 +69,9 @@ pub(super) struct Copier<'m> {
     pub(super) bindings: HashMap<usize, Rc<Binding<'m>>, RandomState>,
     /// For the present call, the caller's name for each output.
     pub(super) taken: Vec<Option<Name<'m>>>,
-    /// Empty, kept for its memory, which the next call uses again.
+    /// An empty list, kept because the next call reuses its memory.
     frames: Vec<Frame<'m>>,
-    /// Lists of finished calls, kept for their memory.
+    /// The name lists of finished calls, kept because later calls reuse their memory.
     pub(super) names: Vec<Vec<Name<'m>>>,
 }
 
@@ -223,15 +223,16 @@ impl<'m> Copier<'m> {
         Ok(())
     }
 
-    /// Counts what is about to be made. The graphs that calls pass are counted only here, and not before.
+    /// Counts what is about to be made, and checks the limit. The graphs that calls pass are
+    /// counted only here: the sizes that are known before the first copy do not include them.
     pub(super) fn spend(&mut self, size: Size) -> Result<()> {
         self.made = self.made.plus(size);
         let over = self.made.in_nodes() > self.max_nodes;
         if over { Err(too_many(None, self.max_nodes)) } else { Ok(()) }
     }
 
-    /// Finishes a body: adds Identities, or aliases, for the values that it passes through, and the types.
-    /// Returns what the body around passes through as a consequence.
+    /// Finishes a body: adds Identities, or aliases, for the values that it passes through, and the
+    /// types. Returns the values that the enclosing body passes through as a consequence.
     fn finish(
         &mut self,
         done: Frame<'m>,
@@ -430,8 +431,8 @@ impl<'m> Copier<'m> {
         Ok(Closure { graph, body, inputs, binding, call })
     }
 
-    /// The types of what the body computes, except what the call names: for these the function's type may
-    /// be wider than the type that the caller has.
+    /// The types of the values that the body computes, except those that are outputs of the call:
+    /// for an output the function's type may be wider than the caller's.
     fn types(&self, body: &Body<'m>, names: &[Name<'m>]) -> Vec<(Slot, ValueInfoProto)> {
         let own = body.value_info.iter().filter(|(slot, _)| {
             let local = index(*slot).saturating_sub(1 + body.inputs.len());

@@ -1,8 +1,8 @@
 //! ONNX's operator Identity: which values it can pass through where calls are replaced.
 //!
-//! A body that passes a value through to an output needs a node that gives it the second name. That is
-//! Identity, which older operator sets do not have for every type, and which a local function of the same
-//! name may hide. What is done instead is left to `copy`.
+//! A body that passes a value through to an output needs a node that gives the value its second
+//! name. That node is an Identity. Older operator sets do not have it for every type, and a local
+//! function of the same name may hide it. What is done instead is left to `copy`.
 
 use super::context::Context;
 use crate::error::{Error, ErrorKind};
@@ -11,7 +11,7 @@ use crate::proto::NodeProto;
 /// Which values ONNX's Identity can pass through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Values of the types that Identity has in this version of the operators; none for 0.
+    /// Values of the types that Identity accepts in this version of the operators; none for 0.
     Since(i64),
     /// Values of every type.
     Every,
@@ -20,14 +20,14 @@ pub(super) enum Identity {
 impl Identity {
     /// The Identity of a place with this version of the ONNX operators.
     pub(super) fn of(context: &Context<'_>, opset: Option<i64>) -> Self {
-        // The node would call a kept function of that name.
+        // If a function of this name is kept, the node would call it.
         let node = NodeProto { op_type: Some("Identity".into()), ..NodeProto::default() };
         let function = context.functions.callee(&node);
         let version = opset.unwrap_or_default();
         match function {
             Some(function) if !context.decision.inlines(function) => Self::Since(0),
-            // The function is removed, so the node would be the operator. It is used only where there is no
-            // alias, because the source model means the function by that name.
+            // The function is removed, so the node would be ONNX's operator. Aliases are preferred
+            // to it, because in the source model the name means the function.
             Some(_) => Self::Since(version),
             None if version >= 16 => Self::Every,
             None => Self::Since(version),
@@ -39,7 +39,7 @@ impl Identity {
     }
 }
 
-/// The error of an output that needs an Identity where there is none.
+/// The error of an output that needs an Identity in a place that has none.
 pub(super) fn no_identity() -> Error {
     let reason = "a function passes a value through to an output, which needs ONNX's Identity: the model \
                   does not import it, has a function of that name, or its version lacks the value's type";

@@ -1,10 +1,11 @@
 //! Fresh names: names that nothing else in the model has.
 //!
-//! A name `t` that a body defines becomes `t__n` in the copy for call number `n`, as in onnx's inliner.
-//! Every call has a number of its own, so these names differ from one another. Only a name that the model
-//! has already, or that a body defines in two places, needs a second attempt, `t__n_k`. So of the model's
-//! names, only those that end like a fresh name are remembered: usually none. A fresh name repeats the
-//! name that it stands for in every call, so of a very long name it repeats only the beginning.
+//! A name `t` that a body defines becomes `t__n` in the copy for call number `n`, as in onnx's
+//! inliner. Every call has a number of its own, so these names differ from one another. Only a name
+//! that the model has already, or that a body defines in two places, needs a second attempt,
+//! `t__n_k`. So of the model's names, only those that end like a fresh name are remembered: usually
+//! none. Every call makes a fresh name from the same name, so of a very long one only the beginning
+//! is repeated.
 //!
 //! Fresh names are parts of one shared text, because an allocation for each would cost more than the rest
 //! of the copy. Calls are numbered in the order in which they are met. Where no call's names depend on
@@ -95,8 +96,8 @@ impl Numbers {
         push_number(&mut self.suffix, self.call);
     }
 
-    /// Appends the fresh name of `base` to `text`. With `again`, this call has a fresh name of that base
-    /// already.
+    /// Appends the fresh name of `base` to `text`. `again` says that this call already has a fresh
+    /// name of that base.
     pub(super) fn push(&mut self, base: &[u8], again: bool, taken: &Taken, text: &mut Vec<u8>) {
         let start = text.len();
         text.extend_from_slice(base);
@@ -125,7 +126,7 @@ pub(super) struct Dimensions {
 }
 
 impl Dimensions {
-    /// Prepares for the names of `functions`: those that would be equal once they are shortened.
+    /// Numbers the long names in `functions`: several of them may be equal once they are shortened.
     pub(super) fn prepare(&mut self, functions: &[FunctionProto]) {
         let mut add = |name: &Str| {
             if name.as_bytes().len() > LONGEST {
@@ -156,8 +157,8 @@ impl Dimensions {
         Str::from(text.as_slice())
     }
 
-    /// What the fresh names of dimension `name` begin with. That of a long name is longer than any name
-    /// that is not, and ends with its number, so it is like no other.
+    /// The beginning of the fresh names of dimension `name`. For a long name it is longer than any
+    /// name that is not long, and it ends with the number of the name, so it is unique.
     fn base(&self, name: &Str) -> Vec<u8> {
         let long = Some(name).filter(|name| name.as_bytes().len() > LONGEST);
         match long.and_then(|name| self.long.get(name)) {

@@ -44,8 +44,8 @@ impl From<&FunctionProto> for FunctionId {
 
 /// One function, the overloads of one, or all of a domain.
 ///
-/// A text selects as [`FunctionId`] prints: `local::attention` with every overload, or
-/// `local::attention:causal`. `local::` selects the whole domain.
+/// A string selects in the form in which [`FunctionId`] prints: `local::attention` with every
+/// overload, or `local::attention:causal`. `local::` selects the whole domain.
 ///
 /// ```
 /// use onnx_container::{FunctionSelector, InlineOptions};
@@ -190,10 +190,11 @@ impl InlineOptions {
         self
     }
 
-    /// Refuses a model if the result would have more than `max` nodes, at any depth, if more than `max`
-    /// calls would be replaced, or if names, attributes and types of the copies would take more than
-    /// 512 bytes times `max`. Both are counted before the first node is made.
-    /// Default: [`MAX_NODES`](Self::MAX_NODES).
+    /// Refuses a model if the result would have more than `max` nodes, at any depth, if more than
+    /// `max` calls would be replaced, or if names, attributes and types of the copies would take
+    /// more than 512 bytes times `max`. All three are counted before the first node is made; only
+    /// graphs that calls pass as attributes are counted as they are copied. Default:
+    /// [`MAX_NODES`](Self::MAX_NODES).
     #[must_use]
     pub fn max_nodes(mut self, max: u64) -> Self {
         self.max_nodes = max;
@@ -243,7 +244,7 @@ pub struct Inlined {
     pub kept: Vec<KeptFunction>,
     /// The operator sets (domain and version) that only functions imported and that the model now imports.
     pub imported: Vec<(String, i64)>,
-    /// What the result does not have any more, such as the device configurations of a call.
+    /// What was lost, such as the device configurations of a call.
     pub warnings: Vec<Error>,
 }
 

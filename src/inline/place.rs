@@ -29,7 +29,7 @@ pub(super) struct Place<'m> {
 }
 
 /// The training graphs of a model: the index of the training information, whether the graph is its
-/// algorithm (else its initialization), and the graph.
+/// algorithm (otherwise its initialization), and the graph.
 pub(super) fn training(model: &ModelProto) -> impl Iterator<Item = (usize, bool, &GraphProto)> {
     model.training_info.iter().enumerate().flat_map(|(i, info)| {
         let initialization = info.initialization.as_deref().map(|graph| (i, false, graph));

@@ -1,8 +1,9 @@
 //! What the names and attribute references of copied nodes stand for.
 //!
-//! In the model's own graphs a name stands for itself. In a body it stands for what its slot holds: a
-//! name of the caller, or a fresh one. Where the operator set has no Identity for every type, a value that
-//! a body passes through becomes an alias: it replaces the name that the call has for it.
+//! In the model's own graphs a name stands for itself. In a body it stands for what its slot holds:
+//! a name of the caller, or a fresh one. Where the operator set has no Identity for every type, a
+//! value that a body passes through becomes an alias: its name replaces the call's name for the
+//! output.
 //!
 //! A reference to an attribute of the function becomes the call's attribute, else the function's default;
 //! else the attribute is dropped. A graph that a call passes is a closure: it sees the names of its
@@ -78,7 +79,8 @@ impl<'m> Slots<'m> {
 pub(super) struct Aliases<'m> {
     values: HashMap<&'m [u8], Name<'m>>,
     order: Vec<&'m [u8]>,
-    /// The outputs of the graph that is copied, each with [`identity_since`]. They keep their names.
+    /// The outputs of the graph that is copied, each with [`identity_since`] of its type. They keep
+    /// their names.
     outputs: HashMap<&'m [u8], i64>,
 }
 
@@ -116,13 +118,13 @@ pub(super) struct Passed<'m> {
 pub(super) enum PassedAs<'m> {
     /// It replaces the caller's name from now on.
     Aliased,
-    /// It replaces the caller's name, which is itself a value that the body around passes through.
+    /// It replaces the caller's name, which the enclosing body passes through in turn.
     On(Passed<'m>),
     /// The caller's name is an output of a graph, whose type has an Identity since this version.
     Output(i64),
 }
 
-/// Where nodes are copied from.
+/// The graph or body that nodes are copied from.
 pub(super) struct Scope<'m> {
     pub(super) names: Names<'m>,
     pub(super) binding: Rc<Binding<'m>>,
@@ -316,11 +318,11 @@ pub(super) enum Value<'m> {
     Open(&'m Str, &'m AttributeProto),
 }
 
-/// A graph, with what it uses from where it is written.
+/// A graph that a call passes, with the names and attributes of its caller.
 pub(super) struct Closure<'m> {
     pub(super) graph: &'m GraphProto,
     pub(super) body: &'m Body<'m>,
-    /// The values of its free names.
+    /// The values of the graph's free names.
     pub(super) inputs: Vec<Name<'m>>,
     pub(super) binding: Rc<Binding<'m>>,
     /// The call whose body it is written in; its fresh dimensions have that number.

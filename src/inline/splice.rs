@@ -86,7 +86,8 @@ pub(super) struct Spliced {
     pub(super) copied: Copied,
     /// Ranges of unchanged nodes in the old list, each with the index of its first place in the new list.
     moves: Vec<(Range<usize>, usize)>,
-    /// Names that are not in the result: a call passed the value through, under its other name.
+    /// Names that are not in the result, because a call passed the value through under its other
+    /// name.
     gone: HashSet<Vec<u8>>,
 }
 

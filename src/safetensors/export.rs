@@ -59,9 +59,9 @@ impl ExportOptions {
     /// set: readers that compare the names in a file with those of a model, such as
     /// `safetensors.torch.load_model`, refuse unknown entries.
     ///
-    /// Without padding the data begin at an aligned offset, and every tensor at a multiple of the greatest
-    /// power of two in its length, up to 4096: where all lengths are multiples of 256, as of most large
-    /// matrices, that is the same.
+    /// Without padding the data begin at an aligned offset, and every tensor at a multiple of the
+    /// greatest power of two that divides its length, up to 4096. Where all lengths are multiples
+    /// of 256, as those of most large matrices are, every tensor is then aligned to 256 bytes.
     #[must_use]
     pub fn padding(mut self, padding: bool) -> Self {
         self.padding = Some(padding);
@@ -99,8 +99,8 @@ pub struct Exported {
     /// Tensors without an entry of their own, and the entry that has their bytes. They are in the
     /// metadata too.
     pub tied: BTreeMap<String, String>,
-    /// Names in the files that differ from their tensor's name, because another tensor has that name,
-    /// and the tensor's name.
+    /// Entries whose name differs from their tensor's, because another tensor has that name: the
+    /// name of the entry, and the tensor's.
     pub renamed: BTreeMap<String, String>,
     /// Inline tensors, which are in no file; those without elements are in the files.
     pub left_out: Vec<String>,
@@ -147,10 +147,10 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Before anything is written: what [`check`](Self::check) finds, a name that does not end in
-    /// `.safetensors`, names of shards over 255 bytes, or a container without large initializers
-    /// ([`ErrorKind::InvalidArgument`]), and the target's faults as for [`save`](Self::save). Later
-    /// [`ErrorKind::Io`].
+    /// Before anything is written: the errors of [`check`](Self::check), a name that does not end
+    /// in `.safetensors`, names of shards over 255 bytes, or a container without large initializers
+    /// ([`ErrorKind::InvalidArgument`]), and the errors of the target as in [`save`](Self::save).
+    /// Later [`ErrorKind::Io`].
     pub fn export_safetensors(
         &self,
         path: impl AsRef<Path>,

@@ -1,7 +1,8 @@
 //! A save never replaces the weights files that its container was filled from.
 //!
-//! They are the user's checkpoint, even where the save names one of them, and even where no initializer
-//! refers to them any more: the index of several shards, or a shard whose weights were all replaced.
+//! These files are the user's checkpoint. They are protected even where the save names one of them,
+//! and even where no initializer refers to them any more, such as the index of several shards, or a
+//! shard whose weights were all replaced.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! What a save writes: the container's graph and weights, after the changes that its options ask for.
 //!
 //! [`SaveOptions::externalize`] changes no graph: the tensors that leave it are remembered by their
-//! positions, and the encoder writes their new messages in place of those of the graph. Inlining makes a
-//! new graph, and there they become handles before functions are copied.
+//! positions, and the encoder writes their new messages in place of those of the graph. Inlining
+//! makes a new graph, in which these tensors get their handles before functions are copied.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -25,7 +25,7 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
     } else if let Some(reason) = refused(&name) {
         reason
     } else if fold_case(&name).ends_with(".onnx") {
-        "the data file is not called like another model"
+        "the data file cannot have a name that ends in `.onnx`, as models do"
     } else {
         check_location(&name)?;
         return Ok(name);
@@ -33,8 +33,8 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
 }
 
-/// Why the model must not refer to a file of this name beside it, besides the rules of
-/// [`check_location`].
+/// Why a data file beside the model must not have this name. [`check_location`] has the other
+/// rules.
 fn refused(name: &str) -> Option<&'static str> {
     if name.contains(['/', '\\']) {
         Some("the data file lies beside the model: its name has no directory")
@@ -53,7 +53,8 @@ fn refused(name: &str) -> Option<&'static str> {
 /// reader or a file system that refuses one would refuse the whole model.
 ///
 /// # Errors
-/// [`ErrorKind::Internal`](crate::ErrorKind::Internal): names that the caller gave are refused before.
+/// [`ErrorKind::Internal`](crate::ErrorKind::Internal), because names that the caller gave were
+/// checked earlier.
 pub(crate) fn check_names<'n>(
     model_name: &str,
     names: impl IntoIterator<Item = &'n str>,
@@ -83,8 +84,8 @@ fn default_safetensors_name(model_name: &str) -> String {
     location_name(model_name.strip_suffix(".onnx").unwrap_or(model_name), ".safetensors")
 }
 
-/// The name of an additional data file of a model: `<model file>.data`, or with a number where
-/// `is_taken` holds for that.
+/// The name of an additional data file of a model: `<model file>.data`, with a number where
+/// `is_taken` holds for that name.
 pub(crate) fn free_data_name(model_name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = default_data_name(model_name);
     let mut number = 1_u64;
@@ -109,7 +110,7 @@ fn without_dot_dot(name: &str) -> String {
 /// The longest file name, in bytes, that common file systems hold.
 pub(crate) const MAX_NAME: usize = 255;
 
-/// How the names of a model's files for single tensors begin: `<stem>-`.
+/// The prefix of the names of a model's files for single tensors: `<stem>-`.
 pub(crate) fn weight_prefix(model_name: &str) -> String {
     let stem = model_name.strip_suffix(".onnx").unwrap_or(model_name);
     without_dot_dot(&format!("{}-", clean(stem)))

@@ -50,8 +50,8 @@ pub(crate) struct Folder {
     seen: RefCell<HashMap<PathBuf, (FileIdentity, Arc<Skimmed>)>>,
 }
 
-/// A model that refers to the file `path` and would break when it is replaced, from the file's folder or
-/// a folder above.
+/// Finds a model, in the folder of the file `path` or in a folder above, that refers to the file
+/// and would break if the file were replaced.
 ///
 /// Every file of these folders is read, whatever its name, without loading tensors. Saves and exports
 /// make this check themselves.
@@ -137,8 +137,8 @@ impl Folder {
         if replaced.is_empty() { Ok(()) } else { self.check_replaced(&replaced, request) }
     }
 
-    /// Without `overwrite`, refuses a target whose files an interrupted save has moved away: a save that is
-    /// done removes what that one left.
+    /// Without `overwrite`, refuses a target whose files an interrupted save has moved away: a save
+    /// that completes removes the files that the interrupted one left.
     fn check_interrupted(&self, overwrite: bool) -> Result<()> {
         if overwrite {
             return Ok(());
@@ -176,7 +176,7 @@ impl Folder {
                 || request.asked == Some(name.as_str())
                 || path.is_symlink()
             {
-                // Of a link only the link is replaced, and no bytes are lost.
+                // Only the link itself is replaced, so no bytes are lost.
                 continue;
             } else {
                 nobodys.push(name);
@@ -188,7 +188,8 @@ impl Folder {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// The one error for all files `names` that no model is known to need and that were not named.
+    /// The one error for all files `names` that no model is known to need and that the caller did
+    /// not name.
     fn nobodys(&self, names: &[&String]) -> Option<Error> {
         let (first, others) = names.split_first()?;
         if others.is_empty() {
@@ -385,7 +386,7 @@ fn is_index(path: &Path) -> bool {
     name.is_some_and(|name| name.ends_with(".safetensors.index.json"))
 }
 
-/// The shards that an index names. What is no index names none.
+/// The shards that an index names. A file that is not an index names none.
 #[cfg(feature = "safetensors")]
 fn skim_index(path: &Path) -> Result<Skimmed> {
     #[derive(serde::Deserialize)]

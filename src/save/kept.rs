@@ -24,7 +24,7 @@ use crate::save::skim::locations;
 use crate::save::target::{SavedFile, Target};
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 
-/// The files that the saved model continues to refer to. There may be none.
+/// The files that the saved model continues to refer to; often there are none.
 #[derive(Default)]
 pub(crate) struct Kept {
     /// The folder of the model; `None` when no file is kept.
@@ -232,7 +232,7 @@ impl Finder {
         Self { folder, files: Vec::new(), known: HashMap::new(), errors: Vec::new() }
     }
 
-    /// Reports when the file of this number does not hold `bytes` from `start` on.
+    /// Records an error when the file of this number does not hold `bytes` from `start` on.
     fn compare(&mut self, number: usize, bytes: &[u8], start: u64, handle: &Handle) {
         let Some(kept) = self.files.get(number) else { return };
         let path = &kept.file.path;

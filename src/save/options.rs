@@ -242,8 +242,8 @@ impl SaveOptions {
     /// when the container was loaded from it (mapped or read), when it has not been replaced or
     /// written to since, and when all offsets have the alignment that was requested, if any. It must be
     /// the file that [`data_name`](Self::data_name) names, else `<model file>.data`, else the only file
-    /// that the model now at the target refers to. Offsets do not change, whatever their order and
-    /// the bytes between them. If any of these conditions fails, all files are written as usual.
+    /// that the model now at the target refers to. The offsets in it do not change, whatever their
+    /// order and the bytes between them. If any of these conditions fails, all files are written as usual.
     /// [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
     ///
     /// A file is the same when its device, inode, length and times are. This is checked when the save
@@ -393,9 +393,9 @@ impl SaveOptions {
         self
     }
 
-    /// Calls `report` again and again, every few milliseconds, while the save waits for the lock on a
-    /// folder (see [`lock_timeout`](Self::lock_timeout)), so that somebody can be told why nothing
-    /// happens. `Break` cancels the save and leaves the old files in place.
+    /// Calls `report` every few milliseconds while the save waits for the lock on a folder (see
+    /// [`lock_timeout`](Self::lock_timeout)), so that a user can be told why nothing happens.
+    /// `Break` cancels the save and leaves the old files in place.
     ///
     /// ```
     /// use std::ops::ControlFlow;

@@ -74,9 +74,9 @@ impl Staging {
         self.folder.path().join("old")
     }
 
-    /// Creates the file that will be published as `name`, and calls `write` to fill it. Its mode is that
-    /// of the file it replaces, else of the model that is replaced, so that new weights are no more open than
-    /// that; else that of the umask.
+    /// Creates the file that will be published as `name`, and calls `write` to fill it. The file
+    /// gets the mode of the file that it replaces, or else of the replaced model, so that new
+    /// weights are not more accessible than the model was. Where neither exists, the umask decides.
     pub(crate) fn file(
         &mut self,
         name: &str,

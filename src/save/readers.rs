@@ -1,8 +1,9 @@
-//! What single readers refuse in a save that is valid: warnings for whoever asked for it.
+//! Warnings about a valid save: what some readers refuse in it.
 //!
-//! The caller may externalize anything, keep files that onnx does not open, or write a model file of any
-//! length. None of that is an error, and all of it is said before somebody else finds out. Which tensors
-//! and files these are is known to `refused`; a graph is analysed only when a tensor may be one of them.
+//! The caller may externalize anything, keep files that onnx does not open, or write a model file
+//! of any length. None of that is an error, but the caller is warned before a reader fails. Which
+//! tensors and files readers refuse is known to `refused`; a graph is analysed only when a tensor
+//! may be one of them.
 
 use std::collections::HashSet;
 use std::path::Path;

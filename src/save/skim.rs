@@ -145,7 +145,7 @@ impl Ways {
     }
 }
 
-/// What `child` says of each field, at the place of the field's number.
+/// The result of `child` for each field, indexed by the number of the field.
 fn by_number(
     fields: &[FieldInfo],
     child: impl Fn(&FieldInfo) -> Option<Child>,
@@ -220,7 +220,7 @@ impl Walk {
             let child = ways.child(ways.model, number);
             if wire != 2 {
                 numbers += 1;
-                // `graph` is not a number, and `ir_version` is one.
+                // `graph` and other messages are never numbers; `ir_version` (field 1) always is.
                 if numbers > MAX_NUMBERS || child.is_some() {
                     return Err(Fault::NoModel);
                 }
@@ -375,7 +375,7 @@ impl Walk {
         let ahead = u64::try_from(self.file.buffer().len()).unwrap_or(0);
         self.file.seek_relative(i64::try_from(len).map_err(|_| Fault::NoModel)?)?;
         self.at = to;
-        // Beyond the block another one is read.
+        // A skip past the end of the current block makes the reader read another one.
         self.count(if len > ahead { BLOCK as u64 } else { 1 })
     }
 
@@ -451,7 +451,7 @@ mod tests {
             node(AttributeProto::sparse_tensors("a", vec![sparse("many")])),
         ];
         let mut model = ModelProto::new(graph);
-        // A remark that has the key of an external entry is none.
+        // Metadata with the key of an external entry is not an external entry.
         model.metadata_props.push(StringStringEntryProto::new("location", "remark"));
         let mut function = FunctionProto::new("d", "F");
         function.node = vec![node(AttributeProto::tensor("a", external("function")))];

@@ -1,8 +1,9 @@
 //! Which models need a file: the folders that are searched for them, and whether a location leads there.
 //!
-//! A model names its weights by a path from its own folder, so a model in a folder above can need a file of
-//! the target's folder. Names may differ in case, and links lead elsewhere: what counts is the file. What
-//! the models refer to is read by `skim`.
+//! A model names its weights by a path from its own folder, so a model in a folder above can need a
+//! file of the target's folder. Names may differ in case and links may lead to the file, so names
+//! are compared without case, and files by their identity. What the models refer to is read by
+//! `skim`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::Metadata;

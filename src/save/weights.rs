@@ -173,8 +173,8 @@ impl<'c> Weights<'c> {
         Ok(external)
     }
 
-    /// The tensors that a reader may refuse: those that are external when the weights are not in the model
-    /// for which `in_model` holds.
+    /// The tensors that a reader may refuse because they are external. The weights for which
+    /// `in_model` holds are in the model.
     pub(crate) fn refusable(&self, in_model: impl Fn(usize) -> bool) -> HashSet<Position> {
         let external = |tensor: &&WeightTensor| !tensor.inline && !in_model(tensor.weight);
         let refusable = self.tensors.iter().filter(|tensor| tensor.refusable).filter(external);

@@ -67,7 +67,8 @@ impl<'o> Meter<'o> {
         self.tell(0)
     }
 
-    /// `error`, or that the save was cancelled, which the `io::Error` in `error` does not show.
+    /// The error of a cancellation if the save was cancelled, which the `io::Error` in `error` does
+    /// not show; otherwise `error`.
     pub(crate) fn explain(&self, error: Error) -> Error {
         if self.cancelled.load(Ordering::Relaxed) { cancelled() } else { error }
     }

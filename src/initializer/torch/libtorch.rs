@@ -169,8 +169,9 @@ pub(super) struct Memory {
 
 // SAFETY: a shared `Memory` only calls functions that read the tensor and its storage and change
 // neither; libtorch allows these at once on several threads. The handle itself never leaves
-// `Memory`, so nobody changes it. Others may hold the storage: to change that on one thread while
-// another reads it is a race between any two calls of tch, which this one neither adds to nor hides.
+// `Memory`, so nobody changes it. Other handles may share the storage: changing it on one thread
+// while another reads it is a data race between any two calls of tch, which `Memory` neither adds
+// nor hides.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -237,8 +238,9 @@ impl Memory {
         }
         if let Some(start) = self.start()?.filter(|_| !out.is_empty()) {
             // SAFETY: `offset + out.len()` is at most `len`, and `start` is valid for that many
-            // bytes. `out` is exclusive, so it is no memory of the tensor's. No reference to the
-            // tensor's memory is made: a write to it through another handle tears these bytes.
+            // bytes. `out` is borrowed exclusively, so it is not part of the tensor's memory. No
+            // reference to that memory is made: a write to it through another handle tears these
+            // bytes.
             unsafe { std::ptr::copy(start.add(offset), out.as_mut_ptr(), out.len()) };
         }
         Ok(true)
@@ -246,7 +248,7 @@ impl Memory {
 }
 
 impl fmt::Debug for Memory {
-    /// Does not use the tensor's own `Debug`, which reads elements, by calls that may write.
+    /// Does not use the tensor's own `Debug`: that reads elements, through calls that may write.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
     }
@@ -261,14 +263,14 @@ pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Resul
     let ndim = i64::try_from(dims.len());
     let ndim = ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?;
     let data = map.as_ptr();
-    // After a failure libtorch has run the deleter in some cases and not in others; the reference count
-    // tells.
+    // After a failure libtorch has run the deleter in some cases and not in others; the reference
+    // count tells which.
     let map = Arc::new(map);
     let context = Arc::into_raw(map.clone());
     let mut tensor = std::ptr::null_mut();
-    // SAFETY: `sizes` and `strides` have `ndim` entries and do not overflow, which libtorch would
-    // answer by ending the process. The memory is writable, private, and owned by `context`, which
-    // the deleter drops once. A CPU device has no index, which is -1.
+    // SAFETY: `sizes` and `strides` have `ndim` entries and do not overflow (libtorch would end the
+    // process). The memory is writable, private, and owned by `context`, which the deleter drops
+    // once. A CPU device has no index, which is -1.
     let status = unsafe {
         torch_from_blob(
             data,

@@ -58,7 +58,7 @@ impl PlannedFile<'_> {
 #[derive(Debug)]
 pub(crate) struct Piece<'c> {
     pub(crate) offset: u64,
-    /// Owned where it is not a tensor of the model: the header of a file.
+    /// Owned if it is the header of a file, which is not a tensor of the model.
     pub(crate) initializer: Cow<'c, Initializer>,
     /// The handle of the initializer, for messages.
     pub(super) handle: Option<&'c Handle>,

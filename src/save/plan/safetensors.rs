@@ -74,13 +74,13 @@ pub(crate) struct Exports<'c> {
     pub(crate) as_bytes: Vec<String>,
     /// Tensors without an entry of their own, and the entry that has their bytes.
     pub(crate) tied: BTreeMap<String, String>,
-    /// Names in the files that are not their tensor's, and the tensor's.
+    /// Entries whose name differs from their tensor's: the name of the entry, and the tensor's.
     pub(crate) renamed: BTreeMap<String, String>,
     /// Inline tensors that are in no file.
     pub(crate) left_out: Vec<String>,
     /// Large initializers that no tensor refers to.
     pub(crate) unused: Vec<Handle>,
-    /// Entries that are longer than a shard is to be, with their length in bytes.
+    /// Entries that are longer than the maximum of a shard, with their length in bytes.
     pub(crate) oversized: Vec<(String, u64)>,
 }
 
@@ -95,7 +95,7 @@ impl<'c> Exports<'c> {
     ) -> Result<Self> {
         let metadata = export.metadata;
         if metadata.contains_key(PADDING) {
-            let reason = format!("the metadata `{PADDING}` say which entries are no tensors");
+            let reason = format!("the metadata key `{PADDING}` is reserved for padding entries");
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let used = weights.used.iter().enumerate();
@@ -108,7 +108,7 @@ impl<'c> Exports<'c> {
         let max = export.max_shard.unwrap_or(u64::MAX);
         let larger = entries.iter().filter(|entry| entry.len() > max);
         let oversized = larger.map(|entry| (entry.name.clone(), entry.len())).collect();
-        // Planned first, because this refuses metadata that are too long to be listed.
+        // Planned before `tied` is listed, because planning refuses metadata that are too long.
         let shards = shards(entries, max);
         let files = files(&shards, stem, &style)?;
         let tied = shards
@@ -136,7 +136,8 @@ fn files<'c>(
         let name = file_name(stem, &format!("-{:05}-of-{:05}.safetensors", i + 1, shards.len()))?;
         let laid = lay_out(name.clone(), shard, style, padding)?;
         padding += laid.padding.len();
-        // With padding, because some readers refuse entries that are not in the index.
+        // Padding entries are listed too, because some readers refuse entries that are not in the
+        // index.
         let names = shard.iter().map(|entry| entry.name.clone()).chain(laid.padding);
         weight_map.extend(names.map(|entry| (entry, name.clone())));
         total = shard.iter().fold(total, |total, entry| total.saturating_add(entry.len()));
@@ -199,7 +200,7 @@ fn index(
 /// The entries and metadata of a safetensors file of a model.
 #[derive(Default)]
 struct Entries<'c, 'm> {
-    /// In graph order, those without elements that are inline in the model last.
+    /// In graph order, except that inline tensors without elements come last.
     entries: Vec<Entry<'c>>,
     names: UniqueNames,
     /// The names that padding must not have.
@@ -207,7 +208,7 @@ struct Entries<'c, 'm> {
     renamed: BTreeMap<String, String>,
     /// Inline tensors that have no entry.
     left_out: Vec<String>,
-    /// The keys of metadata that do not name a tied tensor.
+    /// Metadata keys that are in use, so that they cannot record that a tensor is tied.
     keys: HashSet<&'m str>,
     /// Whether readers must find every tensor by its name.
     every: bool,

@@ -56,8 +56,8 @@ impl<'c> Entry<'c> {
     }
 }
 
-/// Whether readers accept entries of this type and shape. A reader cannot read a file at all when it has
-/// one type name that the reader does not know, so the newest types are not used: no framework has the
+/// Whether readers accept entries of this type and shape. One type name that a reader does not know
+/// makes the whole file unreadable for it, so the newest types are not used: no framework has the
 /// 6-bit floats, and onnx_ir does not know the `FNUZ` types. PyTorch reads 4-bit floats as pairs.
 pub(super) fn is_readable(dtype: DataType, dims: &[i64]) -> bool {
     use DataType::{Float4E2M1, Float6E2M3, Float6E3M2, Float8E4M3Fnuz, Float8E5M2Fnuz};

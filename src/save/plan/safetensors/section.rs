@@ -112,8 +112,9 @@ impl<'s> Section<'s> {
         self.style.options.alignment_of(if self.large { u64::MAX } else { 0 })
     }
 
-    /// The sort key of entries of `len` bytes: the order that needs the least padding, or that without
-    /// padding aligns the most entries (the greatest power of two that divides the length comes first).
+    /// The sort key of entries of `len` bytes. With padding, this order needs the least of it.
+    /// Without padding, it aligns the most entries: the length with the greatest power of two as a
+    /// factor comes first.
     fn rank(&self, len: u64) -> u32 {
         const PAGE_BITS: u32 = 12;
         if len == 0 {

@@ -52,8 +52,8 @@ struct Range {
 struct Tie {
     /// In graph order.
     slots: Vec<usize>,
-    /// Whether one of the tensors has an `offset` or `length` entry. If none has, the location may be
-    /// a placeholder that many tensors of a structure share.
+    /// Whether one of the tensors has an `offset` or `length` entry. If none has, the location may
+    /// be a placeholder that many tensors of a structure share.
     explicit: bool,
 }
 

@@ -36,7 +36,7 @@ fn version(import: &OperatorSetIdProto) -> i64 {
 }
 
 impl Imports {
-    /// The operator sets `own` of a place; a domain that it does not import has the version of `around`.
+    /// The operator sets `own` of a place; the version of any other domain is that in `around`.
     pub(super) fn new(own: &[OperatorSetIdProto], around: &[OperatorSetIdProto]) -> Self {
         let both = around.iter().chain(own);
         let versions = both.map(|import| (domain(import).to_vec(), version(import))).collect();

@@ -25,7 +25,7 @@ use super::scope::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 
-/// The names that a fresh one must not equal.
+/// The names that fresh names must not equal.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     /// Names of values and nodes.

@@ -256,7 +256,7 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// Enters a subgraph. The result restores the state around it, by [`leave`](Self::leave).
+    /// Enters a subgraph. [`leave`](Self::leave) takes the result to restore the state around it.
     pub(super) fn enter(&mut self, graph: &'m GraphProto) -> Option<Around<'m>> {
         let Names::Written(aliases) = &mut self.names else { return None };
         let own = outputs_of(graph).map(|(name, since)| (name.as_bytes(), since)).collect();

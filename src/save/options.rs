@@ -243,8 +243,8 @@ impl SaveOptions {
     /// written to since, and when all offsets have the alignment that was requested, if any. It must be
     /// the file that [`data_name`](Self::data_name) names, else `<model file>.data`, else the only file
     /// that the model now at the target refers to. The offsets in it do not change, whatever their
-    /// order and the bytes between them. If any of these conditions fails, all files are written as usual.
-    /// [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
+    /// order and the bytes between them. If any of these conditions fails, all files are written as
+    /// usual. [`Saved::kept`](crate::Saved::kept) lists the files that were kept.
     ///
     /// A file is the same when its device, inode, length and times are. This is checked when the save
     /// begins and again before the model is renamed. A file that was read (not mapped) within two

@@ -40,7 +40,7 @@ struct State {
     stopped: bool,
 }
 
-/// One weight. It may be written in several places, where a file has it in more than one shape.
+/// One weight. It is written in several places if a file has it in more than one shape.
 #[derive(Default)]
 struct Slot {
     made: Option<Buffer>,

@@ -67,7 +67,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Files(FilesArgs),
     /// Print one digest of what a model computes, whatever its names, layout and functions
     Digest(DigestArgs),
-    /// Tell whether two models compute the same, and where they part
+    /// Tell whether two models compute the same, and where they first differ
     Diff(DiffArgs),
     /// Write single tensors to files that numpy and others read
     Extract(ExtractArgs),
@@ -90,8 +90,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Completions(CompletionsArgs),
 }
 
-/// The name of the command that the arguments of this process give, whether or not the rest of them is
-/// right. No option that takes a value comes before the command.
+/// The name of the command in the arguments of this process, even when other arguments are wrong. The
+/// command is the first word that is not an option, because no option before it takes a value.
 pub fn command_given() -> Option<String> {
     let is_word = |arg: &OsString| !arg.as_encoded_bytes().starts_with(b"-");
     let mut words = std::env::args_os().skip(1).filter(is_word);

@@ -17,7 +17,8 @@ use crate::output::{Output, lossy};
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut failed = None;
-    // The bytes that are looked at are few: all of a BOOL, the last one of a narrow type.
+    // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
+    // elements.
     let options = CheckOptions::from(mapping::choice(&args.map)).contents(true);
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
@@ -43,7 +44,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(findings.ok))
 }
 
-/// The nodes that cannot run, where these are asked for.
+/// The nodes that cannot run, if the options ask for them.
 #[cfg(feature = "machine")]
 fn not_runnable(args: &CheckArgs) -> Vec<Found> {
     use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry};

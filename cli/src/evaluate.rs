@@ -84,7 +84,8 @@ pub struct Effort {
 }
 
 impl Model {
-    /// Runs the model by the engine that was asked for, so many times, and gives the outputs of the last run.
+    /// Runs the model several times by the engine that was asked for, and returns the outputs of the last
+    /// run.
     pub fn run(
         &self,
         inputs: &[Input],
@@ -152,7 +153,7 @@ fn run_once(machine: &mut Machine, inputs: &[Input], mut timings: Timings) -> Re
     Ok(Ran { outputs, effort: Some(Effort { steps, memory_bytes }), timings })
 }
 
-/// The nodes of a model that depend on weights alone and have no step, in numbers.
+/// How many nodes of a model have no step, because they depend on weights alone or are left out.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct FoldedNodes {
     pub nodes: usize,
@@ -170,8 +171,11 @@ impl FoldedNodes {
 impl fmt::Display for FoldedNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = count(self.nodes, "node");
-        let verb = if self.nodes == 1 { "depends" } else { "depend" };
-        write!(f, "{nodes} that {verb} on weights alone, {}", ByteSize(self.bytes))
+        write!(
+            f,
+            "{nodes} (computed from weights, or left out), {} of results",
+            ByteSize(self.bytes)
+        )
     }
 }
 

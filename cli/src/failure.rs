@@ -80,8 +80,8 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Prints the failure on stderr: one line for each error and each cause. What was `changed` before it
-    /// is told where the failure is only that this could not be reported.
+    /// Prints the failure on stderr: one line for each error and each cause. If the command did its work
+    /// and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {
         match self {
             Self::Output(_) if let Some(changed) = changed => {
@@ -184,7 +184,8 @@ impl Failed {
         Self { command: Some(command.to_owned()), error }
     }
 
-    /// Arguments that `command`, or no command, takes, for the reason in `message`.
+    /// The arguments are wrong for the reason in `message`; `command` is `None` when they name no
+    /// command.
     pub fn usage(command: Option<String>, message: &str) -> Self {
         Self { command, error: JsonError::plain("Usage", message.to_owned()) }
     }

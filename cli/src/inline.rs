@@ -49,7 +49,7 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
         report.print(out)?;
     }
     let outcome = Outcome::of(report.is_well());
-    // The process ends: to free millions of nodes one by one would be work for nothing.
+    // The process ends now, so freeing millions of nodes one by one would be wasted work.
     mem::forget((container, saved));
     Ok(outcome)
 }

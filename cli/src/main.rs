@@ -47,8 +47,8 @@ use crate::args::{Cli, Command};
 use crate::failure::{Failed, Failure, Outcome};
 use crate::output::{Output, print_on_stderr};
 
-/// A graph consists of millions of small allocations: inlining a large one takes about half the time that
-/// it takes with the system's allocator.
+/// A large graph consists of millions of small allocations: with this allocator, inlining one takes about
+/// half the time that it takes with the system's.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     };
-    // A check that was done has these among its findings.
+    // A check that was completed has the leftovers among its findings.
     if command != "check" || outcome.is_err() {
         let notes = model.iter().flat_map(|model| leftovers::notes(model));
         notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));

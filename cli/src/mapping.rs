@@ -11,8 +11,8 @@ pub fn choice(args: &MapArgs) -> MmapChoice {
     if args.no_mmap {
         return MmapChoice::never();
     }
-    // SAFETY: whoever runs the command has nobody truncate or rewrite the model's files while it
-    // runs, or gives `--no-mmap`, whose help says so. The command itself replaces files only by
-    // renaming others over them, which leaves the maps alone.
+    // SAFETY: the user sees to it that nobody truncates or rewrites the model's files while the
+    // command runs, or gives `--no-mmap`, whose help says so. The command itself replaces files
+    // only by renaming others over them, which leaves the maps alone.
     unsafe { MmapChoice::auto() }
 }

@@ -95,7 +95,7 @@ impl Needed {
 pub fn load(path: &Path, map: MmapChoice) -> Result<(Container, Vec<PathBuf>)> {
     let mut container = Container::load(path, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), path)?.files.into_iter().map(|file| file.path);
-    // What is not there is not replaced either.
+    // A file that does not exist cannot be replaced, so it is left out.
     let files = weights.chain([path.to_owned()]).filter_map(|path| path.canonicalize().ok());
     let files = files.collect();
     let folder = path.parent().unwrap_or(Path::new(""));

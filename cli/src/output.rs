@@ -140,7 +140,7 @@ impl fmt::Display for Number {
         if !number.is_finite() || number == 0.0 {
             return write!(f, "{number}");
         }
-        // Rounded first, so that the size is that of what is shown.
+        // Rounded first, because the rounded number decides whether it is shown with an exponent.
         let rounded = format!("{number:.5e}");
         let rounded = rounded.parse::<f64>().unwrap_or(number);
         if (1e-4..1e6).contains(&rounded.abs()) {

@@ -46,7 +46,8 @@ pub fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(planned.fits(args)))
 }
 
-/// Refuses a drawing in the place of a file that must stay; `own` are those that are read.
+/// Refuses a drawing that would replace a file that has to be kept; `own` are the files that are
+/// read.
 fn check_drawing(args: &PlanArgs, own: &[PathBuf]) -> Result<(), Error> {
     let refused = args.svg.as_ref().and_then(|path| refusal(path, own, false));
     refused.map_or(Ok(()), Err)

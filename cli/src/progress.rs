@@ -51,8 +51,8 @@ pub fn reporting_waits(options: SaveOptions) -> SaveOptions {
     })
 }
 
-/// What `save` gives, which writes the model or weights at `path`: its progress is shown, and a signal
-/// stops it.
+/// Calls `save`, which writes the model or weights at `path`, and returns its result. Its progress is
+/// shown, and a signal stops it.
 pub fn shown<T>(
     options: SaveOptions,
     path: &Path,

@@ -24,7 +24,8 @@ pub fn packed(args: &LayoutArgs) -> WeightFiles {
     if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::Packed }
 }
 
-/// The options of the command line for `layout`, whose one weights file looks as `packed` says.
+/// The options of the command line for `layout`. `packed` has those for a layout with one weights
+/// file.
 pub fn options(
     layout: WeightFiles,
     packed: Option<&PackedArgs>,
@@ -101,8 +102,8 @@ pub fn print_warnings(warnings: &[Error]) {
     }
 }
 
-/// Saves with `save_as` so that weights stay in the files that they were loaded from, and where that is
-/// not possible with one weights file.
+/// Saves with `save_as` so that weights stay in the files that they were loaded from. Where that is not
+/// possible, saves with one weights file.
 pub fn keeping_files(
     save_as: impl Fn(WeightFiles) -> Result<Saved, Error>,
 ) -> Result<Saved, Error> {
@@ -194,7 +195,7 @@ impl File {
 }
 
 impl Written {
-    /// What was `saved`, or would be, of `container` at `output`.
+    /// The report of a save of `container` to `output`, or of a dry run.
     pub fn new(container: &Container, output: &Path, saved: &Saved, dry_run: bool) -> Self {
         let folder = output.parent().unwrap_or(Path::new(""));
         let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };

@@ -51,7 +51,7 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// Tells whether the models compute the same, and where they part.
+/// Tells whether the models compute the same, and where they first differ.
 pub fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let choice = mapping::choice(&args.map);
     let (a, b) = (Container::load(&args.a, choice)?, Container::load(&args.b, choice)?);

@@ -4,7 +4,7 @@
 //! A thread waits for SIGINT, SIGTERM and SIGHUP. While nothing is being written, it ends the process at
 //! once. While files are being written, the save is asked to stop at its next step and removes what it
 //! staged; then the process ends. A second signal ends it at once, whatever is left behind. The exit
-//! code is 128 and the signal's number, as a shell has it.
+//! code is 128 plus the signal's number, as in a shell.
 //!
 //! Elsewhere than on Unix there is no such thread: the system ends the process.
 

@@ -84,8 +84,9 @@ impl FileFormat {
     }
 }
 
-/// The tensor that `decode` makes of the file at `path`. A file that it refuses may be a failed download;
-/// one that it accepts is not asked, because raw elements may be any bytes.
+/// The tensor that `decode` makes of the file at `path`. When it refuses the file, the error says whether
+/// the file is a failed download. A file that it accepts is not examined, because raw elements may be any
+/// bytes.
 fn decoded(
     path: &Path,
     map: MmapChoice,
@@ -98,7 +99,7 @@ fn decoded(
     })
 }
 
-/// The bytes of `tensor`, which strings do not have.
+/// The bytes of `tensor`; an error for a tensor of strings, which has none.
 fn bytes_of(tensor: &Tensor) -> Result<&[u8]> {
     tensor.as_bytes().ok_or_else(|| {
         let reason = "strings have no fixed width: --format pb holds them";

@@ -1,7 +1,7 @@
 //! `verify A B`: whether two models compute the same, and how that is known.
 //!
-//! A proof for all inputs comes from the digests of what the models compute; evidence for some inputs, from
-//! running both. What is neither is told with the first difference.
+//! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both models are
+//! evidence for the inputs of the runs. Otherwise the first differences are printed.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,7 +39,7 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
         seeds,
         differences,
     };
-    // A witness is asked for what it says, whatever the digests say.
+    // An engine that the user asked for runs even when the digests are the same.
     if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
         let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
         report.compare_runs(&a, &b, &sizes, args)?;
@@ -52,7 +52,8 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.proof.is_some()))
 }
 
-/// Why the digests do not show that both compute the same: where they part, or that one has none.
+/// Why the digests do not show that both compute the same: where they first differ, or that a model
+/// has none.
 fn semantic_difference(a: &Container, b: &Container) -> Option<String> {
     match a.semantic_difference(b) {
         Ok(difference) => difference.map(|difference| format!("they part at {difference}")),
@@ -113,7 +114,8 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Runs both models on the inputs of `seed`; whether all outputs are the same bit by bit.
+    /// Runs both models on the inputs of `seed`, and returns whether all outputs are the same bit
+    /// by bit.
     fn compare_run(
         &mut self,
         a: &Model,
@@ -153,7 +155,8 @@ impl Report<'_> {
         Ok(exact)
     }
 
-    /// How the outputs of the runs were the same, and what ran the models if it was not the machine.
+    /// Prints how the outputs of the runs were the same, and what ran the models if it was not the
+    /// machine.
     fn print_runs(&self, how: &str, out: &mut Output) -> io::Result<()> {
         let runs = count(self.seeds.len(), "run");
         let by = match self.engine {

@@ -1,7 +1,8 @@
 //! An operator that is computed before a run, on buffers of its own.
 //!
 //! The planner needs small results for the shapes that come from them, and a program that is made ready
-//! needs the results of weights. Both give the kernel what it gets in a step, but for M.
+//! needs the results of weights. Both give the kernel what it gets in a step, but its outputs do not
+//! lie in M.
 
 use onnx_container::{Alignment, Buffer, BufferMut};
 

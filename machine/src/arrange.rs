@@ -39,8 +39,8 @@ pub(crate) fn arrange(
     arrange_in_parts(cx, j, &mut |part| part.extend(runs.by_ref().take(PART)))
 }
 
-/// How many runs are made before they are copied: kernels make them in many ways, and they are copied in one
-/// way for each width.
+/// How many runs are collected before they are copied. Every kernel makes runs in its own way; the copying
+/// is compiled once for each width.
 const PART: usize = 256;
 
 /// Adds the next runs to a list, or none after the last one.
@@ -115,7 +115,7 @@ fn collect<S: AsRef<[T]>, T: Clone>(
     Ok(elements)
 }
 
-/// Replaces `part` by the next runs; whether there are any.
+/// Replaces `part` by the next runs, and returns whether there are any.
 fn next(runs: Next<'_>, part: &mut Vec<Run>) -> bool {
     part.clear();
     runs(part);
@@ -134,7 +134,7 @@ fn copy<const WIDTH: usize>(cx: &mut RunCx<'_>, j: usize, runs: Next<'_>) -> Res
     if rest.is_empty() { Ok(()) } else { Err(wrong_length()) }
 }
 
-/// Copies `runs` to the first of the elements in `rest`; those that are left.
+/// Copies `runs` to the first of the elements in `rest`, and returns the elements that are left.
 fn copy_part<'y, const WIDTH: usize>(
     inputs: &[Option<&[[u8; WIDTH]]>],
     mut rest: &'y mut [[u8; WIDTH]],

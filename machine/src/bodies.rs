@@ -1,8 +1,8 @@
 //! The operators that run graphs in the place of a kernel, and the bodies of those that ONNX defines by other
 //! operators.
 //!
-//! A body is a graph over the inputs that the node has: an input that is left out is no input of the graph,
-//! and neither is such an output. Bodies that depend on types, shapes or attributes get them from the
+//! A body is a graph over the inputs and outputs that the node has: those that the node leaves out are no
+//! inputs and outputs of the graph. Bodies that depend on types, shapes or attributes get them from the
 //! call. The graph's nodes are those of ONNX at [`Body::version`].
 
 use onnx_container::proto::{GraphProto, NodeProto, ValueInfoProto};
@@ -32,7 +32,7 @@ pub(crate) enum Composite {
     Loop,
     Scan,
     SequenceMap,
-    /// One whose body this makes.
+    /// An operator whose body this function makes.
     Body(Build),
 }
 

@@ -255,7 +255,8 @@ impl<'a> Call<'a> {
     /// The integer attribute `name`, or `default` where it is not set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] when it is of another kind; so for all that follow.
+    /// [`ErrorKind::InvalidModel`] when it is of another kind. The other methods for attributes
+    /// have this error too.
     pub fn int_or(&self, name: &str, default: i64) -> Result<i64> {
         Ok(self.node.attributes.int(name)?.unwrap_or(default))
     }
@@ -385,7 +386,8 @@ impl<'a> RunCx<'a> {
     /// The element type of output `j`.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] when the kernel inferred no such tensor; so for all that follow.
+    /// [`ErrorKind::Internal`] when the kernel inferred no such tensor. The other methods for
+    /// outputs have this error too.
     pub fn out_dtype(&self, j: usize) -> Result<DataType> {
         match self.spec(j)? {
             OutSpec::Tensor(dtype, _) => Ok(*dtype),
@@ -408,8 +410,8 @@ impl<'a> RunCx<'a> {
         self.outputs.get(j).map(|output| output.spec).ok_or_else(|| not_inferred(j))
     }
 
-    /// The elements of output `j`, to be written. What they are before is not defined, but for `bool`.
-    /// Each output can be taken once.
+    /// The elements of output `j`, to be written. Their content before is not defined, except that
+    /// BOOL elements are false. Each output can be taken once.
     ///
     /// # Errors
     /// As [`out_dtype`](Self::out_dtype), and when the output's type is not `T`, when it is left out, or

@@ -1,7 +1,7 @@
 //! Whether two values are the same, within a tolerance: how onnx's own tests compare.
 //!
-//! Types and shapes have to be equal. So have integers, truth values and strings, whatever the tolerance is:
-//! they are not rounded, and one that is another is a wrong one. All other elements are to be within
+//! Types and shapes have to be equal. Integers, truth values and strings have to be equal too, whatever the
+//! tolerance is: they are not rounded, so any difference is an error. All other elements are to be within
 //! `atol + rtol * |expected|`, and a NaN is equal to a NaN.
 
 use onnx_container::{DataType, Tensor};
@@ -9,7 +9,7 @@ use onnx_container::{DataType, Tensor};
 use crate::error::Result;
 use crate::value::Value;
 
-/// How far an element may be from the expected one. It does not count for integers and truth values.
+/// How far an element may be from the expected one. Integers and truth values have to be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Relative to the expected element.
@@ -194,8 +194,8 @@ impl Comparable for i128 {
     }
 }
 
-/// The elements of a tensor of integers or truth values, as what they are, since no `f64` holds some of those
-/// of 64 bits; `None` for others.
+/// The elements of a tensor of integers or truth values, exactly: an `f64` cannot hold every integer of 64
+/// bits. `None` for other tensors.
 ///
 /// # Errors
 /// When the elements cannot be read.

@@ -34,7 +34,7 @@ impl Elements {
         })
     }
 
-    /// No elements of the same type.
+    /// An empty list of elements of the same type.
     pub(crate) fn none(&self) -> Self {
         match self {
             Self::Bytes(width, _) => Self::Bytes(*width, Vec::new()),

@@ -43,7 +43,8 @@ pub enum ErrorKind {
     InvalidModel,
     /// No kernel, function or function body is known for an operator.
     UnsupportedOp,
-    /// The operator is known, and this element type, attribute value or version of it is not.
+    /// The operator is known, but this element type, attribute value or version of it is not
+    /// supported.
     Unsupported,
     /// An input is missing, is not one of the model's, or an operator lacks one.
     Input,
@@ -51,7 +52,7 @@ pub enum ErrorKind {
     Type,
     /// A value has another shape than is declared or possible.
     Shape,
-    /// An element of an input is not possible: an axis, an index out of range, a negative length.
+    /// An element of an input is not valid: an axis or index out of range, a negative length.
     Value,
     /// The memory that a run needs is more than its budget allows.
     OutOfMemory,

@@ -28,8 +28,8 @@ const PACKED: usize = 1 << 17;
 /// The rows and the columns of the result that are computed at a time.
 const ROW_BLOCK: usize = 96;
 const COLUMN_BLOCK: usize = 512;
-/// Up to this many rows there are more columns at a time: then reading the right matrix takes the time, and long
-/// parts of its rows are read faster.
+/// With up to this many rows, more columns are computed at a time: most of the time is then spent on reading
+/// the right matrix, and long parts of its rows are read faster.
 const FEW_ROWS: usize = 64;
 const MANY_COLUMNS: usize = 4096;
 

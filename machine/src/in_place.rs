@@ -1,8 +1,8 @@
 //! Results in the place of an input: whether one can lie there, and how its kernel then runs.
 //!
-//! The kernel of an elementwise operator may write over an input that nothing needs any more. It never sees one
-//! range twice: the machine gives it a copy of a part of the input, and the same part of the output to
-//! write, part by part. So a step of this kind needs no more memory than its parts.
+//! The kernel of an elementwise operator may write over an input that nothing needs any more. The kernel never
+//! gets one range both to read and to write: part by part, the machine gives it a copy of a part of the input,
+//! and the same part of the output to write. So such a step needs no further memory than that of one part.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ pub(crate) struct Parts {
     element: usize,
 }
 
-/// The input in whose place the result of `call` can lie, of those that need their bytes no longer (`dies`), and
-/// how it is then computed.
+/// The input that the result of `call` can be written over, of those whose bytes nothing else needs (`dies`),
+/// and how the result is then computed.
 pub(crate) fn place(
     kernel: &dyn Kernel,
     call: &Call<'_>,

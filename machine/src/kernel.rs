@@ -54,9 +54,9 @@ pub trait Kernel: Debug + Send + Sync {
         Ok(Alias::None)
     }
 
-    /// Whether each element of output 0, the only one, depends on the same element of every input alone, where
-    /// inputs broadcast. Then [`run`](Self::run) may be given a part of the elements, and the result may lie in
-    /// the place of an input that is needed no longer.
+    /// Whether each element of output 0, the only output, depends only on the element at the same place of each
+    /// input, after broadcasting. Then [`run`](Self::run) may be given a part of the elements, and the result
+    /// may be written over an input that nothing else needs.
     fn is_elementwise(&self) -> bool {
         false
     }
@@ -68,7 +68,7 @@ pub trait Kernel: Debug + Send + Sync {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<()>;
 }
 
-/// A built-in kernel: an operator, and the version of its domain from which on it is meant.
+/// A built-in kernel with its operator, and the version of the domain from which on it applies.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     op_type: &'static str,
@@ -119,12 +119,12 @@ impl Builtin {
         Self { domain, ..self }
     }
 
-    /// Whose results depend on the same elements of its inputs alone.
+    /// Marks the kernel as [elementwise](Kernel::is_elementwise).
     pub(crate) const fn elementwise(self) -> Self {
         Self { is_elementwise: true, ..self }
     }
 
-    /// The operator, its domain, and the version from which on it is meant.
+    /// The operator, its domain, and the version from which on the kernel applies.
     pub(crate) const fn meaning(&self) -> (&'static str, &'static str, i64) {
         (self.op_type, self.domain, self.since)
     }

@@ -98,15 +98,16 @@ impl Machine {
         self
     }
 
-    /// The plan that the run keeps to, from when its last input is bound (of a graph without inputs: from
-    /// its first step) up to its barrier. `None` when a node cannot be planned or N is more than
+    /// The plan that the run follows, from the binding of the last input (in a graph without inputs, from
+    /// the first step) up to its barrier. `None` when a node cannot be planned or N is more than
     /// [`Limits::memory_bytes`]: then all tensors are placed by best fit.
     pub fn plan(&self) -> Option<&ProgramPlan> {
         self.plans().next()
     }
 
-    /// All plans that the run has kept to so far: the first, and one from each barrier on that the run has
-    /// come to. Without graphs inside nodes, [`Memory::high_water`] after the run is the largest N of them.
+    /// All plans that the run has followed so far: the first one, and one more for each barrier that the
+    /// run has reached. If no node has graphs inside, [`Memory::high_water`] after the run is the largest N
+    /// of them.
     pub fn plans(&self) -> impl Iterator<Item = &ProgramPlan> {
         self.places.iter().map(|places| &places.plan)
     }
@@ -205,7 +206,7 @@ impl Machine {
         Ok(Some(record))
     }
 
-    /// Takes all steps that are left; the outputs of the graph, in its order.
+    /// Takes all steps that are left, and returns the outputs of the graph, in its order.
     ///
     /// # Errors
     /// As [`step`](Self::step).

@@ -126,7 +126,7 @@ impl Memory {
         }
     }
 
-    /// Gives `span` back once; when nobody holds it any more, others may use it. Weights are never freed.
+    /// Releases one hold of `span`; when none is left, the range is free. Weights are never freed.
     pub fn release(&mut self, span: Span) {
         let Some((len, count)) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) else {
             return;
@@ -197,7 +197,7 @@ impl Memory {
         round_up(len) <= self.limit()
     }
 
-    /// Holds what lies outside of M to the budget of the arena: a value, or what a loop collects, of `len` bytes.
+    /// Checks `len` bytes outside of M, of a value or of what a loop collects, against the budget of the arena.
     pub(crate) fn check_outside(&self, len: u64) -> Result<()> {
         let limit = self.limit();
         if len > limit {
@@ -255,7 +255,7 @@ impl Memory {
         fits.min_by_key(|(offset, free)| (**free, **offset)).map(|(offset, _)| *offset)
     }
 
-    /// Adds a segment of at least `len` bytes; the offset of its first one.
+    /// Adds a segment of at least `len` bytes, and returns the offset of its first byte.
     fn grow(&mut self, len: u64) -> Result<u64> {
         let limit = self.limit();
         let needed = self.len.saturating_add(len);

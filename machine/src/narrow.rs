@@ -2,7 +2,7 @@
 //! and 8 bits.
 //!
 //! A number is a code, one a byte, in the low bits. The value of every code is a `f32`, so tables of 256
-//! values serve what reads them. Rounding is to the nearest value, and of two to the even one.
+//! values serve what reads them. Rounding is to the nearest value, ties to even.
 
 use std::borrow::Cow;
 
@@ -137,7 +137,8 @@ fn highest(dtype: DataType) -> Option<f32> {
     }
 }
 
-/// `microfloat` takes the middle of 448 and what would be 480 for too large; the even one of the two is 448.
+/// The middle between 448 and 480, which would be the next value, is a tie and rounds to the even code, 448;
+/// `microfloat` treats it as too large.
 fn e4m3fn(x: f32) -> u8 {
     let tie = x.abs().to_bits() == 464_f32.to_bits();
     f8e4m3fn::from_f32(if tie { 448_f32.copysign(x) } else { x }).to_bits()

@@ -34,13 +34,15 @@ pub(crate) trait Number: Element + Copy + PartialOrd {
     fn to_i128(self) -> i128;
     /// Whether it is a NaN.
     fn is_nan(self) -> bool;
-    /// The type in which many are added up: `f32` for floats of 16 bits, else the same type.
+    /// The type in which many elements are added up: `f32` for floats of 16 bits, else the same
+    /// type.
     type Sum: Number<Sum = Self::Sum>;
     /// The value as a term of a sum.
     fn to_sum(self) -> Self::Sum;
     /// A sum, rounded once.
     fn from_sum(sum: Self::Sum) -> Self;
-    /// Writes sums to `elements`: `fill` gets as many, which are zero, and each is rounded once.
+    /// Writes sums to `elements`: `fill` gets as many sums, which are zero, and each is rounded
+    /// once in the end.
     ///
     /// # Errors
     /// That of `fill`.
@@ -213,7 +215,7 @@ macro_rules! functions {
                 Self::from_f64(value)
             }
             fn pow(self, exponent: Self) -> Self;
-            /// The nearest integer, and of two the even one.
+            /// The nearest integer, ties to even.
             fn round_even(self) -> Self;
             $(
                 #[allow(dead_code, reason = "the list is that of libm, whoever uses it")]

@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows operators or reads tensors: lengths in bytes and step numbers go in, offsets come
 //! out. The orders of `greedy` answer in milliseconds; `search` goes on for as long as it is given.
-//! Whatever they find is held against [`verify`], which shares no code with them, before anyone sees it.
+//! Whatever they find is checked by [`verify`], which shares no code with them, before it is returned.
 //! Which tensors there are, and which of them share their bytes, is left to the program.
 
 mod csv;
@@ -68,8 +68,8 @@ impl Block {
         self.bytes == 0 || self.steps.is_empty()
     }
 
-    /// The smallest multiple of the block's alignment that is at least `offset`. [`Blocks`] are so few and
-    /// small that it fits 63 bits.
+    /// The smallest multiple of the block's alignment that is at least `offset`. It fits 63 bits, because
+    /// [`check`] bounds the sum of all blocks.
     fn align_up(&self, offset: u64) -> u64 {
         self.alignment.align_up(offset).unwrap_or(u64::MAX)
     }
@@ -97,8 +97,8 @@ pub enum Effort {
     ///
     /// The search is one fixed sequence of attempts; the clock only says how far it gets. It ends early
     /// when the plan has the length of the lower bound or fits the [capacity](PlanOptions::capacity), or
-    /// when it is shown that no shorter plan exists. Where more than 2,048 blocks hang together, one needed
-    /// while the next begins, they keep the greedy plan.
+    /// when it is shown that no shorter plan exists. More than 2,048 blocks whose lifetimes are connected
+    /// by overlaps keep the greedy plan.
     Search(Duration),
 }
 
@@ -184,7 +184,7 @@ pub fn plan(blocks: &[Block], options: PlanOptions) -> Result<Plan> {
     Ok(Plan { offsets, arena_bytes, lower_bound, naive_sum, peak_step, optimal })
 }
 
-/// That blocks can be planned: no sum of their lengths and offsets overflows.
+/// Checks that blocks can be planned: no sum of their lengths and offsets overflows.
 fn check(blocks: &[Block]) -> Result<()> {
     let mut furthest = 0_u64;
     for (i, block) in blocks.iter().enumerate() {
@@ -204,8 +204,8 @@ fn check(blocks: &[Block]) -> Result<()> {
     verify(&fixed, &offsets).map(|_| ())
 }
 
-/// The length of all blocks in one row, those of larger alignment first. The last of each alignment is the one
-/// that needs the most bytes behind it, which nothing of a smaller alignment needs.
+/// The length of all blocks one behind the other, those of larger alignment first. Of each alignment the block
+/// with the most padding comes last, because a block of a smaller alignment can begin in that padding.
 fn unshared(blocks: &[Block]) -> u64 {
     let padding = |block: &Block| block.align_up(block.bytes) - block.bytes;
     let mut row: Vec<_> = blocks.iter().filter(|block| block.bytes > 0).collect();

@@ -32,8 +32,8 @@ pub struct Node {
     pub domain: String,
     /// The operator.
     pub op_type: String,
-    /// The version of the domain that the model imports. The operator is the one of the latest version
-    /// that is not above.
+    /// The version of the domain that the model imports. The operator is that of its latest version up
+    /// to this one.
     pub version: i64,
     /// The inputs; `None` where an optional one is left out.
     pub inputs: Vec<Option<ValueId>>,

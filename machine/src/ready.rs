@@ -1,4 +1,4 @@
-//! A program made ready to run: what need not be a step is none.
+//! A program made ready to run: nodes that do not need a step have none.
 //!
 //! The blocks come from `program` as the model has them. Here transposed weights are read where they lie
 //! (`transposed`), and nodes of constants become constants (`fold`). Both change which steps there are, and
@@ -17,7 +17,7 @@ use crate::program::{self, Block, Program, ValueId, dead_after};
 use crate::registry::Registry;
 use crate::table::Entry;
 
-/// The most bytes of results that are constants, unless an option says otherwise: 16 MiB.
+/// The most bytes of folded results, unless an option says otherwise: 16 MiB.
 const FOLDED_BYTES: u64 = 16 << 20;
 
 /// How a program is made.
@@ -35,7 +35,7 @@ impl Default for ProgramOptions {
 }
 
 impl ProgramOptions {
-    /// Every local function is inlined, and nodes of weights alone are no steps.
+    /// Every local function is inlined, and nodes that depend on weights alone have no step.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,8 +54,8 @@ impl ProgramOptions {
         self
     }
 
-    /// Every node of the model is a step. So it has to be when a kernel of one's own is meant to run for
-    /// nodes that depend on weights alone: these are folded by the built-in kernels.
+    /// Every node of the model except Constant is a step. Use this if a kernel of your own has to run
+    /// for nodes that depend on weights alone, too: by default, the built-in kernels fold these.
     pub fn unfolded(mut self) -> Self {
         self.fold_bytes = None;
         self

@@ -7,7 +7,7 @@ use crate::kernel::Kernel;
 use crate::kernels;
 use crate::program::{FUNCTION_BODY, Node};
 
-/// Kernels by operator: for each, by the version from which on they are meant.
+/// Kernels by domain and operator, each with the version from which on it applies.
 type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
 
 /// Which kernel an operator has.
@@ -30,8 +30,8 @@ impl Registry {
         Self { user: Kernels::new(), builtin }
     }
 
-    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Between several, a node has
-    /// the one with the highest version that is not above what its model imports.
+    /// Registers `kernel` for `op_type` of `domain` from version `since` on. Of several kernels, a node
+    /// has the one with the highest version that is not above the version that its model imports.
     pub fn register(
         &mut self,
         domain: &str,

@@ -121,12 +121,12 @@ impl TensorTable {
         self.entries.get(value.index())?.as_ref()
     }
 
-    /// Sets the entry of a value; the one that it had.
+    /// Sets the entry of a value, and returns the one that it had.
     pub fn set(&mut self, value: ValueId, entry: Entry) -> Option<Entry> {
         self.entries.get_mut(value.index())?.replace(entry)
     }
 
-    /// Removes the entry of a value.
+    /// Removes the entry of a value, and returns it.
     pub fn remove(&mut self, value: ValueId) -> Option<Entry> {
         self.entries.get_mut(value.index())?.take()
     }

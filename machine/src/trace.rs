@@ -4,7 +4,7 @@
 //! Every value is stated with its SHA-256, and every line with a digest that is chained to those of the lines
 //! before it. Nothing in a trace depends on time, on names of files or on the processor.
 //! `docs/machine.md` states the format; `write` makes a trace of a run, `read` reads one that a
-//! stranger may have made, and `diff` finds where two runs part.
+//! stranger may have made, and `diff` finds where two runs first differ.
 
 mod diff;
 mod digest;
@@ -103,7 +103,7 @@ pub struct Head {
     pub chain: Option<String>,
 }
 
-/// One step. It is no part of the digest what was asked for in addition: `stats`.
+/// One step. `stats`, which is written on request, is not part of the digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Its number, from 0. Steps of inner graphs count, and come before that of their node.
@@ -177,7 +177,8 @@ enum Line {
 }
 
 impl Line {
-    /// The chained digest that the line states, taken out of it, and what is no part of the digest.
+    /// Takes out of the line its chained digest, and the statistics, which are not part of the
+    /// digest.
     fn take_chain(&mut self) -> (Option<String>, Option<Vec<Stats>>) {
         match self {
             Self::Head(head) => (head.chain.take(), None),
@@ -200,7 +201,7 @@ impl Line {
 struct Chain([u8; 32]);
 
 impl Chain {
-    /// The digest of `line`, which states none, behind those before it.
+    /// The digest of `line`, which must not state one itself, chained to the lines before it.
     fn next(&mut self, line: &Line) -> Result<String> {
         let canonical = json(line)?;
         self.0 = Sha256::new().chain_update(self.0).chain_update(canonical).finalize().into();

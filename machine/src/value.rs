@@ -112,7 +112,8 @@ impl Value {
         }
     }
 
-    /// What it takes outside of M in bytes: its elements, and for each string or value in it its place.
+    /// The bytes that it takes outside of M: those of its elements, and the fixed size of each string
+    /// or value in it.
     pub(crate) fn held_bytes(&self) -> u64 {
         let places = |count: usize, each: usize| count.saturating_mul(each) as u64;
         match self {

@@ -19,12 +19,12 @@ pub struct InputArgs {
     /// ONNX's test data has them. An input that has an initializer needs no file
     #[arg(long, value_name = "DIR")]
     pub input_dir: Option<PathBuf>,
-    /// Make the inputs that are not given out of N: the same N gives the same elements everywhere. Without
-    /// --input, --input-dir and --seed all inputs are those of --seed 0
+    /// Make the inputs that are not given from the seed N: the same N gives the same elements everywhere.
+    /// Without --input, --input-dir and --seed, all inputs are made from seed 0
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Dimensions called NAME have the size N in the inputs that are made; one without a name is that of its
-    /// place, as in 'image[0]=1'. May be given several times
+    /// Give the dimension NAME the size N in the inputs that are made. A dimension without a name is called
+    /// by its input and its position, as in 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
 }
@@ -44,8 +44,8 @@ pub struct LimitArgs {
 /// What computes the outputs.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// What computes the outputs. onnxruntime is an independent witness; without --ort-library its shared
-    /// library is the one that ORT_DYLIB_PATH names
+    /// What computes the outputs. onnxruntime is an independent implementation; without --ort-library,
+    /// ORT_DYLIB_PATH names its shared library
     #[cfg(feature = "ort")]
     #[arg(long, value_name = "ENGINE", default_value = "machine")]
     pub with: Engine,
@@ -69,7 +69,7 @@ impl EngineArgs {
         None
     }
 
-    /// Whether options are given that another engine than the one that runs would need.
+    /// Whether options are given that belong to an engine that does not run.
     pub fn has_idle_options(&self) -> bool {
         #[cfg(feature = "ort")]
         return self.with != Engine::Ort && (self.ort_library.is_some() || self.ort_unoptimized);
@@ -130,7 +130,8 @@ pub struct RunArgs {
     /// The tolerance relative to the expected element. Integers and BOOL have to be equal
     #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance, requires = "expect")]
     pub rtol: f64,
-    /// The tolerance in absolute terms, which is added. Not for integers and BOOL either
+    /// The absolute tolerance, which is added to the relative one. Integers and BOOL have to be
+    /// equal
     #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
     /// Print how long the run took (loading the model is not counted), and the share of each operator
@@ -206,7 +207,7 @@ pub enum TraceCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values are aligned by what they are, not by their names: models that are renamed, reordered or inlined have \
-the same values. How much values differ is told for models, which are run again, and for traces \
+the same values. How much values differ is printed for models, which are run again, and for traces \
 with --dump-a and --dump-b.\n\n\
 Exit code: 1 when the runs differ.")]
 pub struct TraceDiffArgs {

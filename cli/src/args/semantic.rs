@@ -1,6 +1,7 @@
 //! The arguments of `digest` and `diff`.
 //!
-//! There is one kind of digest, and `--semantic` names it: that of the files' bytes is `sha256sum`'s.
+//! There is one kind of digest so far, which `--semantic` names. A digest of the bytes of files is
+//! what `sha256sum` prints.
 
 use std::path::PathBuf;
 

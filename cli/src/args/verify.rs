@@ -11,10 +11,11 @@ use super::plan::dim;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Models with the same semantic digest compute the same for all inputs. Without that, both are run on the \
-same random inputs, and their outputs are compared: bit by bit, or with --rtol and --atol. Inputs and \
-outputs of both models are taken by their order, or by their names where both models have the same names.\n\n\
-Exit code: 1 when neither shows that the models compute the same.")]
+Models with the same semantic digest compute the same for all inputs. If the digests differ, both models \
+are run on the same random inputs, and their outputs are compared: bit by bit, or with --rtol and --atol. \
+Inputs and outputs of the models are matched by name where both models have the same names, otherwise by \
+order.\n\n\
+Exit code: 1 when neither the digests nor the outputs are the same.")]
 pub struct VerifyArgs {
     /// One model
     #[arg(value_name = "A", value_parser = model_to_read())]
@@ -28,14 +29,15 @@ pub struct VerifyArgs {
     /// How often to run, each time with the next seed; 0 compares the digests alone
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub runs: u64,
-    /// Dimensions called NAME in A have the size N; one without a name is that of its place, as in
-    /// 'image[0]=1'. May be given several times
+    /// Give the dimension NAME of A the size N. A dimension without a name is called by its input
+    /// and its position, as in 'image[0]=1'. May be given several times
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
-    /// Allow this difference relative to the element of A, but of no integer and BOOL
+    /// Allow this difference relative to the element of A. Integers and BOOL have to be equal
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
     pub rtol: f64,
-    /// Allow this difference in absolute terms, which is added, but of no integer and BOOL
+    /// Allow this absolute difference, which is added to the relative one. Integers and BOOL have
+    /// to be equal
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
     #[command(flatten)]

@@ -88,7 +88,7 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
     }
 }
 
-/// Every name that `--input` gives is one of the graph's, and given once.
+/// Refuses a name in `--input` that is no input of the graph, or that is given twice.
 fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
     let mut given = HashSet::new();
     for (name, _) in &args.input {
@@ -104,8 +104,8 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The folder of `--input-dir` is there. With a seed it has the file of an input, as everything would else be
-/// made, and a mistyped name would be no error.
+/// Refuses an `--input-dir` that does not exist. With a seed, also refuses a folder without the file of any
+/// input: all inputs would be made, and a mistyped name of the folder would not be noticed.
 fn check_folder(folder: &Path, main: &Block, args: &InputArgs) -> Result<(), Failure> {
     values::check_folder(folder)?;
     let is_found = |i| values::find(folder, "input", i).is_some();

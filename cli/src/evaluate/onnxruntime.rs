@@ -1,8 +1,8 @@
 //! Runs by onnxruntime, an implementation of the operators that shares nothing with the machine.
 //!
-//! Its shared library is opened when a run asks for it: the one in the Python wheel does
-//! (`onnxruntime/capi/libonnxruntime.so.*`). onnxruntime reads the model from its file by itself, so what this
-//! library would read wrong differs too.
+//! Its shared library is opened when a run asks for it; the one in the Python wheel is suitable
+//! (`onnxruntime/capi/libonnxruntime.so.*`). onnxruntime reads the model file by itself, so an error in the
+//! reading of models by this library shows as a difference too.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ use crate::failure::Failure;
 /// The environment variable that names the shared library, as for other programs in Rust that use onnxruntime.
 const LIBRARY: &str = "ORT_DYLIB_PATH";
 
-/// Evaluates the model at `path` so many times, without onnxruntime's own changes of the graph where `args` say so;
-/// the outputs of the last run.
+/// Evaluates the model at `path` as often as `times` says, and returns the outputs of the last run. `args` may
+/// turn off onnxruntime's graph optimizations.
 pub fn run(
     path: &Path,
     inputs: &[Input],
@@ -76,7 +76,8 @@ fn open_library(args: &EngineArgs) -> Result<(), Failure> {
         let path = Path::new(&path).display();
         Failure::Refused(format!("`{path}`: not a shared library of onnxruntime: {error}"))
     };
-    // A relative path is one of the working folder, as for every other argument; `ort` would take that of the program.
+    // A relative path begins at the working folder, as in every other argument; for `ort` it would begin at the
+    // program's.
     let absolute = std::path::absolute(&path).map_err(|error| unusable(&error))?;
     let environment = ort::init_from(absolute).map_err(|error| unusable(&error))?;
     environment.with_telemetry(false).commit();

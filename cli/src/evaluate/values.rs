@@ -43,13 +43,14 @@ fn file(path: &Path) -> Loaded<Buffer> {
     MmapChoice::never().buffer(path)
 }
 
-/// The tensor in a message whose type nobody states.
+/// The tensor in a message, when the caller does not state a type.
 fn message(bytes: &Buffer) -> Loaded<Value> {
     use onnx_container::proto::{Message, TensorProto};
     Ok(Tensor::try_from(&TensorProto::decode(bytes)?)?.into())
 }
 
-/// The array in an npy file. Where no type is stated it is NumPy's.
+/// The array in an npy file. When the caller does not state a type, it has the type in the file's
+/// header.
 fn array(bytes: &Buffer, ty: Option<&Type>) -> Loaded<Value> {
     let read = |dtype| npy::read(bytes, dtype, true);
     let tensor = match ty {
@@ -70,7 +71,8 @@ fn array(bytes: &Buffer, ty: Option<&Type>) -> Loaded<Value> {
     Ok(tensor.into())
 }
 
-/// The longest array that is read from an npz file, in bytes: a few bytes of it may be any number of zeros.
+/// The longest array that is read from an npz file, in bytes: a few compressed bytes can stand for any
+/// number of zeros.
 const LONGEST: u64 = 64 << 30;
 
 /// The bytes of `name.npy` in the npz file at `path`, or of its only entry.
@@ -134,14 +136,14 @@ pub fn write_npz(values: &[(String, Value)], out: impl Write + Seek) -> Result<(
     Ok(())
 }
 
-/// A folder that is named has to be there, and to be one.
+/// Refuses a `folder` that does not exist or is not a folder.
 pub fn check_folder(folder: &Path) -> Result<(), Failure> {
     std::fs::read_dir(folder).map_err(|error| Error::io(folder, error))?;
     Ok(())
 }
 
-/// The file of value `i` in `folder`, whose name begins with `stem`: `input` or `output`. What is in
-/// `<stem>s.npz` counts for all.
+/// The file of value `i` in `folder`, whose name begins with `stem`: `input` or `output`. If there
+/// is none, `<stem>s.npz`, which has all values by name.
 pub fn find(folder: &Path, stem: &str, i: usize) -> Option<PathBuf> {
     let candidates = [format!("{stem}_{i}.pb"), format!("{stem}_{i}.npy"), format!("{stem}s.npz")];
     candidates.into_iter().map(|name| folder.join(name)).find(|path| path.is_file())

@@ -17,14 +17,17 @@ pub fn print(planned: &Planned, args: &PlanArgs, out: &mut Output) -> io::Result
     let shown = if optimal { ", the least possible" } else { "" };
     out.line(format_args!("memory      {}{shown}", bytes(arena_bytes)))?;
     out.line(format_args!("lower bound {}", bytes(lower_bound)))?;
-    out.line(format_args!("not shared  {}", bytes(naive_sum)))?;
+    out.line(format_args!("unshared    {}", bytes(naive_sum)))?;
     let op = planned.nodes.as_ref().and_then(|nodes| nodes.get(usize::try_from(peak_step).ok()?));
     let op = op.map(|op| format!(" ({op})")).unwrap_or_default();
     out.line(format_args!("peak        step {peak_step}{op}"))?;
     let views = planned.tensors.iter().filter(|tensor| tensor.shares.is_some()).count();
     let what = if planned.nodes.is_some() { "tensor" } else { "block" };
-    let sharing =
-        if views > 0 { format!(", {views} of them on the bytes of others") } else { String::new() };
+    let sharing = if views > 0 {
+        format!(", {views} of them sharing the bytes of another")
+    } else {
+        String::new()
+    };
     out.line(format_args!("planned     {}{sharing}", count(planned.tensors.len(), what)))?;
     if let Some(folded) = planned.folded.filter(|folded| folded.nodes > 0) {
         out.line(format_args!("folded      {folded}"))?;

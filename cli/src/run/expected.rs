@@ -45,7 +45,7 @@ pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
     Ok(files.collect())
 }
 
-/// Compares `outputs` with the files in `folder`, of which each has to be there.
+/// Compares `outputs` with the files in `folder`, which have to exist for all of them.
 pub fn compare(
     outputs: &[(String, Value)],
     folder: &Path,

@@ -27,7 +27,7 @@ pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
 }
 
 /// Refuses a folder where a file that is read would be replaced: one of the `model`, or one of the `values`
-/// that the run is given. There are so many `outputs`.
+/// that the run is given. `outputs` is the number of outputs.
 pub fn check_folder(
     folder: &Path,
     format: ValueFormat,
@@ -60,7 +60,7 @@ fn path(folder: &Path, format: ValueFormat, i: usize) -> PathBuf {
     })
 }
 
-/// Writes the outputs to files in `folder`; the path of each.
+/// Writes the outputs to files in `folder`, and returns the path of each.
 pub fn write(
     outputs: &[(String, Value)],
     folder: &Path,

@@ -46,8 +46,8 @@ pub fn has(dtype: DataType) -> bool {
     code(dtype).is_some()
 }
 
-/// The types that the codes of `dtype` are written and read as: the first one written, the others as
-/// `ml_dtypes` and older readers write them.
+/// The types of NumPy that codes of `dtype` may have. The first one is written; the others, which
+/// `ml_dtypes` and older programs write, are read too.
 fn codes_of(dtype: DataType) -> &'static [&'static str] {
     match dtype.bit_width() {
         Some(16) => &["u2", "V2"],
@@ -147,7 +147,7 @@ impl Narrow {
     fn codes(&self, kind: char, data: &[u8]) -> Result<Vec<u8>> {
         match kind {
             'i' => data.iter().enumerate().map(|(i, byte)| self.code_of(i, *byte)).collect(),
-            // Of elements without a type nobody says whether a sign was extended.
+            // For elements without a type, the file does not say whether the sign was extended.
             'V' if is_signed(self.dtype) => {
                 let one =
                     |byte: &u8| if self.has_number(*byte) { byte & self.mask() } else { *byte };

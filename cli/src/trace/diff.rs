@@ -1,4 +1,4 @@
-//! `trace diff A B`: the first step at which two runs part, and by how much.
+//! `trace diff A B`: the first step at which two runs differ, and by how much.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -45,7 +45,7 @@ pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.same))
 }
 
-/// A trace, and the model that it was made of here.
+/// A trace, and its model if this command made the trace.
 struct Side {
     trace: Trace,
     model: Option<(Model, Vec<Input>)>,
@@ -70,7 +70,7 @@ impl Side {
         Ok(Self { trace: Trace::read(&lines[..])?, model: Some((model, inputs)) })
     }
 
-    /// Output `output` of step `step`, where the model can be run again or was dumped.
+    /// Output `output` of step `step`, if the model can be run again or the output was dumped.
     fn value(
         &self,
         step: usize,
@@ -116,7 +116,7 @@ struct Report<'a> {
     outputs: Vec<&'a str>,
     /// The steps of each run.
     steps: [usize; 2],
-    /// How many steps of each run write a value that the other run does not have.
+    /// How many steps of each run differ from those of the other run.
     differing_steps: [usize; 2],
     first: Option<First<'a>>,
 }
@@ -207,7 +207,7 @@ impl<'a> Report<'a> {
             out.line(format_args!("reads     {reads}"))?;
             if let Some(Amount { elements, differing, max_abs, max_rel }) = by {
                 out.line(format_args!(
-                    "by        {differing} of {elements} elements, at most {} ({} relative)",
+                    "values    {differing} of {elements} elements differ, by at most {} (relative: {})",
                     Number(*max_abs),
                     Number(*max_rel)
                 ))?;

@@ -58,7 +58,8 @@ fn nothing_fits(container: &Container, filled: &Filled) -> Result<String, Error>
     Ok(format!("no tensor of the model has the name of any of the weights: {rule}"))
 }
 
-/// The rule that makes one of `tensors` of one of `weights`, when the name of one ends in the other's.
+/// The prefix rule that turns the name of one of `weights` into that of one of `tensors`, when one
+/// name ends in the other.
 fn prefix_rule(weights: &[String], tensors: &[String]) -> Option<String> {
     let names: HashSet<&str> = tensors.iter().map(String::as_str).collect();
     let mut ends: HashMap<&str, &str> = HashMap::new();
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Were each compared with each, this would take minutes.
+    /// If every name were compared with every other, this would take minutes.
     #[test]
     fn names_without_a_rule_are_looked_at_once() {
         let names = |prefix: &str| {

@@ -62,8 +62,8 @@ impl Verified {
     }
 }
 
-/// Verifies the model at `path`, which `saved` says what was written to, against `original`: the model that was
-/// read, whose `semantic` digest was taken before anything was done to it.
+/// Compares the model at `path`, where `saved` was written, with `original`: the model that was read, whose
+/// `semantic` digest was computed before it was changed.
 pub fn verify(
     original: &Container,
     semantic: Option<SemanticDigest>,
@@ -93,7 +93,7 @@ pub fn verify(
     Verified { ok, tensors, bytes, mapped, semantic, problems, check }
 }
 
-/// Whether the model at `path` computes what `expected` stands for.
+/// Checks that the model at `path` has the digest `expected`.
 fn same_meaning(expected: &SemanticDigest, path: &Path, map: MmapChoice) -> Result<()> {
     let found = Container::load(path, map)?.semantic_digest()?;
     if found == *expected {
@@ -104,7 +104,7 @@ fn same_meaning(expected: &SemanticDigest, path: &Path, map: MmapChoice) -> Resu
     Err(differs(&reason).with_path(path))
 }
 
-/// Whether the file at `path` is the encoded model.
+/// Checks that the file at `path` is the encoded model, byte for byte.
 fn same_model(saved: &Saved, path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let mut same = Same { file, chunk: Vec::new() };
@@ -116,7 +116,7 @@ fn same_model(saved: &Saved, path: &Path) -> Result<()> {
     Err(differs("the file is longer than the model that was written").with_path(path))
 }
 
-/// Compares what is written to it with the file.
+/// A writer that compares what is written to it with the file.
 struct Same {
     file: File,
     chunk: Vec<u8>,
@@ -143,7 +143,7 @@ struct Comparison {
     tensors: usize,
     bytes: u64,
     problems: Vec<Error>,
-    /// Of external tensors: tied ones have one.
+    /// The handles of external tensors that were counted; tied tensors have one handle.
     handles: HashSet<String>,
 }
 

@@ -83,7 +83,7 @@ fn the_first_step_that_differs_is_reported_with_its_distance() {
         "first A   step 1, node (ai.onnx.Abs-21): z, FLOAT [2, 4]",
         "first B   step 1, node (ai.onnx.Neg-21): z, FLOAT [2, 4]",
         "reads     the same values",
-        " of 8 elements, at most ",
+        " of 8 elements differ, by at most ",
         "steps     1 of 2 steps differ in A, 1 of 2 steps in B",
         "outputs   differ: z",
     ]);

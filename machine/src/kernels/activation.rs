@@ -1,6 +1,7 @@
 //! Activation functions: operators on one element at a time, with attributes for parameters.
 //!
-//! The text of operator `Sigmoid` is <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and so for each.
+//! Operator `Sigmoid` is specified at <https://onnx.ai/onnx/operators/onnx__Sigmoid.html>, and the others
+//! likewise.
 
 use super::elementwise::same;
 use super::loops::map;

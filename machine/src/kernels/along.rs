@@ -1,6 +1,7 @@
 //! Operators along one axis: ArgMax, ArgMin, TopK, CumSum, CumProd.
 //!
-//! The text of operator `TopK` is <https://onnx.ai/onnx/operators/onnx__TopK.html>, and so for each.
+//! Operator `TopK` is specified at <https://onnx.ai/onnx/operators/onnx__TopK.html>, and the others
+//! likewise.
 
 use std::cmp::Ordering;
 
@@ -70,7 +71,8 @@ fn arg_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(DataType::Int64, shape)])
 }
 
-/// The index of the last element in `order`: the first such one, or the last.
+/// The index of the greatest element by `order`; of equal ones the first, or the last if the node
+/// asks for it.
 fn arg<T: Number>(cx: &mut RunCx<'_>, order: impl Fn(T, T) -> Ordering) -> Result<()> {
     let (_, dim, inner) = line(cx, cx.int_or("axis", 0)?)?;
     let replaces = match cx.flag("select_last_index", false)? {
@@ -87,7 +89,8 @@ fn arg<T: Number>(cx: &mut RunCx<'_>, order: impl Fn(T, T) -> Ordering) -> Resul
     Ok(())
 }
 
-/// How many elements are taken along the axis: an attribute before version 10, and an input later.
+/// How many elements are taken along the axis: an attribute before version 10, an input from then
+/// on.
 fn taken(call: &Call<'_>) -> Result<usize> {
     let (at, dim, _) = line(call, call.int_or("axis", -1)?)?;
     let k = size(if call.version() < 10 { call.int("k")? } else { call.scalar(1)? })?;

@@ -1,4 +1,5 @@
-//! Attention: softmax of the products of queries and keys, with caps, masks and caches, by the values.
+//! Attention: the softmax of the products of queries and keys, with caps, masks and caches, multiplied
+//! by the values.
 //!
 //! See <https://onnx.ai/onnx/operators/onnx__Attention.html>. Queries are taken in blocks, so that the memory
 //! beside the inputs and outputs grows with the number of keys alone. Softmax is computed in `f64` where
@@ -177,7 +178,7 @@ fn present<T: Float>(
     Ok(present)
 }
 
-/// What the scores go through, from the attributes.
+/// The steps from scores to probabilities, by the attributes.
 #[derive(Debug, Clone, Copy)]
 struct Steps<R> {
     /// The square root of the scale: queries and keys are each multiplied by it.
@@ -218,7 +219,8 @@ impl<R: Real> Steps<R> {
         }
     }
 
-    /// Scores become probabilities. `shown` has them after the step that is asked for.
+    /// Scores become probabilities. `shown` gets the scores as they are after the step that output
+    /// 3 shows.
     fn apply(&self, scores: &mut [R], shown: &mut [R], bias: &mut [R], add: impl FnOnce(&mut [R])) {
         let show = |step: i64, scores: &[R], shown: &mut [R]| {
             if step == self.shown && shown.len() == scores.len() {

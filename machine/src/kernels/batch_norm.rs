@@ -1,7 +1,7 @@
 //! Normalization over the batch and over channels: BatchNormalization, MeanVarianceNormalization, LRN.
 //!
-//! The text of operator `BatchNormalization` is
-//! <https://onnx.ai/onnx/operators/onnx__BatchNormalization.html>, and so for each.
+//! Operator `BatchNormalization` is specified at
+//! <https://onnx.ai/onnx/operators/onnx__BatchNormalization.html>, and the others likewise.
 
 use super::elementwise::same;
 use super::normalization::reals;
@@ -36,8 +36,8 @@ fn batch_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(outputs)
 }
 
-/// Whether the statistics are those of the batch: by an attribute from version 14 on, and before it when
-/// they are asked for.
+/// Whether the statistics of the batch are used: from version 14 on if an attribute says so, before if
+/// they are outputs of the node.
 fn is_training(call: &Call<'_>) -> Result<bool> {
     Ok(match call.version() {
         14.. => call.flag("training_mode", false)?,
@@ -49,7 +49,8 @@ fn batch(cx: &mut RunCx<'_>) -> Result<()> {
     for_type!(cx.dtype(0)?, floats, T => batch_of::<T>(cx))
 }
 
-/// Not `spatial`, every element of the batch has parameters of its own; then `inner` is 1.
+/// If the node is not `spatial`, every element of an image has parameters of its own; then `inner`
+/// is 1.
 fn batch_of<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
     let from = if shape.len() > 1 { 1 } else { shape.len() };
@@ -176,7 +177,8 @@ fn mean_variance_of<T: Float>(cx: &mut RunCx<'_>, dims: &Dims) -> Result<()> {
     Ok(())
 }
 
-/// Each element by a power of the sum of squares at its place in `size` neighbouring channels.
+/// Divides each element by a power of the sum of the squares at its place in `size` neighbouring
+/// channels.
 fn lrn(cx: &mut RunCx<'_>) -> Result<()> {
     for_type!(cx.dtype(0)?, floats, T => lrn_of::<T>(cx))
 }

@@ -246,7 +246,7 @@ fn conv_integer(cx: &mut RunCx<'_>) -> Result<()> {
     i32::fill_sums(cx.output::<i32>(0)?, |y| convolve(&sizes, &x, &w, None, y))
 }
 
-/// The convolution of integers, scaled and rounded to the nearest, of two to the even one.
+/// The convolution of integers, scaled and rounded to the nearest integer, ties to even.
 fn qlinear_conv(cx: &mut RunCx<'_>) -> Result<()> {
     let sizes = Sizes::new(cx, [0, 3])?;
     let (x, w) = (centred(cx, 0, 2)?, centred(cx, 3, 5)?);

@@ -55,7 +55,7 @@ fn dropout(cx: &mut RunCx<'_>) -> Result<()> {
     mask(cx, std::iter::repeat_n(true, elements))
 }
 
-/// What is kept grows so that the expected sum stays.
+/// The kept elements are scaled up, so that the expected sum stays the same.
 fn drop_out<T: Float>(cx: &mut RunCx<'_>, kept: &[bool], probability: f64) -> Result<()> {
     let scale = <T::Real as Number>::from_f64(1.0 / (1.0 - probability));
     let input = cx.input::<T>(0)?;

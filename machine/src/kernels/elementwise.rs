@@ -1,8 +1,8 @@
 //! Operators on one element at a time, of one input or of several that
 //! [broadcast](https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md).
 //!
-//! The text of operator `Abs` is <https://onnx.ai/onnx/operators/onnx__Abs.html>, and so for each. The
-//! activation functions are in `activation`.
+//! Operator `Abs` is specified at <https://onnx.ai/onnx/operators/onnx__Abs.html>, and the others
+//! likewise. The activation functions are in `activation`.
 
 use half::{bf16, f16};
 use onnx_container::{DataType, Element};
@@ -249,7 +249,7 @@ fn equal_strings(cx: &mut RunCx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The remainder: with `fmod` that of the dividend's sign, else that of the divisor's.
+/// The remainder: with `fmod` it has the sign of the dividend, otherwise that of the divisor.
 fn modulo(cx: &mut RunCx<'_>) -> Result<()> {
     let fmod = cx.flag("fmod", false)?;
     for_type!(cx.dtype(0)?, numbers, T => zip(cx, if fmod { T::rem } else { floor_mod::<T> }))
@@ -287,8 +287,8 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
-/// What Clip takes for `max` where a node leaves it out, as numbers have it that are not integers: the largest finite
-/// one of the type, and from version 6 to 10 that of FLOAT, the default of an attribute. Version 1 has none.
+/// The `max` of Clip where a node leaves it out, for types of floats: the largest finite number of the type.
+/// From version 6 to 10 it is that of FLOAT, the default of an attribute. Version 1 has none.
 fn largest_number(cx: &RunCx<'_>) -> Option<f64> {
     match (cx.version(), cx.dtype(0).ok()?) {
         (..6, _) => None,

@@ -16,7 +16,7 @@ pub(super) type C = Complex<f64>;
 /// The longest odd length that is summed by the definition.
 const SUMMED: usize = 512;
 
-/// The longest transform: more take more time and memory than anyone has.
+/// The longest transform: longer ones take more time and memory than anyone has.
 const LONGEST: usize = 1 << 32;
 
 /// The transforms of one length, in one direction.

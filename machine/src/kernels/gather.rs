@@ -1,7 +1,7 @@
 //! Operators that pick elements by index or condition: GatherElements, GatherND, Compress, NonZero, OneHot.
 //!
-//! The text of operator `GatherND` is <https://onnx.ai/onnx/operators/onnx__GatherND.html>, and so for
-//! each. Gather itself is with the other operators in `movement`.
+//! Operator `GatherND` is specified at <https://onnx.ai/onnx/operators/onnx__GatherND.html>, and the
+//! others likewise. Gather itself is with the other operators in `movement`.
 
 use onnx_container::DataType;
 

@@ -33,7 +33,7 @@ fn sample_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     }
 }
 
-/// What an element is between and outside of the pixels.
+/// How elements between the pixels and outside of the image are computed.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     nearest: bool,

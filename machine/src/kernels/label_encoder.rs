@@ -24,7 +24,7 @@ enum Labels {
     Numbers(DataType, Vec<Number128>),
 }
 
-/// A number of any element type that labels have, so that equal ones have equal bits.
+/// A number of any element type that labels have, in a form in which equal numbers have equal bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Number128 {
     Int(i128),
@@ -88,7 +88,7 @@ impl Labels {
         }
     }
 
-    /// What a key has that is not among the keys: a list of one label of type `dtype`.
+    /// The value for a key that is not among the keys: a list of one label of type `dtype`.
     fn default_of(attributes: &Attributes, dtype: DataType) -> Result<Self> {
         if let Some(tensor) = attributes.tensor("default_tensor")? {
             return Self::of_tensor(tensor);

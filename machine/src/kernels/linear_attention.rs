@@ -107,7 +107,7 @@ impl Gate {
         })
     }
 
-    /// The factors of one head of a token, the last one again and again.
+    /// The factors of one head of a token; the last one is repeated without end.
     fn of(&self, token: usize, head: usize) -> impl Iterator<Item = f32> + '_ {
         let start = token * self.row + head * self.head;
         let own = self.elements.get(start..start + self.head.max(1)).unwrap_or_default();
@@ -173,7 +173,7 @@ fn part(elements: &[f32], i: usize, len: usize) -> &[f32] {
     elements.get(i * len..(i + 1) * len).unwrap_or_default()
 }
 
-/// Each row of the state by the exponential of its decay.
+/// Multiplies each row of the state by the exponential of its decay.
 fn fade(state: &mut [f32], len: usize, decay: impl Iterator<Item = f32>) {
     for (row, decay) in state.chunks_exact_mut(len.max(1)).zip(decay) {
         let factor = Real::exp(decay);
@@ -181,21 +181,21 @@ fn fade(state: &mut [f32], len: usize, decay: impl Iterator<Item = f32>) {
     }
 }
 
-/// The rows of the state, each by an element of `by`, are added up.
+/// Adds to `sum` the rows of the state, each multiplied by an element of `by`.
 fn read(sum: &mut [f32], state: &[f32], by: &[f32]) {
     for (row, by) in state.chunks_exact(sum.len().max(1)).zip(by) {
         sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += by * x);
     }
 }
 
-/// What the value differs from what the state has for the key, by `beta`.
+/// Replaces the value by `beta` times its difference from what the state has for the key.
 fn correct(value: &mut [f32], state: &[f32], key: &[f32], beta: f32) {
     let mut found = vec![0.0; value.len()];
     read(&mut found, state, key);
     value.iter_mut().zip(found).for_each(|(value, found)| *value = beta * (*value - found));
 }
 
-/// Adds the product of each pair of an element of the key and of the value.
+/// Adds to the state the outer product of the key and the value.
 fn write(state: &mut [f32], key: &[f32], value: &[f32]) {
     for (row, key) in state.chunks_exact_mut(value.len().max(1)).zip(key) {
         row.iter_mut().zip(value).for_each(|(x, value)| *x += key * value);

@@ -1,7 +1,7 @@
 //! Losses: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
 //!
-//! The text of operator `NegativeLogLikelihoodLoss` is
-//! <https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html>, and so for each.
+//! Operator `NegativeLogLikelihoodLoss` is specified at
+//! <https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html>, and the others likewise.
 
 use super::normalization::reals;
 use super::softmax::log_softmax;
@@ -30,7 +30,7 @@ pub(super) const KERNELS: &[Builtin] = &[
 enum Reduction {
     None,
     Sum,
-    /// The sum by the sum of the weights.
+    /// The sum, divided by the sum of the weights.
     Mean,
 }
 
@@ -77,8 +77,8 @@ fn softmax_cross_entropy<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     losses::<T>(cx, &logarithms)
 }
 
-/// For each label, minus the logarithm of its probability by the weight of its class. Labels that are
-/// `ignore_index` weigh nothing.
+/// For each label, minus the logarithm of its probability, multiplied by the weight of its class.
+/// Labels that are `ignore_index` have weight 0.
 fn losses<T: Float>(cx: &mut RunCx<'_>, logarithms: &[T::Real]) -> Result<()> {
     let (_, classes, inner) = around(&cx.shape(0)?, 1);
     let (zero, one) = (<T::Real as Number>::ZERO, <T::Real as Number>::ONE);

@@ -1,7 +1,7 @@
 //! Operators of the domain `ai.onnx.ml` on one feature at a time.
 //!
-//! The text of operator `Binarizer` is <https://onnx.ai/onnx/operators/onnx_aionnxml_Binarizer.html>, and so for
-//! each. Encoders of labels are in `label_encoder`, trees in `tree`.
+//! Operator `Binarizer` is specified at <https://onnx.ai/onnx/operators/onnx_aionnxml_Binarizer.html>, and the
+//! others likewise. Encoders of labels are in `label_encoder`, trees in `tree`.
 
 use onnx_container::{DataType, Element};
 
@@ -114,7 +114,8 @@ fn scale(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// Every row by its largest value, the sum of its absolute values or its length.
+/// Divides every row by its largest value, by the sum of its absolute values, or by its Euclidean
+/// length.
 fn normalize(cx: &mut RunCx<'_>) -> Result<()> {
     let divisor: fn(&[f32]) -> f32 = match cx.str_or("norm", "MAX")? {
         "MAX" => |row| row.iter().fold(f32::LOWEST, |max, x| if *x > max { *x } else { max }),

@@ -1,6 +1,7 @@
 //! Operators that move elements or give them another shape: Reshape, Transpose, Concat, Slice, Gather.
 //!
-//! The text of operator `Reshape` is <https://onnx.ai/onnx/operators/onnx__Reshape.html>, and so for each.
+//! Operator `Reshape` is specified at <https://onnx.ai/onnx/operators/onnx__Reshape.html>, and the others
+//! likewise.
 
 use onnx_container::DataType;
 

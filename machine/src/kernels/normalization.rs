@@ -2,8 +2,8 @@
 //!
 //! A row is what has one mean and one variance: neighbouring elements of the input. It is normalized in the
 //! type of stage one (`stash_type`), and scaled and shifted in the type of the tensor. Normalization over
-//! the batch is in `batch_norm`. The text of operator `LayerNormalization` is
-//! <https://onnx.ai/onnx/operators/onnx__LayerNormalization.html>, and so for each.
+//! the batch is in `batch_norm`. Operator `LayerNormalization` is specified at
+//! <https://onnx.ai/onnx/operators/onnx__LayerNormalization.html>, and the others likewise.
 
 use onnx_container::DataType;
 
@@ -58,7 +58,7 @@ pub(super) fn reals<R: Real>(cx: &RunCx<'_>, i: usize) -> Result<Vec<R>> {
     for_type!(cx.dtype(i)?, floats, T => Ok(cx.input::<T>(i)?.iter().map(|x| staged(*x)).collect()))
 }
 
-/// The mean, and the mean of the squares of what is beside it.
+/// The mean and the variance: the mean of the squared differences from the mean.
 pub(super) fn moments<R: Real>(row: &[R]) -> (R, R) {
     let terms = number::<R>(row.len());
     let mean = row.iter().fold(R::ZERO, |sum, x| sum + *x) / terms;
@@ -79,7 +79,7 @@ fn normalize<R: Real>(row: &mut [R], epsilon: R) -> (R, R) {
     (mean, inverse)
 }
 
-/// The elements of `row` by the root of the mean of their squares.
+/// Divides the elements of `row` by the root of the mean of their squares.
 fn normalize_by_root<R: Real>(row: &mut [R], epsilon: R) -> (R, R) {
     let terms = number::<R>(row.len());
     let squares = row.iter().fold(R::ZERO, |sum, x| sum + *x * *x);
@@ -233,8 +233,8 @@ fn by_group<T: Float, S: Real>(cx: &mut RunCx<'_>, groups: usize) -> Result<()> 
     Ok(())
 }
 
-/// Each line along `axis` by the sum of its absolute values, or by the root of the sum of its squares; a
-/// line of zeros stays.
+/// Divides each line along `axis` by the sum of its absolute values, or by the root of the sum of its
+/// squares; a line of zeros stays as it is.
 fn lp(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
     let (_, dim, inner) = around(&shape, axis(cx.int_or("axis", -1)?, shape.len())?);

@@ -1,6 +1,7 @@
 //! Operators whose elements follow a pattern of indices: Range, EyeLike, Trilu, ReverseSequence.
 //!
-//! The text of operator `Trilu` is <https://onnx.ai/onnx/operators/onnx__Trilu.html>, and so for each.
+//! Operator `Trilu` is specified at <https://onnx.ai/onnx/operators/onnx__Trilu.html>, and the others
+//! likewise.
 
 use onnx_container::DataType;
 

@@ -112,7 +112,7 @@ fn max_with_indices<T: Number>(
     Ok(())
 }
 
-/// The number of element `at` of a plane, or what it is when planes are stored with the first axis fastest.
+/// The index of element `at` in its plane, which counts along the first axis first if `by_columns`.
 fn place(window: &Window, at: usize, by_columns: bool) -> usize {
     let [a, b, c] = &window.axes;
     let (line, k) = (at / c.input.max(1), at % c.input.max(1));
@@ -271,7 +271,8 @@ fn unpool_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
-/// Zeros, with the elements of the input at their indices, which count in the tensor that was pooled.
+/// Zeros, with the elements of the input at their indices, which are those of the tensor that was
+/// pooled.
 fn max_unpool(cx: &mut RunCx<'_>) -> Result<()> {
     let (indices, pooled, shape) = (cx.input::<i64>(1)?, pooled_shape(cx)?, cx.out_shape(0)?);
     let (of_pooled, of_output) = (strides(&pooled), strides(shape));

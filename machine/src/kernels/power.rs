@@ -80,7 +80,8 @@ fn cube(x: f64) -> f64 {
     let (large, small) = (high * x, (square - high) * x);
     let sum = large + small;
     let error = small - (sum - large);
-    // Chosen without branches: which way it is goes by chance.
+    // Chosen without branches, because the outcome is random and a branch would often be
+    // mispredicted.
     let away = if (error > 0.0) == (sum > 0.0) { 1 } else { -1 };
     let is_even = sum.to_bits() & 1 == 0;
     let step = if is_even && error != 0.0 { away } else { 0 };

@@ -3,7 +3,7 @@
 //! [DynamicQuantizeLinear](https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html).
 //!
 //! A quotient is computed in the type of the scale, or of attribute `precision`, and rounded to the nearest
-//! integer, of two to the even one. A product is computed in `f32` and rounded once to the type of the output.
+//! integer, ties to even. A product is computed in `f32` and rounded once to the type of the output.
 
 use half::{bf16, f16};
 use onnx_container::{DataType, Element};
@@ -24,8 +24,8 @@ pub(super) const KERNELS: &[Builtin] = &[
 
 /// Which scale and zero point every element of input 0 has.
 ///
-/// The elements are rows of `len`. All of a row have one parameter, or element n has the n-th one from where
-/// the row's begin.
+/// The elements are rows of `len`. All elements of a row share one parameter, or element n has the n-th
+/// parameter of those that begin at the row's first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Grain {
     len: usize,
@@ -36,14 +36,14 @@ struct Grain {
 enum Kind {
     /// One parameter for the tensor.
     Tensor,
-    /// One for each index of the axis, which has so many.
+    /// One parameter for each index of the axis, which has this length.
     Axis(usize),
-    /// One for each block of so many indices of the axis, of which there are so many in `dim`.
+    /// One parameter for each `block` neighbouring indices of the axis, whose length is `dim`.
     Blocks { block: usize, dim: usize },
 }
 
 impl Grain {
-    /// The grain that the shapes of inputs 0 and 1 and the attributes give.
+    /// The grain, from the shapes of inputs 0 and 1 and the attributes.
     fn of(call: &Call<'_>) -> Result<Self> {
         let (shape, scale) = (call.shape(0)?, call.shape(1)?);
         if call.has_input(2) && count(&call.shape(2)?) != count(&scale) {
@@ -181,7 +181,8 @@ fn quantize(cx: &mut RunCx<'_>) -> Result<()> {
     }
 }
 
-/// Every element of input 0 by its scale. The types in which they are computed are no wider than `f32`.
+/// Every element of input 0, divided by its scale. The types in which they are computed are no wider
+/// than `f32`.
 fn quotients(cx: &RunCx<'_>) -> Result<Vec<f32>> {
     let precision = match dtype_if(cx, "precision")? {
         Some(precision) => precision,
@@ -267,7 +268,7 @@ fn fill_if<T: Element>(cx: &mut RunCx<'_>, j: usize, value: T) -> Result<()> {
     Ok(())
 }
 
-/// The scale and zero point with which bytes cover the range of `values`, and zero.
+/// The scale and zero point with which the numbers of a byte cover the range of `values` and 0.
 pub(super) fn range(values: &[f32]) -> (f32, u8) {
     let high = values.iter().fold(0.0_f32, |high, x| if *x > high { *x } else { high });
     let low = values.iter().fold(0.0_f32, |low, x| if *x < low { *x } else { low });
@@ -276,7 +277,7 @@ pub(super) fn range(values: &[f32]) -> (f32, u8) {
     (scale, u8::from_f64(f64::from(zero)))
 }
 
-/// `x` in bytes.
+/// `x` quantized to a byte.
 pub(super) fn to_byte(x: f32, scale: f32, zero: u8) -> u8 {
     u8::from_f64(f64::from((x / scale).round_even()) + f64::from(zero))
 }

@@ -21,7 +21,7 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("QLinearMatMul", infer_linear, linear),
 ];
 
-/// Where scales or zero points belong to.
+/// What scales or zero points belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Along {
     Rows,
@@ -121,7 +121,8 @@ fn linear_as<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// For every element of the product, the scales of A and B by that of the output, in the type of the scales.
+/// For every element of the product, the product of the scales of A and B divided by that of the output, in
+/// the type of the scales.
 fn factors<S: Number>(cx: &RunCx<'_>, size: [usize; 2], len: usize) -> Result<Vec<f64>> {
     let of_a = spread(cx, 1, 1.0, Along::Rows, size)?;
     let of_b = spread(cx, 4, 1.0, Along::Columns, size)?;

@@ -1,8 +1,8 @@
 //! Reductions: sums, products, extremes and norms over axes.
 //!
 //! Every element is combined with the total that it belongs to, from the first element to the last, so
-//! axes need not be moved before. The text of operator `ReduceSum` is
-//! <https://onnx.ai/onnx/operators/onnx__ReduceSum.html>, and so for each.
+//! axes need not be moved before. Operator `ReduceSum` is specified at
+//! <https://onnx.ai/onnx/operators/onnx__ReduceSum.html>, and the others likewise.
 
 use onnx_container::{DataType, Element};
 
@@ -174,7 +174,8 @@ impl Dims {
     }
 }
 
-/// Every total of input 0, from `start` on, by `step`, and in the end by `finish`.
+/// Every total of input 0: it begins as `start`, `step` combines each element with it, and `finish`
+/// is applied in the end.
 fn reduce<T: Element, A: Copy>(
     cx: &mut RunCx<'_>,
     start: A,
@@ -201,7 +202,8 @@ fn reduce_by<T: Element, A: Copy>(
     Ok(())
 }
 
-/// The sum by the number of elements; of integers in 64-bit floats, rounded towards zero.
+/// The sum divided by the number of elements; that of integers is computed in 64-bit floats and
+/// rounded towards zero.
 fn mean(cx: &mut RunCx<'_>) -> Result<()> {
     let terms = Dims::new(&cx.shape(0)?, &reduced(cx)?).terms();
     if cx.dtype(0)?.is_integer() {

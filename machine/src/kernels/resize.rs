@@ -106,7 +106,7 @@ fn axis_taps(call: &Call<'_>, scale: &Scale) -> Result<Vec<Taps>> {
     taps.collect()
 }
 
-/// The index nearest to `place` by a rule for what lies between.
+/// The index nearest to `place`; `rule` says which one if it lies between two.
 fn nearest(place: f64, rule: &str, factor: f64) -> Result<f64> {
     Ok(match rule {
         "round_prefer_floor" => Real::ceil(place - 0.5),

@@ -159,7 +159,8 @@ fn factors(call: &Call<'_>) -> Result<Option<Vec<f64>>> {
     Ok((!factors.is_empty()).then(|| factors.into_iter().map(f64::from).collect()))
 }
 
-/// Scales `axes` to `sizes`, or all by one factor: so that none is larger or smaller than its size.
+/// Scales `axes` to `sizes`, or all by one factor, so that no axis is larger, or none is smaller,
+/// than its size.
 fn resize(keep: &str, axes: &[usize], sizes: &[usize], scales: &mut [Scale]) -> Result<()> {
     for (at, size) in axes.iter().zip(sizes) {
         let Some(scale) = scales.get_mut(*at) else { continue };

@@ -1,8 +1,8 @@
 //! Operators that write updates into a copy of a tensor: Scatter, ScatterElements, ScatterND, TensorScatter.
 //!
-//! The text of operator `ScatterND` is <https://onnx.ai/onnx/operators/onnx__ScatterND.html>, and so for
-//! each. Updates are written from first to last: of two at one place the last stays, and a reduction
-//! takes them in this order, rounding after each.
+//! Operator `ScatterND` is specified at <https://onnx.ai/onnx/operators/onnx__ScatterND.html>, and the
+//! others likewise. Updates are written from first to last: of two updates at one place the last one
+//! stays, and a reduction takes them in this order, rounding after each.
 
 use onnx_container::Element;
 
@@ -51,7 +51,7 @@ fn scatter_nd(cx: &mut RunCx<'_>) -> Result<()> {
     update(cx, count(slice), &targets, 2)
 }
 
-/// Holds the updates, input 2, to `shape`.
+/// Checks that the updates, input 2, have the shape `shape`.
 fn expect_updates(call: &Call<'_>, shape: &[usize]) -> Result<()> {
     let found = call.shape(2)?;
     if found == shape {

@@ -1,8 +1,8 @@
 //! Fourier transforms: [DFT](https://onnx.ai/onnx/operators/onnx__DFT.html) and
 //! [STFT](https://onnx.ai/onnx/operators/onnx__STFT.html).
 //!
-//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once. Here is what
-//! is transformed; how is in `fourier`.
+//! Numbers are complex with parts of `f64`, whatever the type of the elements, and rounded once. The
+//! transform itself is in `fourier`.
 
 use std::ops::Range;
 
@@ -76,7 +76,8 @@ impl Dft {
         }
     }
 
-    /// The numbers of a line of the input: with zeros behind it, or cut off, or with the other half.
+    /// The numbers of a line of the input: extended by zeros, cut off, or completed by its other
+    /// half.
     fn complete(&self, mut line: Vec<C>) -> Vec<C> {
         if !(self.onesided && self.inverse) {
             line.resize(self.len, C::default());

@@ -1,6 +1,7 @@
 //! Softmax, LogSoftmax and Hardmax: what stands for a probability along an axis.
 //!
-//! The text of operator `Softmax` is <https://onnx.ai/onnx/operators/onnx__Softmax.html>, and so for each.
+//! Operator `Softmax` is specified at <https://onnx.ai/onnx/operators/onnx__Softmax.html>, and the others
+//! likewise.
 
 use super::elementwise::same;
 use crate::broadcast::{around, axis};

@@ -32,7 +32,7 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(out_dtype(call)?, [length(call, 0)?])])
 }
 
-/// A constant less a cosine plus a cosine of twice the frequency, with these factors.
+/// A constant minus a cosine plus a cosine of twice the frequency, with these factors.
 fn window(cx: &mut RunCx<'_>, [constant, first, second]: [f64; 3]) -> Result<()> {
     let len = length(cx, 0)?;
     let period = if cx.flag("periodic", true)? { len } else { len.saturating_sub(1).max(1) };

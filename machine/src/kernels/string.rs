@@ -1,7 +1,7 @@
 //! Operators of strings: StringConcat, StringSplit, StringNormalizer, RegexFullMatch.
 //!
-//! The text of operator `StringSplit` is <https://onnx.ai/onnx/operators/onnx__StringSplit.html>, and so for
-//! each. Strings are UTF-8; case is that of Unicode, whatever the locale.
+//! Operator `StringSplit` is specified at <https://onnx.ai/onnx/operators/onnx__StringSplit.html>, and the
+//! others likewise. Strings are UTF-8; case is that of Unicode, whatever the locale.
 
 use std::collections::HashSet;
 
@@ -76,7 +76,7 @@ fn split_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![y, OutSpec::tensor(DataType::Int64, shape)])
 }
 
-/// Strings with fewer parts than others have empty ones behind them.
+/// Strings with fewer parts than others are filled up with empty parts.
 fn split(cx: &mut RunCx<'_>) -> Result<()> {
     let parts = parts(cx)?;
     if let Some(counts) = cx.output_if::<i64>(1)? {

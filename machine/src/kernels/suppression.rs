@@ -31,7 +31,7 @@ impl Corners {
         (c - a) * (d - b)
     }
 
-    /// Whether the common part is more than `threshold` of what both cover.
+    /// Whether the intersection is more than `threshold` of the union.
     fn overlaps(&self, other: &Self, threshold: f32) -> bool {
         let (([a, b], [c, d]), ([e, f], [g, h])) = ((self.low, self.high), (other.low, other.high));
         let (low, high) = ([a.max(e), b.max(f)], [c.min(g), d.min(h)]);

@@ -1,9 +1,8 @@
 //! One step of an optimizer: Adagrad, Adam and Momentum of the domain `ai.onnx.preview.training`.
 //!
-//! The text of operator `Adam` is
-//! <https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Adam.html>, and so for each. The inputs are a
-//! learning rate, a count of updates, and groups of tensors: all tensors, all gradients, and what the
-//! optimizer keeps of each.
+//! Operator `Adam` is specified at <https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Adam.html>,
+//! and the others likewise. The inputs are a learning rate, a count of updates, and groups of tensors: all
+//! tensors, all gradients, and what the optimizer keeps of each.
 
 use onnx_container::DataType;
 

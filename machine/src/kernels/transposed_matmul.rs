@@ -1,4 +1,5 @@
-//! TransposedMatMul, which no model has: a MatMul one of whose factors lies in memory transposed.
+//! TransposedMatMul, an internal operator that no model has: a MatMul of which one factor is
+//! transposed in memory.
 //!
 //! Attribute `transA` or `transB` says which one; it is a matrix. The sums are those of MatMul. `ready` puts
 //! this node in the place of a Transpose of a weight and a MatMul.
@@ -42,7 +43,7 @@ fn run(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-/// Each matrix of `b` by the transpose of `a`.
+/// The product of the transpose of `a` and each matrix of `b`.
 fn by_left<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
     let Sizes { m, k, n, .. } = *sizes;
     let a = terms(a);
@@ -55,7 +56,7 @@ fn by_left<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()
     Ok(())
 }
 
-/// All rows of `a` at once, by the transpose of `b`.
+/// The product of all rows of `a` at once and the transpose of `b`.
 fn by_right<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
     let Sizes { k, n, .. } = *sizes;
     let Some(rows) = c.len().checked_div(n) else { return Ok(()) };

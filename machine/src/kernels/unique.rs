@@ -1,5 +1,6 @@
-//! [Unique](https://onnx.ai/onnx/operators/onnx__Unique.html): the elements or slices that differ, where
-//! each is first, which of them each element is, and how many there are of each.
+//! [Unique](https://onnx.ai/onnx/operators/onnx__Unique.html): the distinct elements or slices, the
+//! index of the first of each, the number of the distinct one that each element is, and how often each
+//! occurs.
 //!
 //! Slices are ordered as their elements from first to last. NaN is equal to itself and behind all others.
 

@@ -240,8 +240,8 @@ pub(super) fn list(call: &Call<'_>, name: &str, len: usize, default: usize) -> R
     list.iter().map(|dim| size(*dim)).collect()
 }
 
-/// As many outputs as there is place for; with `ceil`, one more where inputs would be left over and its
-/// window does not start behind them.
+/// As many outputs as windows fit; with `ceil`, one more if inputs would be left over and its window
+/// does not start behind them.
 fn slide(axis: Axis, ceil: bool) -> Option<Axis> {
     let padded = axis.input.checked_add(axis.begin)?.checked_add(axis.end)?;
     let room = padded.checked_sub(axis.extent()?)?;
@@ -253,8 +253,8 @@ fn slide(axis: Axis, ceil: bool) -> Option<Axis> {
     Some(Axis { output, ..axis })
 }
 
-/// One output for every `stride` inputs, and as much padding as they need; if it is odd, one more behind
-/// (`upper`) or in front.
+/// One output for every `stride` inputs, and as much padding as they need; if that is odd, the extra
+/// element is behind (`upper`) or in front.
 fn pad_same(axis: Axis, upper: bool) -> Option<Axis> {
     let output = axis.input.div_ceil(axis.stride);
     let needed = output.saturating_sub(1).checked_mul(axis.stride)?.checked_add(axis.extent()?)?;

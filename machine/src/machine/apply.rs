@@ -1,7 +1,7 @@
 //! How a step applies a kernel: its inputs are read where they lie, its outputs get their places.
 //!
-//! A result of an elementwise kernel lies in the place of an input that dies at this step. The plan has the
-//! same rule, so both put it there.
+//! The result of an elementwise kernel is written over an input that nothing needs after this step. The
+//! plan follows the same rule, so both put the result in the same place.
 
 use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
@@ -16,7 +16,8 @@ use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 
 impl Runner {
-    /// Applies `kernel` to the inputs of `node`; the entry of each output, `None` where it is left out.
+    /// Applies `kernel` to the inputs of `node`, and returns the entry of each output, `None` where it
+    /// is left out.
     pub(super) fn apply(
         &mut self,
         kernel: &dyn Kernel,
@@ -105,7 +106,7 @@ impl Runner {
         Ok(vec![Some(Entry::Tensor(slot))])
     }
 
-    /// The slot of a result in the place of `own`, where the plan has it too.
+    /// The slot of a result that is written over `own`, which is where the plan puts it too.
     fn slot_over(&self, node: &Node, at: At<'_>, own: &Slot, specs: &[OutSpec]) -> Result<Slot> {
         let value = node.outputs.first().copied().flatten();
         let (Some(value), [OutSpec::Tensor(dtype, shape)]) = (value, specs) else {

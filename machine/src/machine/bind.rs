@@ -1,4 +1,4 @@
-//! Inputs: each is held to what the graph declares for it before it is put into M.
+//! Inputs: each is checked against what the graph declares for it before it is put into M.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ impl Machine {
 /// What exporters call every dimension that they have no name for, whatever its size.
 const UNNAMED: &str = "?";
 
-/// Holds `value` to what is declared; `symbols` has the sizes of symbolic dimensions so far.
+/// Checks `value` against what is declared; `symbols` has the sizes of symbolic dimensions so far.
 fn check(declared: &Declared, value: &Value, symbols: &mut HashMap<String, usize>) -> Result<()> {
     if let Some(ty) = declared.ty.as_ref().filter(|ty| **ty != value.ty()) {
         let reason = format!("the graph declares {ty}, the value is {}", value.ty());

@@ -22,7 +22,7 @@ use crate::program::{Block, Declared, Dim, Node};
 use crate::table::{Entry, TensorTable, dims};
 use crate::value::{Type, Value};
 
-/// Runs an operator; the entries of its outputs, `None` where one is left out.
+/// Runs an operator, and returns the entries of its outputs, `None` where one is left out.
 pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
 
 /// The function of `node` if its operator runs graphs.
@@ -58,7 +58,7 @@ impl<'f> Frame<'f, '_> {
         self.input(i).map(|entry| self.runner.to_value(entry)).transpose()
     }
 
-    /// Inputs `i` and all behind it; each is held once more, for the block that gets it.
+    /// Input `i` and all that follow; each is held once more, for the block that gets it.
     pub(crate) fn inputs_from(&mut self, i: usize) -> Result<Vec<Entry>> {
         let inputs: Vec<_> = self
             .node
@@ -79,7 +79,8 @@ impl<'f> Frame<'f, '_> {
         value
     }
 
-    /// Adds `value` to the bytes of what is collected, which the budget bounds.
+    /// Adds the bytes of `value` to `held`, those that the operator has collected, and checks them
+    /// against the budget.
     pub(crate) fn collect(&self, held: &mut u64, value: &Value) -> Result<()> {
         *held = held.saturating_add(value.held_bytes());
         self.runner.memory.check_outside(*held)
@@ -113,8 +114,9 @@ impl<'f> Frame<'f, '_> {
         Ok(Call::new(self.node, operands))
     }
 
-    /// Runs `block` on `inputs`, whose ranges of M it takes over; its outputs, whose ranges are the
-    /// caller's. `label` stands in the paths of its steps: `then_branch`, `Loop[3]`.
+    /// Runs `block` on `inputs`, whose ranges of M it takes over, and returns its outputs, whose
+    /// ranges the caller has to release. `label` stands in the paths of its steps: `then_branch`,
+    /// `Loop[3]`.
     pub(crate) fn run(
         &mut self,
         block: &Block,

@@ -1,8 +1,8 @@
 //! Where the plan of a run puts each value of the main graph.
 //!
 //! A plan is made when the last input is bound, from the types and shapes of the inputs, and again behind each
-//! node whose shapes depend on data, with what is in memory then. A step is held to
-//! it: a tensor of another type or shape than planned is an error, never a tensor in a wrong place.
+//! node whose shapes depend on data, with what is in memory then. Every step is checked against the plan: a
+//! tensor of another type or shape than planned is an error, never a tensor in a wrong place.
 
 use onnx_container::DataType;
 
@@ -82,8 +82,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Plans the steps from the next one on, when it is a barrier that the plan before ends at. Nodes with
-    /// graphs inside run without a plan.
+    /// Plans the steps from the next one on, when the previous plan ended there because the next step is a
+    /// barrier. Nodes with graphs inside run without a plan.
     pub(super) fn plan_on(&mut self) -> Result<()> {
         let Some(options) = self.planning.filter(|_| !self.places.is_empty()) else {
             return Ok(());
@@ -102,7 +102,8 @@ impl Machine {
         self.runner.memory.join(len)
     }
 
-    /// Keeps to `plan` from here on; its length. Without one, the rest of the run is not planned.
+    /// Follows `plan` from here on, and returns its length. If it failed or is too long, the rest
+    /// of the run has no plan, and the length is 0.
     fn keep(&mut self, plan: Result<ProgramPlan>) -> Result<u64> {
         match plan {
             Ok(plan) if self.memory().may_have(plan.plan.arena_bytes) => {
@@ -111,7 +112,7 @@ impl Machine {
                 Ok(len)
             }
             Err(error) if error.kind() == ErrorKind::Internal => Err(error),
-            // The run says which node is wrong, or that the memory does not suffice.
+            // The run itself reports which node is wrong, or that the memory does not suffice.
             Ok(_) | Err(_) => {
                 self.is_unplanned = true;
                 Ok(0)

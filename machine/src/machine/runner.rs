@@ -22,8 +22,8 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest length of the arena in bytes. What lies outside of it, a tensor of strings, a sequence, or what
-    /// a loop collects, may have as much, each by itself.
+    /// The largest length of the arena in bytes. The same bound applies, one by one, to what lies outside of
+    /// the arena: a tensor of strings, a sequence, or what a loop collects.
     pub memory_bytes: Option<u64>,
     /// The largest number of steps, those of inner blocks included.
     pub steps: Option<u64>,
@@ -57,7 +57,8 @@ pub struct Touched {
     pub name: String,
     /// Where it is: for a tensor the offset, the type and the shape.
     pub entry: Entry,
-    /// What was read, where the step wrote its result over it. Only what watches a run is given it.
+    /// The bytes that were read, if the step then wrote its result over them. They are kept only
+    /// for an observer.
     pub overwritten: Option<Buffer>,
 }
 
@@ -92,7 +93,7 @@ pub struct StepRecord {
     pub writes: Vec<Touched>,
 }
 
-/// What is shown every step, with the memory as the step left it.
+/// A function that gets the record of every step, with the memory as the step left it.
 pub type Observer<'o> = dyn FnMut(&StepRecord, &Memory) -> Result<()> + 'o;
 
 /// A node to step to: in which block, and the path of the block (empty, or with a `/` at its end).
@@ -268,8 +269,8 @@ impl Runner {
         }
     }
 
-    /// Runs `block` on `inputs`, whose ranges it takes over, with its captures from `outer`; its outputs,
-    /// whose ranges are the caller's.
+    /// Runs `block` on `inputs`, whose ranges it takes over, with its captures from `outer`. Returns its
+    /// outputs, whose ranges the caller has to release.
     pub(crate) fn run_block(
         &mut self,
         block: &Block,

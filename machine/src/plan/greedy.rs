@@ -1,7 +1,8 @@
 //! One block after the other, each where it fits best among those that lie already.
 //!
-//! The order decides. By size is the "greedy by size" of Pisarchyk and Lee (2020, arXiv:2001.03288),
-//! which reaches the lower bound on most models; no order is the best on all, so the best of five counts.
+//! The length of the plan depends on the order. The order by size is the "greedy by size" of Pisarchyk
+//! and Lee (2020, arXiv:2001.03288), which reaches the lower bound on most models; no order is the best
+//! on all, so the best of five counts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,7 +21,7 @@ pub enum Order {
     Lifetime,
     /// In the order of the steps that write them, as an allocator does that does not look ahead.
     FirstStep,
-    /// Those first that are needed when the most is needed.
+    /// Those first that are needed at the steps that need the most bytes.
     Pressure,
 }
 
@@ -108,8 +109,8 @@ const SECTIONS_OF_SPAN: usize = 32;
 /// The most spans that a short block is needed in.
 const SPANS_OF_SHORT: usize = 8;
 
-/// The blocks that lie somewhere, by offset; and once more by time, because most tensors are needed for a
-/// few steps, and only with the few that are needed then.
+/// The blocks that are placed, by offset, and once more by time: most tensors are needed for a few steps,
+/// so only the few others of these steps have to be compared with them.
 #[derive(Debug)]
 struct PlacedBlocks<'t> {
     timeline: &'t Timeline,
@@ -145,8 +146,8 @@ impl<'t> PlacedBlocks<'t> {
         sections.start / SECTIONS_OF_SPAN..sections.end.div_ceil(SECTIONS_OF_SPAN)
     }
 
-    /// The lowest of the smallest gaps that hold `block` between those that are needed with it; their end,
-    /// when it fits in no gap.
+    /// The offset of the smallest gap that holds `block` between the blocks that are needed with it, the
+    /// lowest of equal gaps; the end of these blocks when it fits in no gap.
     fn best_fit(&self, block: &Block) -> u64 {
         match self.needed_with(block) {
             Some(few) => best_gap(block, few.iter()),

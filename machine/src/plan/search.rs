@@ -1,9 +1,10 @@
 //! Shorter plans than the greedy ones, for as long as there is time.
 //!
 //! Steps at which no block begins before and ends after divide a program into *parts* that are planned apart; the longest
-//! one decides. Of it the search asks whether it fits a capacity between what is known to be
-//! impossible and what it has: a round of attempts, each with one order and a limited number of placements, then the
-//! next round with twice as many. That sequence is fixed, so with enough time the answer is too.
+//! one decides. The search tries whether that part fits a capacity between the largest one that is known to be
+//! impossible and the length that it has: a round of attempts, each with one order and a limited number of
+//! placements, then the next round with twice as many. That sequence is fixed, so with enough time the answer
+//! is too.
 
 mod canonical;
 
@@ -33,8 +34,8 @@ pub const LARGEST_PART: usize = 2048;
 /// The stack that one placement takes at most, in bytes.
 const STACK_OF_PLACEMENT: usize = 4096;
 
-/// Looks for a plan of at most `goal` bytes, for at most `time`; `offsets` is a plan already. No plan is
-/// shorter than `least` bytes.
+/// Looks for a plan of at most `goal` bytes, for at most `time`. `found` has a plan to begin with, and a
+/// length that no plan is shorter than.
 ///
 /// # Errors
 /// [`ErrorKind::Container`](crate::ErrorKind::Container) when the system gives no thread.
@@ -149,7 +150,7 @@ impl Part {
         items
     }
 
-    /// One round: for each capacity, an attempt with each order, until one brings something.
+    /// One round: for each capacity, an attempt with each order, until one finds a shorter plan.
     fn improve(&mut self, goal: u64, deadline: Instant) {
         let placements = FIRST_PLACEMENTS.checked_shl(self.rounds).unwrap_or(u64::MAX);
         let limits = Limits { placements, deadline };
@@ -179,7 +180,8 @@ impl Part {
     }
 }
 
-/// Capacities to try from `least` to under `end`, the hardest first; each halves the way to the end.
+/// Capacities to try from `least` to under `end`, the smallest first; each next one halves the
+/// distance to `end`.
 fn capacities(least: u64, end: u64) -> impl Iterator<Item = u64> {
     let halves = (0..5).map(move |i| end - ((end - least) >> i));
     halves.chain([end - 1]).filter(move |capacity| *capacity < end)

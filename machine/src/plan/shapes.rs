@@ -1,6 +1,6 @@
 //! Types, shapes and small values of a program before it runs.
 //!
-//! Every kernel says the shapes of its outputs from those of its inputs. Where it needs elements for that
+//! Every kernel derives the shapes of its outputs from those of its inputs. Where it needs elements for that
 //! (the target of a Reshape, the axes of a reduction) they are known when they come from weights and shapes
 //! alone: small outputs are computed here by the kernel itself, with whatever is known of its inputs.
 //! Where a kernel asks for elements that only a run has, the shapes end: that node is the barrier. A run that has
@@ -75,9 +75,9 @@ pub struct Shapes<'p> {
     /// The values that are there before it.
     pub given: Vec<ValueId>,
     values: Vec<Option<Known>>,
-    /// The input whose bytes a view, or a result in the place of an input, shares.
+    /// For a view, and for a result that is written over an input: the input whose bytes it shares.
     views: HashMap<ValueId, ValueId>,
-    /// How many values that are needed yet lie on the bytes of each one.
+    /// For each value, how many values that are still needed lie on its bytes.
     holders: HashMap<ValueId, usize>,
     pub barrier: Option<Barrier>,
 }
@@ -224,7 +224,8 @@ impl<'p> Shapes<'p> {
         self.holders.entry(owner).and_modify(|holders| *holders = holders.saturating_sub(1));
     }
 
-    /// Whether nothing but a node after which the values `dead` are needed no longer needs the bytes of `value`.
+    /// Whether only one node still needs the bytes of `value`: the one after which nothing needs the values in
+    /// `dead`.
     fn dies(&self, value: ValueId, dead: &[ValueId]) -> bool {
         let owner = self.owner(value);
         dead.contains(&value) && !self.is_weight(owner) && self.holders.get(&owner) == Some(&1)
@@ -282,8 +283,8 @@ impl<'p> Shapes<'p> {
     }
 }
 
-/// What is known of a value with this entry. Its elements are when it is a weight, when it is small, and when a
-/// node needs them at once (`is_read`).
+/// What is known of a value with this entry. Its elements are known when it is a weight, when it is small, and
+/// when a node needs them at once (`is_read`).
 fn known(entry: &Entry, is_read: bool) -> Result<Known> {
     Ok(match entry {
         Entry::Tensor(slot) => {

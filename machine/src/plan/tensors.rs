@@ -1,9 +1,9 @@
 //! The plan of a program: which tensors lie in M, from which step to which, and where.
 //!
 //! A result needs its bytes from the step that writes it to its last use, inner graphs included; an input
-//! from the start, an output to the end. A view has no bytes of its own: what it shows lives as long as it does,
-//! and so does what a result is written over.
-//! Weights lie outside of the arena. What is not a tensor of numbers lies outside of M.
+//! from the start, an output to the end. A view has no bytes of its own: the tensor that it shows lives as long
+//! as the view does, and a tensor that a result is written over lives as long as that result. Weights lie
+//! outside of the arena. What is not a tensor of numbers lies outside of M.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -84,7 +84,8 @@ pub fn plan_program(
     plan_shapes(program, &shapes, &|_| None, options)
 }
 
-/// As [`plan_program`], when inputs have these types and, if they are tensors of numbers, shapes.
+/// As [`plan_program`], for inputs of these types and, if they are tensors of numbers, these
+/// shapes.
 pub(crate) fn plan_bound(
     program: &Program,
     registry: &Registry,
@@ -179,7 +180,7 @@ fn lifetimes<'s>(
     let main = &program.main;
     let steps = main.nodes.len() as u64;
     let start = shapes.start;
-    // The node of a barrier reads what is there then.
+    // The node of the barrier still reads its inputs, so its step counts.
     let end = shapes.barrier.as_ref().map_or(steps, |barrier| barrier.step + 1).max(start + 1);
     let dead = (1..end).zip(&main.dead_after);
     let ends: HashMap<_, _> =

@@ -1,14 +1,15 @@
 //! Whether a plan is right, decided without any of the code that made it.
 //!
-//! One walk over the steps keeps the blocks that are needed now, by offset. A block that starts is held
-//! against its two neighbours only: the others are apart already.
+//! One walk over the steps keeps the blocks that are needed now, by offset. A block that starts is
+//! compared with its two neighbours only: the others are known not to overlap.
 
 use std::collections::BTreeMap;
 
 use super::{Block, refused};
 use crate::Result;
 
-/// Holds `offsets` against `blocks` and returns the length of the memory that holds them all, in bytes.
+/// Checks `offsets` against `blocks` and returns the length of the memory that holds them all, in
+/// bytes.
 ///
 /// # Errors
 /// [`ErrorKind::Plan`](crate::ErrorKind::Plan) when there are not as many offsets as blocks, when an offset is not aligned or not the

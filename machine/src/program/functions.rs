@@ -1,8 +1,8 @@
 //! Local functions whose calls stay when a model is inlined: each call gets the function's graph inside.
 //!
 //! The inliner leaves a call where a node of the function would be another operator at the versions that the model
-//! imports. A block has versions of its own, so the body of such a call is that of a model which
-//! imports what the function imports, and has nothing but the call in it.
+//! imports. A block has operator versions of its own. So the body of such a call is made by inlining a model
+//! which imports what the function imports, and contains nothing but the call.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// The name of the attribute that holds the graph of a call. No model can have it, because it is not a name.
 pub(crate) const FUNCTION_BODY: &str = "function body";
 
-/// How many nodes the bodies of all calls may have together: functions that call each other twice multiply.
+/// How many nodes the bodies of all calls may have together: their number doubles with each function that
+/// calls the next one twice.
 const MAX_NODES: usize = 400_000;
 
 /// Domain, name and overload of a function.
@@ -144,7 +145,7 @@ impl Functions {
         called.map(|(_, function)| function.clone()).collect()
     }
 
-    /// All but what is to stay is inlined, and the callee also when it is to stay.
+    /// Inlines all functions but those that stay; the callee is inlined even if it is one of these.
     fn inlining(&self, callee: usize) -> InlineOptions {
         let callee = self.list.get(callee).map(id).unwrap_or_default();
         let others =

@@ -7,7 +7,8 @@ use super::{Block, Declared, Dim, Program};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Program {
-    /// Holds every one of `sizes` to be that of a dimension of an input, by the dimension's name or as `image[0]`.
+    /// Checks that every one of `sizes` is for a dimension of an input, by the dimension's name or as
+    /// `image[0]`.
     ///
     /// # Errors
     /// [`ErrorKind::Input`] for a name that stands for no dimension, with those that do.

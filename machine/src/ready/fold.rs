@@ -1,7 +1,8 @@
 //! Constant folding: a node that depends on constants alone is computed once, by its own kernel.
 //!
 //! The results are weights like any other. A node whose results would be too many bytes, or that fails,
-//! stays a step, which then says what is wrong. What draws random numbers, or has graphs inside, always is one.
+//! stays a step, which then says what is wrong. A node that draws random numbers, or has graphs inside, always
+//! stays a step.
 
 use onnx_container::Buffer;
 

@@ -68,7 +68,8 @@ fn candidates(block: &Block, constants: &Constants) -> HashMap<ValueId, ValueId>
     candidates
 }
 
-/// The internal form of a MatMul has one transposed factor: where both are, none is read in place.
+/// The internal form of a MatMul has one transposed factor: where both factors are transposed,
+/// neither is read in place.
 fn drop_pairs(node: &Node, candidates: &mut HashMap<ValueId, ValueId>) {
     let factors = node.inputs.iter().flatten().filter(|value| candidates.contains_key(value));
     let factors: Vec<_> = factors.copied().collect();

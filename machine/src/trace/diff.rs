@@ -1,5 +1,5 @@
-//! Where two runs part: each step of one has a counterpart in the other, and the first pair that wrote
-//! different values is named.
+//! Where two runs first differ: each step of one has a counterpart in the other, and the first pair
+//! that wrote different values is named.
 //!
 //! The counterpart of a step is the step of the same operator that read the same values, wherever it is and
 //! whatever it is called, so inlined, renamed and reordered models are aligned as they are. Everything before
@@ -31,7 +31,7 @@ pub struct TraceDiff {
     pub first: Option<Part>,
 }
 
-/// A step at which two runs part.
+/// A step at which two runs differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The step of A, by its number; `None` where only B has a step that differs.
@@ -101,8 +101,9 @@ fn new_output(step: &Step, known: &HashSet<Identity<'_>>) -> Option<usize> {
     step.outputs.iter().position(|output| !known.contains(&output.identity()))
 }
 
-/// Steps `i` and `j`, when they differ. Steps of one operator that read the same differ when they wrote
-/// something else; others only when `any_new`: one wrote what the other run does not have.
+/// Steps `i` and `j`, if they differ. Steps of the same operator that read the same values differ when
+/// they wrote different values. Other steps differ only with `any_new`: one of them wrote a value that
+/// the other run does not have.
 fn part([a, b]: [&Trace; 2], i: usize, j: usize, any_new: bool) -> Option<Part> {
     let (left, right) = (a.steps.get(i)?, b.steps.get(j)?);
     let output = unequal(&left.outputs, &right.outputs).first().copied()?;
@@ -121,8 +122,8 @@ enum By {
     Outputs,
 }
 
-/// What counterparts have in common, the best first. Steps that agree on neither operator nor place are
-/// counterparts only when both wrote what the other run does not have.
+/// What counterparts have in common, the best first. The second part of an entry says whether it is
+/// only for steps that wrote a value that the other run does not have.
 const ALIGNMENTS: [(&[By], bool); 12] = {
     use By::{Inputs, Name, Operator, Outputs, Path};
     [
@@ -141,8 +142,8 @@ const ALIGNMENTS: [(&[By], bool); 12] = {
     ]
 };
 
-/// For each step of A its counterpart in B, which no other step has. `new` has for each step of A and B
-/// whether it wrote what the other run does not have.
+/// For each step of A its counterpart in B, which is that of no other step. `new` has for each step of
+/// A and B its first output that the other run does not have.
 fn counterparts(traces: [&Trace; 2], new: [&[Option<usize>]; 2]) -> Vec<Option<usize>> {
     let [a, b] = traces;
     let mut left: [Vec<(usize, &Step)>; 2] = traces.map(|t| t.steps.iter().enumerate().collect());

@@ -65,7 +65,7 @@ impl Hasher {
         Asked::Later
     }
 
-    /// The next digest of those that were to come later; `None` when it is not done and there is no need to wait.
+    /// The next digest of those that were to come later; `None` when it is not done yet and `wait` is false.
     pub(super) fn next(&mut self, wait: bool) -> Result<Option<String>> {
         let gone = || Error::internal("the thread that hashes values is gone");
         let worker = self.worker.as_ref().ok_or_else(gone)?;

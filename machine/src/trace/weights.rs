@@ -1,4 +1,4 @@
-//! The digests of a program's constants, which may be gigabytes, by all cores.
+//! The digests of a program's constants, which may be gigabytes, computed on all cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

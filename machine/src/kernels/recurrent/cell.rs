@@ -21,7 +21,7 @@ fn sum_of_halves<R: Real>(bias: &[R]) -> Vec<R> {
     of_w.iter().zip(of_r).map(|(a, b)| *a + *b).collect()
 }
 
-/// Adds as many terms as there are.
+/// Adds a term to each element, for as many terms as there are.
 fn add<R: Real>(elements: &mut [R], terms: &[R]) {
     elements.iter_mut().zip(terms).for_each(|(x, term)| *x += *term);
 }

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::{Number, for_type};
 
-/// How a node decides: by the feature and its own value.
+/// How a node decides: it compares the feature with its own value.
 #[derive(Debug, Clone, PartialEq)]
 enum Test {
     LessOrEqual(f64),

@@ -65,8 +65,8 @@ impl<'f> Scan<'f> {
         })
     }
 
-    /// Scans `inputs`, the states and then the scanned ones; the last states and the results. `limit` is
-    /// how many slices are scanned, all where it is `None`.
+    /// Scans `inputs`, which are the states and then the scanned inputs, and returns the last states and
+    /// the results. `limit` is the number of slices to scan; `None` scans all.
     fn run(
         &self,
         frame: &mut Frame<'_, '_>,
@@ -124,7 +124,8 @@ impl<'f> Scan<'f> {
         Ok(slices)
     }
 
-    /// Result `i`, whose slices are along the first axis, with them along the axis that it has.
+    /// Result `i`, whose slices are along the first axis, with the slices moved to the axis that
+    /// the attributes give.
     fn along_output(&self, i: usize, stacked: Value) -> Result<Value> {
         let rank = stacked.tensor()?.shape().len();
         let at = axis(self.output_axes.get(i).copied().unwrap_or_default(), rank)?;

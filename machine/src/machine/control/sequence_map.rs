@@ -1,7 +1,7 @@
 //! [SequenceMap](https://onnx.ai/onnx/operators/onnx__SequenceMap.html): a graph that runs on each element
 //! of a sequence.
 //!
-//! Of further inputs, sequences give one element too, and tensors are given whole each time.
+//! A further input that is a sequence gives one element each time too; a tensor is given whole.
 
 use super::Frame;
 use crate::error::{Error, ErrorKind, Result};

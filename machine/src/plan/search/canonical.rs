@@ -5,8 +5,8 @@
 //! order of their offsets, each as low as those before it allow. This is the idea of MiniMalloc (Moffitt,
 //! ASPLOS 2023), as are these three:
 //!
-//! - What is placed next lies lower than the end that any other block could have: else that block fits below it, and
-//!   the plan is not canonical.
+//! - The block that is placed next lies lower than the end that any other block could have: otherwise that
+//!   block would fit below it, and the plan would not be canonical.
 //! - Nothing is placed any more below the lowest offset that one of a section's blocks can have. That
 //!   floor and the bytes still to be placed in the section must fit the capacity.
 //! - Blocks that no step needs together with others are searched apart.
@@ -24,7 +24,7 @@ pub struct Item {
     pub end: usize,
     pub bytes: u64,
     pub alignment: Alignment,
-    /// The lowest offset that the blocks that lie already leave it.
+    /// The lowest offset that the blocks placed so far leave for it.
     pub lowest: u64,
     /// Of two blocks that could have the same offset, the one of lower rank is tried first.
     pub rank: usize,
@@ -46,7 +46,7 @@ pub enum Answer {
     Fits(Vec<(usize, u64)>),
     /// There is no such plan.
     Never,
-    /// The work that was allowed is done, and the question open.
+    /// The allowed work is done, and the question is still open.
     Unknown,
 }
 
@@ -109,7 +109,7 @@ struct Attempt<'o> {
     obstacles: &'o [Obstacle],
     capacity: u64,
     limits: Limits,
-    /// Room to count in.
+    /// Memory for `is_possible`, which is used again and again.
     sections: Vec<Section>,
     /// The blocks on the way from the root to here, and those of the components that are solved.
     placed: Vec<(usize, u64)>,
@@ -149,7 +149,7 @@ impl Attempt<'_> {
         Verdict::Solved
     }
 
-    /// Counts one placement; whether it was the last one that is allowed.
+    /// Counts one placement, and returns whether it was the last one that is allowed.
     fn is_over(&mut self) -> bool {
         let left = self.limits.placements.saturating_sub(1);
         self.limits.placements = left;

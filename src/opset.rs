@@ -8,6 +8,11 @@ mod defaults;
 mod signatures;
 mod table;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use foldhash::fast::RandomState;
+
 pub(crate) use defaults::DefaultValue;
 use defaults::{DEFAULTS, Defaults};
 use signatures::SIGNATURES;
@@ -60,13 +65,24 @@ pub(crate) fn defaults(
     op_type: &[u8],
     since: i64,
 ) -> &'static [(&'static str, DefaultValue)] {
-    let key = (normalized(domain), op_type, since);
-    let of = |row: &Defaults| (row.domain.as_bytes(), row.name.as_bytes(), row.since);
-    let after = DEFAULTS.partition_point(|row| of(row) <= key);
-    let row = after.checked_sub(1).and_then(|place| DEFAULTS.get(place));
-    let same = row.filter(|row| (row.domain.as_bytes(), row.name.as_bytes()) == (key.0, key.1));
-    same.map_or(&[], |row| row.attributes)
+    let by_operator: &ByOperator<'_> = &ROWS;
+    let rows = by_operator.get(&(normalized(domain), op_type)).copied().unwrap_or_default();
+    let after = rows.partition_point(|row| row.since <= since);
+    let row = after.checked_sub(1).and_then(|place| rows.get(place));
+    row.map_or(&[], |row| row.attributes)
 }
+
+/// The rows of one operator, one for each version in which defaults changed.
+type Rows = &'static [Defaults];
+
+type ByOperator<'n> = HashMap<(&'n [u8], &'n [u8]), Rows, RandomState>;
+
+/// The rows of [`DEFAULTS`] by domain and operator: large models ask for each of their nodes.
+static ROWS: LazyLock<ByOperator<'_>> = LazyLock::new(|| {
+    let by_operator = DEFAULTS.chunk_by(|a, b| (a.domain, a.name) == (b.domain, b.name));
+    let first = |rows: Rows| rows.first().map(|row| (row.domain.as_bytes(), row.name.as_bytes()));
+    by_operator.filter_map(|rows| Some((first(rows)?, rows))).collect()
+});
 
 /// What an input or output of an operator may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

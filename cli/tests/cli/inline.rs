@@ -10,14 +10,14 @@ use onnx_container::{Container, MmapChoice};
 
 use crate::support::{Folder, floats, model, tensors};
 
-fn call(name: &str, input: &str, output: &str) -> NodeProto {
+pub fn call(name: &str, input: &str, output: &str) -> NodeProto {
     let mut call = NodeProto::new(name, [input], [output]);
     call.domain = Some("local".into());
     call
 }
 
 /// A function of one input and output whose body is `nodes`.
-fn function(name: &str, nodes: Vec<NodeProto>) -> FunctionProto {
+pub fn function(name: &str, nodes: Vec<NodeProto>) -> FunctionProto {
     let mut function = FunctionProto::new("local", name);
     function.input.push("a".into());
     function.output.push("b".into());
@@ -34,7 +34,7 @@ fn adds(name: &str, value: TensorProto) -> FunctionProto {
 }
 
 /// A model that calls `local::add` twice and `local::twice`, which calls `local::add` twice.
-fn calls() -> ModelProto {
+pub fn calls() -> ModelProto {
     let mut graph = GraphProto::new("main");
     graph.input.push(ValueInfoProto::tensor("x", TensorProto::FLOAT, [500]));
     graph.output.push(ValueInfoProto::tensor("y", TensorProto::FLOAT, [500]));

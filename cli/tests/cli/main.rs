@@ -12,6 +12,7 @@ mod exported;
 mod files;
 mod inline;
 mod inspect;
+mod json;
 mod leftovers;
 #[cfg(feature = "ort")]
 mod onnxruntime;

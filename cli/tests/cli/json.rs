@@ -1,0 +1,334 @@
+//! docs/json.md: its tables list exactly the keys that the commands print, with the types that they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use onnx_container::proto::{ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
+use serde_json::Value;
+
+use crate::inline;
+use crate::support::{Folder, external, floats, model};
+
+/// The page, without the carriage returns that a checkout may have.
+fn page() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/json.md");
+    fs::read_to_string(page).unwrap().replace('\r', "")
+}
+
+/// Commands that write what the cases read.
+const PREPARATIONS: [&str; 3] = [
+    "pack m.onnx p.onnx",
+    "export-safetensors m.onnx w.safetensors",
+    "extract p.onnx small -o small.npy",
+];
+
+/// Calls of every command; each gets `--json`.
+const CASES: [&str; 30] = [
+    "pack m.onnx o.onnx --verify",
+    "pack tied.onnx o.onnx --dry-run",
+    "pack gone.onnx o.onnx",
+    "split m.onnx o.onnx --verify",
+    "split m.onnx o.onnx --no-such-option",
+    "embed tied.onnx o.onnx",
+    "embed cut.onnx o.onnx",
+    "inline-functions functions.onnx o.onnx --verify",
+    "inline-functions functions.onnx o.onnx --strict",
+    "import-safetensors m.onnx w.safetensors i.onnx --verify",
+    "import-safetensors tied.onnx w.safetensors i.onnx",
+    "import-safetensors m.onnx gone.safetensors i.onnx",
+    "replace p.onnx small small.npy -o o.onnx",
+    "replace p.onnx small small.raw -o o.onnx --format npy",
+    "export-safetensors tied.onnx e.safetensors --min-bytes 0",
+    "export-safetensors twice.onnx e.safetensors",
+    "export-safetensors m.onnx m.onnx",
+    "check cut.onnx",
+    "check broken.onnx",
+    "inspect m.onnx",
+    "inspect functions.onnx",
+    "inspect cut.onnx",
+    "inspect broken.onnx",
+    "files p.onnx",
+    "files cut.onnx",
+    "files broken.onnx",
+    "extract tied.onnx w0 w1 -o e.safetensors",
+    "extract m.onnx none -o e.npy",
+    "digest --semantic functions.onnx",
+    "digest --semantic broken.onnx",
+];
+
+/// Cases of commands that compare or run models.
+const COMPARISONS: [&str; 3] = [
+    "diff --semantic functions.onnx functions.onnx",
+    "diff --semantic functions.onnx other.onnx",
+    "diff --semantic functions.onnx broken.onnx",
+];
+
+/// Commands that are there with the feature `machine` alone, and their cases.
+const MACHINE: [&str; 4] = ["plan", "run", "trace diff", "verify"];
+#[cfg(feature = "machine")]
+const RUNS: [&str; 14] = [
+    "plan r.onnx --dim batch=2 --capacity 1",
+    "plan barrier.onnx",
+    "plan --csv-in blocks.csv",
+    "plan gone.onnx",
+    "run r.onnx --dim batch=1 --timings -o x --format pb",
+    "run r.onnx --input x=x/output_0.pb --expect x",
+    "run r.onnx",
+    "verify r.onnx r.onnx",
+    "verify r.onnx neg.onnx --dim batch=2",
+    "verify r.onnx gone.onnx",
+    "trace diff r.onnx r.onnx --dim batch=2",
+    "trace diff r.onnx neg.onnx --dim batch=2",
+    "trace diff r.onnx gone.onnx",
+    "trace diff",
+];
+
+fn models(folder: &Folder) {
+    folder.save("m.onnx", &model());
+    folder.save("tied.onnx", &external(&["data", "./data"]));
+    fs::write(folder.path("data"), [0; 16]).unwrap();
+    let mut cut = external(&["cut", "../up", "away", "away"]);
+    let graph = cut.graph.as_mut().unwrap();
+    graph.initializer[3].external_data.clear();
+    graph.initializer.push(TensorProto::new("bare", TensorProto::FLOAT, [4]));
+    folder.save("cut.onnx", &cut);
+    fs::write(folder.path("cut"), [0; 10]).unwrap();
+    fs::write(folder.path("broken.onnx"), [0xff; 9]).unwrap();
+    // An initializer that has the name of one in an inner graph, with its path.
+    let mut twice = model();
+    let initializers = &mut twice.graph.as_mut().unwrap().initializer;
+    initializers.push(floats("z.then_branch/inner", 600));
+    folder.save("twice.onnx", &twice);
+    folder.save("functions.onnx", &functions());
+    let mut other = functions();
+    other.graph.as_mut().unwrap().node[0] = NodeProto::new("Neg", ["x"], ["p"]);
+    folder.save("other.onnx", &other);
+    #[cfg(feature = "machine")]
+    runnable(folder);
+}
+
+/// A model with a function that stays, and one that imports an operator set of its own.
+fn functions() -> ModelProto {
+    let mut model = inline::calls();
+    model.producer_version = Some("1".into());
+    let mut softmax = inline::function("old", vec![NodeProto::new("Softmax", ["a"], ["b"])]);
+    softmax.opset_import[0].version = Some(12);
+    model.functions.push(softmax);
+    model.functions[0].opset_import.push(OperatorSetIdProto::new("ai.onnx.ml", 3));
+    model.functions[0].node.push(NodeProto::new("Binarizer", ["a"], ["unused"]));
+    model.functions[0].node[2].domain = Some("ai.onnx.ml".into());
+    let nodes = &mut model.graph.as_mut().unwrap().node;
+    nodes[3].input[0] = "s".into();
+    nodes.insert(3, inline::call("old", "r", "s"));
+    model
+}
+
+#[cfg(feature = "machine")]
+fn runnable(folder: &Folder) {
+    use onnx_container::DataType;
+    use onnx_container::proto::{GraphProto, ValueInfoProto};
+
+    folder.save("r.onnx", &crate::run::model());
+    let mut neg = crate::run::model();
+    neg.graph.as_mut().unwrap().node[1] = NodeProto::new("Neg", ["x"], ["z"]);
+    folder.save("neg.onnx", &neg);
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [4]));
+    graph.input.push(ValueInfoProto::tensor("shape", DataType::Int64, [2]));
+    graph.node.push(NodeProto::new("Neg", ["x"], ["a"]));
+    graph.node.push(NodeProto::new("Abs", ["a"], ["b"]));
+    graph.node.push(NodeProto::new("Reshape", ["b", "shape"], ["y"]));
+    graph.output.push(ValueInfoProto::tensor("y", DataType::Float, [-1, -1]));
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    folder.save("barrier.onnx", &model);
+    fs::write(folder.path("blocks.csv"), "id,lower,upper,size\na,0,3,4\n").unwrap();
+}
+
+/// An object with the keys of `check`, of which the page has no rows.
+const CHECKED: &str = "verified.check";
+
+/// The command of a case.
+fn command(case: &str) -> &str {
+    if case.starts_with("trace diff") { "trace diff" } else { case.split(' ').next().unwrap() }
+}
+
+/// A row of a table: the key with its section, its type, and when it is null or absent.
+#[derive(Clone)]
+struct Row {
+    place: (String, String),
+    kind: String,
+    gaps: String,
+}
+
+/// The rows of each command by their keys.
+fn tables(page: &str) -> BTreeMap<String, BTreeMap<String, Row>> {
+    let sections: Vec<_> =
+        page.split("\n## ").skip(1).map(|s| s.split_once('\n').unwrap()).collect();
+    let commands = |heading: &str| -> Vec<String> {
+        heading.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let all: BTreeSet<_> = sections.iter().flat_map(|(heading, _)| commands(heading)).collect();
+    let mut tables: BTreeMap<_, BTreeMap<String, Row>> = BTreeMap::new();
+    for (heading, text) in sections {
+        let mut of = commands(heading);
+        if heading == "Every object" {
+            of.extend(all.iter().cloned());
+        }
+        assert!(!of.is_empty(), "{heading} names no command");
+        for line in text.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let [_, key, kind, gaps, _, _] = cells[..] else { panic!("not four cells: {line}") };
+            let key = key.trim_matches('`');
+            for command in &of {
+                let (kind, gaps) = (kind.to_owned(), gaps.to_owned());
+                let row = Row { place: (heading.to_owned(), key.to_owned()), kind, gaps };
+                let before = tables.entry(command.clone()).or_default().insert(key.to_owned(), row);
+                assert!(before.is_none(), "`{command}` has `{key}` twice");
+            }
+        }
+    }
+    let (check, model) = (&tables["check"], "model");
+    let found = check.iter().filter(|(key, row)| row.place.0 == "`check`" && *key != model);
+    let found: Vec<_> = found.map(|(key, row)| (format!("{CHECKED}.{key}"), row.clone())).collect();
+    for table in tables.values_mut().filter(|table| table.contains_key(CHECKED)) {
+        table.extend(found.iter().cloned());
+    }
+    tables
+}
+
+/// The object that holds a key, as a path; empty for the whole.
+fn parent(key: &str) -> &str {
+    key.rsplit_once('.').map_or("", |(parent, _)| parent)
+}
+
+/// Whether a value has the type that the first words of `kind` name.
+fn has_type(value: &Value, kind: &str) -> bool {
+    let (word, rest) = kind.split_once([' ', ',']).unwrap_or((kind, ""));
+    let items = rest.strip_prefix("of ").map(|items| items.trim_end_matches('s'));
+    match word {
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "object" => value.is_object(),
+        "list" => value.as_array().is_some_and(|all| {
+            all.iter().all(|item| items.is_none_or(|items| has_type(item, items)))
+        }),
+        "map" => value.as_object().is_some_and(|all| {
+            all.values().all(|item| items.is_none_or(|items| has_type(item, items)))
+        }),
+        other => panic!("no type is called {other}"),
+    }
+}
+
+/// What is printed in a case, compared with the table of its command.
+struct Comparison<'t> {
+    case: &'t str,
+    table: &'t BTreeMap<String, Row>,
+    /// The places of the keys that were printed with a value.
+    shown: &'t mut BTreeSet<(String, String)>,
+}
+
+impl Comparison<'_> {
+    /// Compares the object at `path`. The whole one may be `cut` short by a failure.
+    fn object(&mut self, path: &str, object: &Value, cut: bool) {
+        let (case, table) = (self.case, self.table);
+        let object = object.as_object().unwrap();
+        for (key, value) in object {
+            let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let row = table.get(&key).unwrap_or_else(|| panic!("{case}: no row for `{key}`"));
+            if value.is_null() {
+                assert!(row.gaps.contains("null"), "{case}: `{key}` is null");
+                continue;
+            }
+            self.shown.insert(row.place.clone());
+            assert!(has_type(value, &row.kind), "{case}: `{key}` is {value}, no {}", row.kind);
+            match value {
+                Value::Object(_) if row.kind == "object" => self.object(&key, value, false),
+                Value::Array(items) if row.kind == "list of objects" => {
+                    // Errors are in errors.
+                    let path = if key == "error.errors" { "error" } else { &format!("{key}[]") };
+                    items.iter().for_each(|item| self.object(path, item, false));
+                }
+                _ => {}
+            }
+        }
+        for (key, row) in table.iter().filter(|(key, _)| parent(key) == path) {
+            let name = key.rsplit('.').next().unwrap();
+            let may_lack = row.gaps.contains("absent") || cut;
+            assert!(may_lack || object.contains_key(name), "{case}: `{key}` is absent");
+        }
+    }
+}
+
+#[test]
+fn the_tables_have_every_key_and_no_other() {
+    let folder = Folder::new();
+    models(&folder);
+    for preparation in PREPARATIONS {
+        folder.run(&preparation.split(' ').collect::<Vec<_>>()).done();
+    }
+    let cases = CASES.iter().chain(&COMPARISONS);
+    #[cfg(feature = "machine")]
+    let cases = cases.chain(&RUNS);
+    let tables = tables(&page());
+    let (mut shown, mut done, mut failed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for case in cases {
+        let command = command(case);
+        let table = tables.get(command).unwrap_or_else(|| panic!("no table for `{command}`"));
+        let args: Vec<_> = case.split(' ').chain(["--json"]).collect();
+        let run = folder.run(&args);
+        let json = run.json();
+        assert_eq!(json["command"], command, "{case}");
+        let is_failure = json.get("error").is_some();
+        if is_failure {
+            failed.insert(command)
+        } else {
+            done.insert(command)
+        };
+        // These tell what they found beside the error, if the arguments and the model let them.
+        let tells_all = ["check", "files"].contains(&command) && json.get("model").is_some();
+        let cut = is_failure && !tells_all;
+        if cut {
+            let mut keys = json.as_object().unwrap().keys().map(String::as_str);
+            let may = ["command", "error", "imported"];
+            let may = if command == "import-safetensors" { &may[..] } else { &may[..2] };
+            assert!(keys.all(|key| may.contains(&key)), "{case}: {json}");
+        }
+        Comparison { case, table, shown: &mut shown }.object("", &json, cut);
+    }
+    let here = |command: &&str| cfg!(feature = "machine") || !MACHINE.contains(command);
+    let commands: BTreeSet<_> = tables.keys().map(String::as_str).filter(here).collect();
+    assert_eq!((&done, &failed), (&commands, &commands), "each has to succeed and to fail once");
+    let rows = commands.iter().flat_map(|command| tables[*command].values());
+    let missing: BTreeSet<_> = rows.map(|row| &row.place).filter(|p| !shown.contains(*p)).collect();
+    assert!(missing.is_empty(), "no case prints these: {missing:#?}");
+}
+
+#[test]
+fn arguments_of_no_command_are_a_failure_without_its_name() {
+    let folder = Folder::new();
+    let json = folder.run(&["no-such-command", "--json"]).misused(&[]).json();
+    let tables = tables(&page());
+    let (case, shown) = ("no command", &mut BTreeSet::new());
+    Comparison { case, table: &tables["pack"], shown }.object("", &json, true);
+    assert!(json["command"].is_null(), "{json}");
+}
+
+#[test]
+fn every_command_with_json_has_a_table() {
+    let folder = Folder::new();
+    let help = folder.run(&["--help"]).done().stdout();
+    let (_, listed) = help.split_once("Commands:\n").unwrap();
+    let (listed, _) = listed.split_once("\n\n").unwrap();
+    let names = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let tables = tables(&page());
+    let mut count = 0;
+    for name in names.filter(|name| !name.is_empty() && *name != "help") {
+        let prints_json = folder.run(&[name, "--help"]).done().stdout().contains("--json");
+        assert!(!prints_json || tables.contains_key(name), "`{name}` has no table");
+        count += usize::from(prints_json);
+    }
+    assert!(count >= 13, "{help}");
+}

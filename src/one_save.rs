@@ -81,10 +81,13 @@ fn is_still(path: &Path, before: &FileIdentity) -> bool {
     path.metadata().is_ok_and(|now| FileIdentity::new(&now) == *before)
 }
 
-/// Whether `path`, where nothing was, is there once no save is renaming files in its folder.
+/// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right after one save the
+/// next may have moved the file away again, so one look is not enough.
 fn reappears(path: &Path) -> bool {
-    wait_for_renames(path);
-    path.exists()
+    (0..LOOKS).any(|_| {
+        wait_for_renames(path);
+        path.exists()
+    })
 }
 
 /// Waits while a save holds the lock on the folder of `path` under which it renames files. Where

@@ -84,7 +84,8 @@ fn is_still(path: &Path, before: &FileIdentity) -> bool {
 /// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right after one save the
 /// next may have moved the file away again, so one look is not enough.
 fn reappears(path: &Path) -> bool {
-    (0..LOOKS).any(|_| {
+    let start = Instant::now();
+    (0..LOOKS).take_while(|_| start.elapsed() < PATIENCE).any(|_| {
         wait_for_renames(path);
         path.exists()
     })

@@ -298,6 +298,20 @@ fn a_call_that_is_kept_has_its_function_where_it_has_no_kernel() {
     assert_eq!(known.run().unwrap()[0].1, threes);
 }
 
+/// A graph in an attribute of any name is not the body of a call.
+#[test]
+fn a_model_cannot_give_a_node_the_body_of_a_call() {
+    let mut graph = GraphProto::new("body");
+    graph.node.push(op("Neg", &["x"], &["z"]));
+    let mut output = ValueInfoProto::default();
+    output.name = Some("z".into());
+    graph.output.push(output);
+    let node = with(op("Abs", &["x"], &["y"]), AttributeProto::graph("function body", graph));
+    let error = Program::new(&model(vec![node], Vec::new()), ProgramOptions::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModel);
+    assert!(error.to_string().contains("no operator has an attribute"), "{error}");
+}
+
 /// Each function calls the one before it twice, with versions in turn, so that no call is inlined.
 #[test]
 fn functions_that_multiply_are_refused() {

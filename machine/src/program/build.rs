@@ -179,6 +179,10 @@ impl<'c> Builder<'c> {
     fn node(&mut self, proto: &NodeProto) -> Result<Option<Node>> {
         let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
         let mut attributes = self.attributes(&proto.attribute)?;
+        if attributes.get(FUNCTION_BODY).is_some() {
+            let reason = format!("no operator has an attribute `{FUNCTION_BODY}`");
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
         if domain.is_empty() && op_type == "Constant" {
             let tensor = constant_of(&attributes)?;
             let entry = constant(&mut self.weights, tensor)?;

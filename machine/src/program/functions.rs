@@ -16,7 +16,7 @@ use onnx_container::{FunctionSelector, InlineOptions, inline_functions};
 use super::build::{domain, imports, text};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The name of the attribute that holds the graph of a call. No model can have it, because it is not a name.
+/// The name of the attribute that holds the graph of a call. A model that has an attribute of this name is refused.
 pub(crate) const FUNCTION_BODY: &str = "function body";
 
 /// How many nodes the bodies of all calls may have together: their number doubles with each function that

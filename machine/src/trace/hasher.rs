@@ -32,6 +32,8 @@ pub(super) struct Hasher {
     handed: usize,
     /// Memory of copies that are hashed.
     spare: Vec<Vec<u8>>,
+    /// The capacity of all of `spare`, in bytes.
+    spared: usize,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl Hasher {
     pub(super) fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let worker = if cores > 1 { Worker::start() } else { None };
-        Self { worker, handed: 0, spare: Vec::new() }
+        Self { worker, handed: 0, spare: Vec::new(), spared: 0 }
     }
 
     /// Asks for the digest of `bytes`.
@@ -56,6 +58,7 @@ impl Hasher {
             return here();
         }
         let mut copy = self.spare.pop().unwrap_or_default();
+        self.spared -= copy.capacity();
         copy.clear();
         copy.extend_from_slice(bytes);
         if worker.copies.send(copy).is_err() {
@@ -79,7 +82,10 @@ impl Hasher {
             }
         };
         self.handed -= copy.len();
-        self.spare.push(copy);
+        if self.spared + copy.capacity() <= MOST {
+            self.spared += copy.capacity();
+            self.spare.push(copy);
+        }
         Ok(Some(digest))
     }
 }

@@ -32,7 +32,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let outputs = model.program.main.outputs.len();
         let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
         let values: Vec<_> = values.collect();
-        files::check_folder(folder, args.format, outputs, &model.files, &values)?;
+        files::check_targets(folder, args.format, outputs, &model.files, &values)?;
     }
     let ran = model.run(&inputs, args.repeat, &args.engine, &args.limits)?;
     let Ran { outputs, effort, timings } = ran;

@@ -112,7 +112,7 @@ pub fn temporary(folder: &Path) -> Result<NamedTempFile> {
 
 /// Refuses a file where a folder is to be, or to be made.
 #[cfg(feature = "machine")]
-pub fn check_folder(path: &Path) -> Result<()> {
+pub fn refuse_file(path: &Path) -> Result<()> {
     if path.exists() && !path.is_dir() {
         return Err(Error::new(ErrorKind::Io, "is a file, not a folder").with_path(path));
     }

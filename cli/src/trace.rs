@@ -43,7 +43,7 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// Refuses a folder in which a file that is read, one of `own`, has the name of one that a dump writes.
 fn check_dump(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
-    staged::check_folder(folder)?;
+    staged::refuse_file(folder)?;
     let Ok(real) = folder.canonicalize() else { return Ok(()) };
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_dumped = |name: &str| {

@@ -50,7 +50,7 @@ pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
 pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure> {
     let main = &program.main;
     check_names(main, args)?;
-    args.input_dir.as_deref().map_or(Ok(()), |folder| check_folder(folder, main, args))?;
+    args.input_dir.as_deref().map_or(Ok(()), |folder| check_input_folder(folder, main, args))?;
     let named: HashMap<_, _> = args.input.iter().cloned().collect();
     let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
     let seed = match args.seed {
@@ -106,8 +106,8 @@ fn check_names(main: &Block, args: &InputArgs) -> Result<(), Failure> {
 
 /// Refuses an `--input-dir` that does not exist. With a seed, also refuses a folder without the file of any
 /// input: all inputs would be made, and a mistyped name of the folder would not be noticed.
-fn check_folder(folder: &Path, main: &Block, args: &InputArgs) -> Result<(), Failure> {
-    values::check_folder(folder)?;
+fn check_input_folder(folder: &Path, main: &Block, args: &InputArgs) -> Result<(), Failure> {
+    values::must_be_folder(folder)?;
     let is_found = |i| values::find(folder, "input", i).is_some();
     if args.seed.is_none() || main.inputs.is_empty() || (0..main.inputs.len()).any(is_found) {
         return Ok(());

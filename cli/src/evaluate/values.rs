@@ -137,7 +137,7 @@ pub fn write_npz(values: &[(String, Value)], out: impl Write + Seek) -> Result<(
 }
 
 /// Refuses a `folder` that does not exist or is not a folder.
-pub fn check_folder(folder: &Path) -> Result<(), Failure> {
+pub fn must_be_folder(folder: &Path) -> Result<(), Failure> {
     std::fs::read_dir(folder).map_err(|error| Error::io(folder, error))?;
     Ok(())
 }

@@ -52,7 +52,7 @@ pub fn compare(
     args: &RunArgs,
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
-    values::check_folder(folder)?;
+    values::must_be_folder(folder)?;
     let mut differences = Vec::new();
     for (i, (name, found)) in outputs.iter().enumerate() {
         let Some(path) = values::find(folder, "output", i) else {

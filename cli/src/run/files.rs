@@ -28,14 +28,14 @@ pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
 
 /// Refuses a folder where a file that is read would be replaced: one of the `model`, or one of the `values`
 /// that the run is given. `outputs` is the number of outputs.
-pub fn check_folder(
+pub fn check_targets(
     folder: &Path,
     format: ValueFormat,
     outputs: usize,
     model: &[PathBuf],
     values: &[PathBuf],
 ) -> Result<(), Failure> {
-    staged::check_folder(folder)?;
+    staged::refuse_file(folder)?;
     if !folder.exists() {
         return Ok(());
     }

@@ -20,7 +20,6 @@ use self::inputs::Input;
 use self::timings::Timings;
 use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
-use crate::needed;
 use crate::output::count;
 
 /// A model that can be run.
@@ -28,21 +27,18 @@ pub struct Model {
     pub path: PathBuf,
     pub container: Container,
     pub program: Arc<Program>,
-    /// The files that were read for it, as absolute paths, where it was loaded by [`load`](Self::load).
-    pub files: Vec<PathBuf>,
 }
 
 impl Model {
     /// The model at `path`.
     pub fn load(path: &Path, map: MmapChoice) -> Result<Self, Failure> {
-        let (container, files) = needed::load(path, map)?;
-        Ok(Self { files, ..Self::new(path, container)? })
+        Self::new(path, Container::load(path, map)?)
     }
 
     /// The model in `container`, which was loaded from `path`.
     pub fn new(path: &Path, container: Container) -> Result<Self, Failure> {
         let program = Arc::new(Program::new(&container, ProgramOptions::new())?);
-        Ok(Self { path: path.to_owned(), container, program, files: Vec::new() })
+        Ok(Self { path: path.to_owned(), container, program })
     }
 
     /// A machine before its first step, with these inputs.

@@ -59,7 +59,9 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
 
 /// The model, and every file that is read: its own files, and the list of names.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
-    let (container, mut own) = needed::load(&args.model, mapping::choice(&args.out.map))?;
+    let map = mapping::choice(&args.out.map);
+    let (container, mut own) =
+        (Container::load(&args.model, map)?, needed::files(&args.model, map)?);
     own.extend(args.names_from.as_ref().and_then(|path| path.canonicalize().ok()));
     save::warn(&container);
     Ok((container, own))

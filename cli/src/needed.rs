@@ -91,16 +91,16 @@ impl Needed {
     }
 }
 
-/// The model at `path` with its weights, and the files that were read for it, as absolute paths.
-pub fn load(path: &Path, map: MmapChoice) -> Result<(Container, Vec<PathBuf>)> {
-    let mut container = Container::load(path, LoadOptions::from(map).weights(false))?;
+/// The files of the model at `path`, as absolute paths: what a command that reads it must not replace.
+///
+/// The model is decoded for this alone. Weights that are attached to it would be those of another save, if one
+/// replaces the model meanwhile; [`Container::load`] reads graph and weights of one save.
+pub fn files(path: &Path, map: MmapChoice) -> Result<Vec<PathBuf>> {
+    let container = Container::load(path, LoadOptions::from(map).weights(false))?;
     let weights = needed(container.model(), path)?.files.into_iter().map(|file| file.path);
     // A file that does not exist cannot be replaced, so it is left out.
     let files = weights.chain([path.to_owned()]).filter_map(|path| path.canonicalize().ok());
-    let files = files.collect();
-    let folder = path.parent().unwrap_or(Path::new(""));
-    container.attach(folder, map).map_err(|error| error.with_path(path))?;
-    Ok((container, files))
+    Ok(files.collect())
 }
 
 /// The weights files that the model at `path` refers to.

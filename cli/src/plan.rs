@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Error};
+use onnx_container::{ByteSize, Container, Error};
 use onnx_container_machine::plan::{
     Barrier, Block, Effort, Named, Plan, PlanOptions, PlannedTensor, Row, draw_svg, plan,
     plan_program, read_csv, write_csv,
@@ -84,8 +84,11 @@ fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
 }
 
 fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
-    let (container, files) = needed::load(model, mapping::choice(&args.map))?;
-    check_drawing(args, &files)?;
+    let map = mapping::choice(&args.map);
+    if args.svg.is_some() {
+        check_drawing(args, &needed::files(model, map)?)?;
+    }
+    let container = Container::load(model, map)?;
     let program = Program::new(&container, ProgramOptions::new())?;
     let planned = plan_program(&program, &Registry::new(), &sizes(&args.dim)?, options(args))?;
     let tensor = |tensor: PlannedTensor| Tensor {

@@ -17,13 +17,14 @@ use crate::evaluate::inputs::{self, Input, Source, inputs};
 use crate::evaluate::timings::TimingsReport;
 use crate::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::failure::{Failure, Outcome};
-use crate::mapping;
 use crate::output::{Output, count, lossy};
+use crate::{mapping, needed};
 
 /// Runs, writes, compares and prints.
 pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     check_engine(&args.engine)?;
-    let model = Model::load(&args.model, mapping::choice(&args.map))?;
+    let map = mapping::choice(&args.map);
+    let model = Model::load(&args.model, map)?;
     if args.output.is_some() {
         files::check(&model.program.main, args.format)?;
     }
@@ -32,7 +33,8 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let outputs = model.program.main.outputs.len();
         let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
         let values: Vec<_> = values.collect();
-        files::check_targets(folder, args.format, outputs, &model.files, &values)?;
+        let own = needed::files(&args.model, map)?;
+        files::check_targets(folder, args.format, outputs, &own, &values)?;
     }
     let ran = model.run(&inputs, args.repeat, &args.engine, &args.limits)?;
     let Ran { outputs, effort, timings } = ran;

@@ -16,18 +16,23 @@ use crate::evaluate::inputs::{self, Input, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::staged::{Stoppable, refusal};
-use crate::{mapping, staged, stop};
+use crate::{mapping, needed, staged, stop};
 
 /// Runs and writes the trace, or compares two.
 pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let model = match (&args.diff, &args.model) {
+    let path = match (&args.diff, &args.model) {
         (Some(TraceCommand::Diff(args)), _) => return diff::run(args, out),
-        (None, Some(model)) => Model::load(model, mapping::choice(&args.map))?,
+        (None, Some(path)) => path,
         (None, None) => return Err(Failure::Usage("no MODEL".to_owned())),
     };
+    let map = mapping::choice(&args.map);
+    let model = Model::load(path, map)?;
     let inputs = inputs(&model.program, &args.inputs)?;
     let mut options = options(&model)?.stats(args.stats);
-    let own: Vec<_> = model.files.iter().cloned().chain(inputs::files(&inputs)).collect();
+    let mut own: Vec<_> = inputs::files(&inputs).collect();
+    if args.output.is_some() || args.dump.is_some() {
+        own.extend(needed::files(path, map)?);
+    }
     let refused = args.output.as_ref().and_then(|path| refusal(path, &own, false));
     refused.map_or(Ok(()), Err)?;
     if let Some(folder) = &args.dump {

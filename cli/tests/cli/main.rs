@@ -21,6 +21,7 @@ mod plan;
 mod protected;
 #[cfg(feature = "machine")]
 mod protected_runs;
+mod replaced;
 #[cfg(feature = "machine")]
 mod run;
 mod safetensors;

@@ -41,14 +41,25 @@ pub fn byte_len(dtype: DataType, shape: &[usize]) -> Result<u64> {
     Ok(dtype.byte_len(&dims(shape)?)?)
 }
 
+/// The largest product of the other dimensions of a tensor that has no elements because one dimension is 0. No
+/// bytes stand behind these, so a few bytes of a model could ask for any number of slices, rows or steps.
+const MOST_EMPTY: usize = 1 << 26;
+
 /// `shape` as the integers of a message.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] when the shape has more elements than fit 63 bits.
+/// [`ErrorKind::Shape`] when the shape has more elements than fit 63 bits, or has none and other dimensions
+/// whose product is above 2^26.
 pub fn dims(shape: &[usize]) -> Result<Vec<i64>> {
     let dims: Option<Vec<i64>> = shape.iter().map(|dim| i64::try_from(*dim).ok()).collect();
-    let valid = dims.filter(|dims| element_count(dims).is_ok());
+    let valid = dims.filter(|dims| element_count(dims).is_ok() && !is_vast_and_empty(shape));
     valid.ok_or_else(|| Error::new(ErrorKind::Shape, format!("shape {shape:?} is too large")))
+}
+
+fn is_vast_and_empty(shape: &[usize]) -> bool {
+    let others = shape.iter().filter(|dim| **dim > 0);
+    let product = others.fold(1_usize, |product, dim| product.saturating_mul(*dim));
+    product > MOST_EMPTY && shape.contains(&0)
 }
 
 /// What the table knows of a value.

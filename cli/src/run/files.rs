@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
 use onnx_container_machine::{Block, Value};
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 use crate::args::ValueFormat;
 use crate::evaluate::values;
@@ -88,8 +88,9 @@ pub fn write(
     Ok(paths)
 }
 
-/// Files that are written and not yet renamed, with their paths; dropping them removes them.
-type Staged = Vec<(NamedTempFile, PathBuf)>;
+/// Files that are written and not yet renamed, with their paths; dropping them removes them. They are not
+/// open: a model may have more outputs than a process may have open files.
+type Staged = Vec<(TempPath, PathBuf)>;
 
 fn stage(
     outputs: &[(String, Value)],
@@ -100,7 +101,7 @@ fn stage(
         let file = temporary(folder)?;
         let path = path(folder, format, 0);
         values::write_npz(outputs, file.as_file()).map_err(|failure| failure.about(&path))?;
-        return Ok(vec![(file, path)]);
+        return Ok(vec![(file.into_temp_path(), path)]);
     }
     let npy = format == ValueFormat::Npy;
     let one = |(i, (name, value)): (usize, &(String, Value))| {
@@ -114,7 +115,7 @@ fn stage(
             Failure::Output(error) => Error::io(&path, error).into(),
             other => other,
         })?;
-        Ok((file, path))
+        Ok((file.into_temp_path(), path))
     };
     outputs.iter().enumerate().map(one).collect()
 }

@@ -87,6 +87,27 @@ fn inputs_of_every_format_give_the_same_outputs() {
 }
 
 #[test]
+fn more_outputs_are_written_than_files_may_be_open() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [1]));
+    for name in (0..200).map(|i| format!("y{i}")) {
+        graph.node.push(NodeProto::new("Neg", ["x"], [name.as_str()]));
+        graph.output.push(ValueInfoProto::tensor(name.as_str(), DataType::Float, [1]));
+    }
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    folder.save("m.onnx", &model);
+    let command = folder.command(&["run", "m.onnx", "-o", "out"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).current_dir(folder.path(""));
+    let output = shell.arg(command.get_program()).args(command.get_args()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path("out")).unwrap().count(), 200);
+}
+
+#[test]
 fn outputs_are_shown_and_in_json() {
     let folder = folder();
     let run = ["run", "m.onnx", "--input-dir", "data"];

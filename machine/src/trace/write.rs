@@ -197,7 +197,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show. Its digests are made while
-    /// the run goes on, of copies, of which at most 128 MiB wait at a time. So a line may be written by a later step or [`finish`](Self::finish).
+    /// the run goes on, of copies, of which at most 64 MiB wait at a time. So a line may be written by a later step or [`finish`](Self::finish).
     ///
     /// # Errors
     /// When the line, or a file of the dump, cannot be written.

@@ -29,8 +29,18 @@ fn network_of_2000(bencher: Bencher<'_, '_>) {
     measure(bencher, &instances::network(2000, 1));
 }
 
-/// Tensors with long lives: hundreds are needed at once, and no order reaches the lower bound.
+/// Tensors that fill a rectangle of steps and bytes: no order reaches the lower bound.
 #[divan::bench]
 fn hard_2000(bencher: Bencher<'_, '_>) {
     measure(bencher, &instances::hard(2000, 1));
+}
+
+/// Tensors with lives of any length: hundreds are needed at once.
+#[divan::bench]
+fn long_lives_2000(bencher: Bencher<'_, '_>) {
+    let mut numbers = instances::Numbers::new(1);
+    let blocks: Vec<_> = (0..2000)
+        .map(|i| Block::new(i..i + 1 + numbers.under(2000 - i), 64 * (1 + numbers.under(4096))))
+        .collect();
+    measure(bencher, &blocks);
 }

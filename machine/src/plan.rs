@@ -7,6 +7,7 @@
 
 mod csv;
 mod greedy;
+mod placed;
 mod search;
 mod shapes;
 mod svg;

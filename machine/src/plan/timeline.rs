@@ -60,12 +60,8 @@ impl Timeline {
 
     /// For each block, the most bytes that are needed in one of its sections.
     pub fn pressures(&self, blocks: &[Block]) -> Vec<u64> {
-        let needed = self.needed(blocks);
-        let most = |block: &Block| {
-            let needed = needed.get(self.sections(block)).unwrap_or_default();
-            needed.iter().copied().max().unwrap_or(0)
-        };
-        blocks.iter().map(most).collect()
+        let most = MostOfRange::new(self.needed(blocks));
+        blocks.iter().map(|block| most.of(self.sections(block))).collect()
     }
 
     /// The least that any plan needs, in bytes, and the first step that needs it.
@@ -96,6 +92,36 @@ impl Timeline {
     }
 }
 
+/// Numbers, and the greatest of any range of them in constant time.
+#[derive(Debug)]
+struct MostOfRange {
+    /// At level l, for each number, the greatest of the 2^l that begin there.
+    levels: Vec<Vec<u64>>,
+}
+
+impl MostOfRange {
+    fn new(numbers: Vec<u64>) -> Self {
+        let (mut levels, mut last, mut len) = (Vec::new(), numbers, 1);
+        while last.len() > len {
+            let later = last.iter().skip(len);
+            let next = last.iter().zip(later).map(|(a, b)| *a.max(b)).collect();
+            levels.push(std::mem::replace(&mut last, next));
+            len *= 2;
+        }
+        levels.push(last);
+        Self { levels }
+    }
+
+    /// The greatest number of `range`; 0 when it is empty.
+    fn of(&self, range: Range<usize>) -> u64 {
+        let Some(level) = range.len().checked_ilog2() else { return 0 };
+        let last = range.end - (1 << level);
+        let numbers = self.levels.get(level as usize).map(Vec::as_slice).unwrap_or_default();
+        let halves = [range.start, last].map(|at| numbers.get(at).copied().unwrap_or(0));
+        halves.into_iter().max().unwrap_or(0)
+    }
+}
+
 /// The blocks of one step.
 #[derive(Debug, Default)]
 struct Live {
@@ -123,5 +149,24 @@ impl Live {
     /// The least that the blocks need: the one that lies highest is not rounded up.
     fn least(&self) -> u64 {
         self.padded - self.paddings.last_key_value().map_or(0, |(padding, _)| *padding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_of_a_range_is_that_of_its_numbers() {
+        for len in 0..20_u64 {
+            let numbers: Vec<_> = (0..len).map(|i| i * 7 % 11).collect();
+            let most = MostOfRange::new(numbers.clone());
+            for start in 0..=numbers.len() {
+                for end in start..=numbers.len() {
+                    let expected = numbers[start..end].iter().copied().max().unwrap_or(0);
+                    assert_eq!(most.of(start..end), expected, "{start}..{end} of {len}");
+                }
+            }
+        }
     }
 }

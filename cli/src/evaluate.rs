@@ -20,6 +20,7 @@ use self::inputs::Input;
 use self::timings::Timings;
 use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
+use crate::names;
 use crate::output::count;
 
 /// A model that can be run.
@@ -184,6 +185,18 @@ pub fn sizes(dims: &[(String, usize)]) -> Result<HashMap<String, usize>, Failure
         }
     }
     Ok(sizes)
+}
+
+/// `sizes` by the names that the dimensions of `program` have: a name that none has is read with its escapes,
+/// so that a name can be given as it is shown.
+pub fn sizes_of(program: &Program, sizes: HashMap<String, usize>) -> HashMap<String, usize> {
+    let open = program.open_dimensions();
+    let meant = |name: String| {
+        let read =
+            names::unescaped(&name).filter(|read| !open.contains(&name) && open.contains(read));
+        read.unwrap_or(name)
+    };
+    sizes.into_iter().map(|(name, size)| (meant(name), size)).collect()
 }
 
 fn limits(args: &LimitArgs) -> Limits {

@@ -91,10 +91,17 @@ fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let mut out = Output::stdout();
         // Should this fail, the same message is still printed on stderr.
-        let said = Failed::usage(args::command_given(), error.to_string().trim());
+        let said = Failed::usage(args::command_given(), &sentence(&error.to_string()));
         let _ = out.json(&said).and_then(|()| out.finish());
     }
     error.exit()
+}
+
+/// What is wrong with the arguments, in one line: without the word `error`, tips and the usage.
+fn sentence(error: &str) -> String {
+    let first = error.split("\n\n").next().unwrap_or_default();
+    let words: Vec<_> = first.split_whitespace().skip_while(|word| *word == "error:").collect();
+    words.join(" ")
 }
 
 fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {

@@ -41,7 +41,7 @@ pub fn from_file(path: &Path) -> Result<Vec<String>> {
 }
 
 /// `shown` with its escapes read; `None` when it has none, or one that is never shown.
-fn unescaped(shown: &str) -> Option<String> {
+pub fn unescaped(shown: &str) -> Option<String> {
     let mut name = String::with_capacity(shown.len());
     let (mut plain, mut escapes) = shown.split_once('\\')?;
     loop {

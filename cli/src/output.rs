@@ -4,6 +4,7 @@
 //! terminal's cursor. A reader that closes the pipe (`| head`) is no error: the rest of the output is
 //! dropped, and the exit code is the same as without it.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, Stdout, Write};
 use std::path::Path;
@@ -24,6 +25,12 @@ pub fn has_begun() -> bool {
     BEGUN.load(Ordering::Relaxed)
 }
 
+/// The width that lines keep to where their parts allow it, in characters.
+const WIDTH: usize = 80;
+
+/// The most characters of a name where JSON has it in full: exporters make names of hundreds.
+const LONGEST_NAME: usize = 60;
+
 /// Standard output.
 #[derive(Debug)]
 pub struct Output {
@@ -40,6 +47,39 @@ impl Output {
     /// Prints one line.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self, "{}", Escaped(text))
+    }
+
+    /// Prints `parts` after `start`, with `separator` between them, in as many lines as are needed; each
+    /// further line is indented by `indent`.
+    pub fn wrapped(
+        &mut self,
+        start: String,
+        parts: impl IntoIterator<Item = String>,
+        separator: &str,
+        indent: usize,
+    ) -> io::Result<()> {
+        let (mut line, mut is_first) = (start, true);
+        for part in parts {
+            let between = if is_first { "" } else { separator };
+            let width = |text: &str| text.chars().count();
+            if width(&line) + width(between) + width(&part) > WIDTH && line.trim() != "" {
+                self.line(format!("{line}{between}").trim_end())?;
+                line = " ".repeat(indent);
+            } else {
+                line += between;
+            }
+            line += &part;
+            is_first = false;
+        }
+        self.line(line.trim_end())
+    }
+
+    /// Prints `text` after `start`, in as many lines as its words need; each further line is indented as far as
+    /// the first one. Long words are names, which are shortened.
+    pub fn prose(&mut self, start: &str, text: impl Display) -> io::Result<()> {
+        let text = text.to_string();
+        let words = text.split(' ').map(short_name);
+        self.wrapped(start.to_owned(), words, " ", start.chars().count())
     }
 
     /// Prints a value as JSON.
@@ -122,6 +162,23 @@ impl fmt::Write for Escaper<'_, '_> {
 /// not the backslash that begins an escape.
 fn is_harmless(c: char) -> bool {
     !c.is_control() && c != '\\' && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// `text`, with `...` in place of its middle when it has more than `most` characters.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    let len = text.chars().count();
+    if len <= most {
+        return text.into();
+    }
+    let kept = most.saturating_sub(3);
+    let start = text.chars().take(kept / 2);
+    let end = text.chars().skip(len - (kept - kept / 2));
+    start.chain("...".chars()).chain(end).collect()
+}
+
+/// `name`, without its middle if it is so long that lines around it could not be read.
+pub fn short_name(name: &str) -> String {
+    cut(name, LONGEST_NAME).into_owned()
 }
 
 /// `path` without a `./` before it.

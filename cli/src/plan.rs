@@ -16,7 +16,7 @@ use onnx_container_machine::{Program, ProgramOptions, Registry};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
-use crate::evaluate::{FoldedNodes, sizes};
+use crate::evaluate::{FoldedNodes, sizes, sizes_of};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy, print_on_stderr};
 use crate::staged::{Staged, refusal};
@@ -90,7 +90,8 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     }
     let container = Container::load(model, map)?;
     let program = Program::new(&container, ProgramOptions::new())?;
-    let planned = plan_program(&program, &Registry::new(), &sizes(&args.dim)?, options(args))?;
+    let sizes = sizes_of(&program, sizes(&args.dim)?);
+    let planned = plan_program(&program, &Registry::new(), &sizes, options(args))?;
     let tensor = |tensor: PlannedTensor| Tensor {
         name: tensor.name,
         dtype: Some(tensor.dtype.to_string()),

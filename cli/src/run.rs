@@ -17,7 +17,7 @@ use crate::evaluate::inputs::{self, Input, Source, inputs};
 use crate::evaluate::timings::TimingsReport;
 use crate::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, count, lossy};
+use crate::output::{Output, count, lossy, short_name};
 use crate::{mapping, needed};
 
 /// Runs, writes, compares and prints.
@@ -118,10 +118,14 @@ impl<'a> OutputInfo<'a> {
     }
 }
 
+/// Where the text of a line begins, behind what it is about, in characters.
+const INDENT: usize = 10;
+
 impl Report<'_> {
     fn print(&self, out: &mut Output) -> io::Result<()> {
         for InputInfo { name, what, source } in &self.inputs {
-            out.line(format_args!("input     {name}: {what} ({source})"))?;
+            let parts = [short_name(name) + ":", what.to_string(), format!("({source})")];
+            out.wrapped("input     ".to_owned(), parts, " ", INDENT)?;
         }
         match (self.steps, self.memory_bytes) {
             (Some(steps), Some(memory)) => {
@@ -137,11 +141,10 @@ impl Report<'_> {
             timings.print(out)?;
         }
         for OutputInfo { name, what, numbers, path } in &self.outputs {
-            out.line(format_args!("output    {name}: {what}"))?;
-            numbers
-                .lines()
-                .iter()
-                .try_for_each(|line| out.line(format_args!("{:10}{line}", "")))?;
+            let parts = [short_name(name) + ":", what.to_string()];
+            out.wrapped("output    ".to_owned(), parts, " ", INDENT)?;
+            let indent = " ".repeat(INDENT);
+            numbers.lines().iter().try_for_each(|line| out.prose(&indent, line))?;
             if let Some(path) = path {
                 out.line(format_args!("wrote     {path}"))?;
             }

@@ -61,7 +61,7 @@ pub fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
     } else {
         match &difference {
             None => out.line("the models compute the same")?,
-            Some(difference) => out.line(format_args!("the models part at {difference}"))?,
+            Some(difference) => out.prose("", format_args!("the models part at {difference}"))?,
         }
     }
     Ok(Outcome::of(difference.is_none()))

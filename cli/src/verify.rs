@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::VerifyArgs;
 use crate::evaluate::inputs::{Input, Source};
-use crate::evaluate::{Model, check_engine, sizes};
+use crate::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::failure::{Failure, Outcome};
 use crate::mapping;
 use crate::output::{Output, count, lossy};
@@ -42,6 +42,7 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     // An engine that the user asked for runs even when the digests are the same.
     if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
         let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
+        let sizes = sizes_of(&a.program, sizes);
         report.compare_runs(&a, &b, &sizes, args)?;
     }
     if args.json {
@@ -183,10 +184,10 @@ impl Report<'_> {
             None => out.line("the models do not compute the same")?,
         }
         if let Some(place) = &self.semantic_difference {
-            out.line(format_args!("digests   {place}"))?;
+            out.prose("digests   ", place)?;
         }
         for difference in &self.differences {
-            out.line(format_args!("differs   {difference}"))?;
+            out.prose("differs   ", difference)?;
         }
         Ok(())
     }

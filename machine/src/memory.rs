@@ -49,6 +49,8 @@ pub struct Memory {
     live: u64,
     high_water: u64,
     budget: Option<u64>,
+    /// What the plan needs, if that is more than the budget.
+    refused: Option<u64>,
 }
 
 impl Memory {
@@ -192,9 +194,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the arena may have `len` bytes.
-    pub(crate) fn may_have(&self, len: u64) -> bool {
-        round_up(len) <= self.limit()
+    /// Whether a plan of `len` bytes is within the budget. If not, the error of the run names that length: no
+    /// other one tells how large the budget has to be.
+    pub(crate) fn admits(&mut self, len: u64) -> bool {
+        self.refused = Some(len).filter(|len| *len > self.limit());
+        self.refused.is_none()
     }
 
     /// Checks `len` bytes outside of M, of a value or of what a loop collects, against the budget of the arena.
@@ -257,10 +261,11 @@ impl Memory {
 
     /// Adds a segment of at least `len` bytes, and returns the offset of its first byte.
     fn grow(&mut self, len: u64) -> Result<u64> {
-        let limit = self.limit();
+        // The last bytes that align the arena are not needed.
+        let limit = round_up(self.limit());
         let needed = self.len.saturating_add(len);
         if needed > limit {
-            return Err(exceeds("the memory", needed, limit));
+            return Err(self.exceeded(needed));
         }
         let wanted = round_up(len.max(SEGMENT).min(limit - self.len).max(len));
         let bytes = BufferMut::zeroed(to_usize(wanted)?, Alignment::CACHE_LINE)?;
@@ -273,6 +278,9 @@ impl Memory {
 
     /// Marks `span`, which is free, and the gap behind it as held once.
     fn take(&mut self, wanted: Span) -> Result<()> {
+        if wanted.end() > self.limit() {
+            return Err(self.exceeded(wanted.end()));
+        }
         let span = Span { offset: wanted.offset, len: round_up(wanted.len) };
         let around =
             self.free.range(..=span.offset).next_back().map(|(offset, len)| (*offset, *len));
@@ -291,6 +299,11 @@ impl Memory {
         self.live += span.len;
         self.high_water = self.high_water.max(wanted.end());
         Ok(())
+    }
+
+    /// The error when the arena would need `len` bytes.
+    fn exceeded(&self, len: u64) -> Error {
+        exceeds("the memory", self.refused.unwrap_or(len), self.limit())
     }
 
     /// Makes `len` bytes at `offset` free, in one range with the free ones beside them in their segment.
@@ -313,9 +326,17 @@ impl Memory {
 }
 
 fn exceeds(what: &str, needed: u64, limit: u64) -> Error {
-    let (needed, limit) = (ByteSize(needed), ByteSize(limit));
+    let (needed, limit) = (exact(needed), exact(limit));
     let reason = format!("{what} would need {needed}, its budget is {limit}");
     Error::new(ErrorKind::OutOfMemory, reason)
+}
+
+/// `bytes` as people say it, and the number if that is another.
+fn exact(bytes: u64) -> String {
+    match bytes {
+        0..1000 => ByteSize(bytes).to_string(),
+        _ => format!("{} ({bytes} bytes)", ByteSize(bytes)),
+    }
 }
 
 #[cfg(test)]
@@ -355,6 +376,17 @@ mod tests {
         memory.allocate(1).unwrap();
         // Free ranges on both sides of a border between segments are not one.
         assert_eq!(memory.allocate(SEGMENT).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn a_budget_is_exact() {
+        let mut memory = Memory::new(Weights::default(), Some(100));
+        memory.allocate(64).unwrap();
+        let error = memory.allocate(37).unwrap_err();
+        assert_eq!(error.to_string(), "the memory would need 101 B, its budget is 100 B");
+        memory.allocate(36).unwrap();
+        assert_eq!(memory.high_water(), 100);
+        assert!(memory.admits(100) && !memory.admits(101));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::{MapArgs, size};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Steps count from 0 in the order in which the nodes run. A list of blocks names its columns in the first \
-line: id, lower, upper, size, and if wanted alignment and offset; a block is needed from step lower to \
-the step before upper.\n\n\
+line: id (or buffer, buffer_id), lower (or start, begin), upper, size, and if wanted alignment and offset; a \
+block is needed from step lower to the step before upper. In place of upper, end is the last step itself.\n\n\
 Exit code: 1 when the plan does not fit --capacity.")]
 pub struct PlanArgs {
     /// The model

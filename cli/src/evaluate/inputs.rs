@@ -7,7 +7,7 @@ use onnx_container::{Error, ErrorKind};
 use onnx_container_machine::{Block, Program, Value, random_inputs};
 use serde::Serialize;
 
-use super::{sizes, values};
+use super::{sizes, sizes_of, values};
 use crate::args::InputArgs;
 use crate::failure::Failure;
 
@@ -57,7 +57,7 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
         None if args.input.is_empty() && args.input_dir.is_none() => Some(0),
         seed => seed,
     };
-    let sizes = sizes(&args.dim)?;
+    let sizes = sizes_of(program, sizes(&args.dim)?);
     program.check_sizes(&sizes)?;
     let (mut inputs, mut errors) = (Vec::new(), Vec::new());
     for (i, declared) in main.inputs.iter().enumerate() {

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anstream::adapter::strip_str;
 use half::{bf16, f16};
 use onnx_container::{Buffer, DataType, Tensor};
 use onnx_container_machine::Value;
@@ -95,8 +96,13 @@ fn session(path: &Path, args: &EngineArgs) -> ort::Result<Session> {
     builder.commit_from_file(path)
 }
 
+/// The failure with what onnxruntime says, which may be coloured and end in an empty line.
 fn failed(error: &ort::Error) -> Failure {
-    Failure::Machine { kind: "Onnxruntime".to_owned(), message: format!("onnxruntime: {error}") }
+    Failure::Machine { kind: "Onnxruntime".to_owned(), message: message(&error.to_string()) }
+}
+
+fn message(said: &str) -> String {
+    format!("onnxruntime: {}", strip_str(said).to_string().trim())
 }
 
 fn unsupported(name: &str, what: &dyn std::fmt::Display) -> Failure {
@@ -170,5 +176,16 @@ fn from_ort(name: &str, value: &DynValue) -> Result<Value, Failure> {
             let refused = |ty: &TensorElementType| Err(unsupported(name, &format!("{ty:?}")));
             by_type!(other, TensorElementType: Float32 Float64 Float16 Bfloat16, convert, refused)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_onnxruntime_says_is_shown_without_colours() {
+        let said = "\u{1b}[1;31m2026 [E:onnxruntime:, x.cc:9 Run] no\u{1b}[m\n";
+        assert_eq!(message(said), "onnxruntime: 2026 [E:onnxruntime:, x.cc:9 Run] no");
     }
 }

@@ -84,8 +84,12 @@ fn entry(path: &Path, name: &str) -> Loaded<Buffer> {
         (Some(index), _) => index,
         (None, 1) => 0,
         (None, _) => {
-            let names: Vec<_> = archive.file_names().flatten().take(8).collect();
-            let reason = format!("the npz file has no `{wanted}`; it has {}", names.join(", "));
+            // NumPy calls the array of the entry `x.npy` x.
+            let arrays = archive.file_names().flatten();
+            let arrays =
+                arrays.map(|entry| entry.strip_suffix(".npy").unwrap_or(&entry).to_owned());
+            let arrays = arrays.take(8).collect::<Vec<_>>().join(", ");
+            let reason = format!("the npz file has no array `{name}`; it has {arrays}");
             return Err(Error::new(ErrorKind::MissingTensor, reason));
         }
     };

@@ -1,6 +1,5 @@
 //! The text that `inspect` prints.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
@@ -9,13 +8,11 @@ use super::tensors::{Stored, TensorInfo, Totals};
 use super::values::GraphValue;
 use crate::files::Listed;
 use crate::needed::State;
-use crate::output::{Output, count};
+use crate::output::{Output, count, cut};
 use onnx_container::ByteSize;
 
-/// The width that lines keep to where their parts allow it, in characters. A name is never cut: what is
-/// shown can be given back to `extract` and `replace`.
-const WIDTH: usize = 80;
-/// Where the lines of a list continue, in characters.
+/// Where the lines of a list continue, in characters. A name is never cut: what is shown can be given back to
+/// `extract` and `replace`.
 const INDENT: usize = 14;
 
 /// Prints the summary, part by part.
@@ -26,31 +23,6 @@ pub fn print(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     operators(summary, out)?;
     tensors(summary, out)?;
     files(summary, out)
-}
-
-/// Prints `parts` after `start`, with `separator` between them, in as many lines as are needed; each
-/// further line is indented by `indent`.
-fn wrapped(
-    start: String,
-    parts: impl IntoIterator<Item = String>,
-    separator: &str,
-    indent: usize,
-    out: &mut Output,
-) -> io::Result<()> {
-    let (mut line, mut is_first) = (start, true);
-    for part in parts {
-        let between = if is_first { "" } else { separator };
-        let width = |text: &str| text.chars().count();
-        if width(&line) + width(between) + width(&part) > WIDTH && line.trim() != "" {
-            out.line(format!("{line}{between}").trim_end())?;
-            line = " ".repeat(indent);
-        } else {
-            line += between;
-        }
-        line += &part;
-        is_first = false;
-    }
-    out.line(line.trim_end())
 }
 
 fn head(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
@@ -67,7 +39,7 @@ fn head(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     out.line(format_args!("model      {}", summary.model.display()))?;
     out.line(format_args!("bytes      {}", bytes(summary.model_bytes)))?;
     out.line(format_args!("IR         {}", known(summary.ir_version)))?;
-    wrapped("opsets     ".to_owned(), opsets, ", ", LABEL, out)?;
+    out.wrapped("opsets     ".to_owned(), opsets, ", ", LABEL)?;
     out.line(format!("producer   {producer} {version}").trim_end())?;
     out.line(format_args!("graph      {}", summary.graph.clone().unwrap_or_else(none)))?;
     let (nodes, inner) = (graphs.nodes, graphs.inner_nodes);
@@ -103,7 +75,7 @@ fn values(values: &[&GraphValue], top: usize, out: &mut Output) -> io::Result<()
     let shape = column(rows.iter().map(|row| row.shape.as_str()));
     for ValueRow { dtype: a, shape: b, name } in rows {
         let start = format!("{:INDENT$}{a:<dtype$}  {b:<shape$}  ", "");
-        wrapped(start, [name], "  ", INDENT, out)?;
+        out.wrapped(start, [name], "  ", INDENT)?;
     }
     more(values.len(), listed, out)
 }
@@ -148,19 +120,14 @@ fn operators(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
 }
 
 fn tensors(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
-    wrapped(
-        format!("tensors    {}: ", summary.totals.tensors),
-        parts(&summary.totals),
-        ", ",
-        LABEL,
-        out,
-    )?;
+    let start = format!("tensors    {}: ", summary.totals.tensors);
+    out.wrapped(start, parts(&summary.totals), ", ", LABEL)?;
     let rows: Vec<_> = summary.tensors.iter().map(Row::of).collect();
     let dtype = column(rows.iter().map(|row| row.dtype.as_str()));
     let shape = column(rows.iter().map(|row| row.shape.as_str()));
     for Row { bytes, dtype: a, shape: b, name, stored } in rows {
         let start = format!("{bytes:>12}  {a:<dtype$}  {b:<shape$}  ");
-        wrapped(start, [name, stored], "  ", INDENT, out)?;
+        out.wrapped(start, [name, stored], "  ", INDENT)?;
     }
     more(summary.totals.tensors, summary.tensors.len(), out)
 }
@@ -230,18 +197,6 @@ impl fmt::Display for Stored {
 /// How much of a location is shown for a tensor, in characters. The list of files has it in full.
 const LOCATION: usize = 44;
 
-/// `text`, with `...` in place of its middle when it has more than `most` characters.
-fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    let len = text.chars().count();
-    if len <= most {
-        return text.into();
-    }
-    let kept = most.saturating_sub(3);
-    let start = text.chars().take(kept / 2);
-    let end = text.chars().skip(len - (kept - kept / 2));
-    start.chain("...".chars()).chain(end).collect()
-}
-
 fn files(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     let totals = &summary.file_totals;
     let count = |state| match state {
@@ -255,7 +210,7 @@ fn files(summary: &Summary<'_>, out: &mut Output) -> io::Result<()> {
     let states: Vec<_> = states.map(|state| format!("{} {}", count(state), state.name())).collect();
     let colon = if states.is_empty() { "" } else { ": " };
     let start = format!("files      {} ({}){colon}", totals.files, ByteSize(totals.bytes));
-    wrapped(start, states, ", ", LABEL, out)?;
+    out.wrapped(start, states, ", ", LABEL)?;
     summary.files.iter().try_for_each(|listed| file(listed, out))?;
     more(totals.files, summary.files.len(), out)
 }
@@ -271,7 +226,8 @@ fn file(file: &Listed<'_>, out: &mut Output) -> io::Result<()> {
         }
         _ => None,
     };
-    wrapped(start, [file.path.display().to_string()].into_iter().chain(why), " ", INDENT, out)
+    let path = file.path.display().to_string();
+    out.wrapped(start, [path].into_iter().chain(why), " ", INDENT)
 }
 
 fn bytes(bytes: u64) -> String {

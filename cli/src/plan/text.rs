@@ -7,7 +7,7 @@ use onnx_container_machine::plan::Plan;
 
 use super::{Planned, Tensor};
 use crate::args::PlanArgs;
-use crate::output::{Output, count};
+use crate::output::{Output, count, short_name};
 
 /// Prints the lengths of the plan, then the largest tensors.
 pub fn print(planned: &Planned, args: &PlanArgs, out: &mut Output) -> io::Result<()> {
@@ -46,7 +46,7 @@ fn tensors(planned: &Planned, top: usize, out: &mut Output) -> io::Result<()> {
     out.line("")?;
     out.line(format_args!("{:>8}  {:>14}  {:>13}  NAME", "SIZE", "OFFSET", "STEPS"))?;
     for tensor in largest.iter().take(shown) {
-        out.line(row(tensor))?;
+        row(tensor, out)?;
     }
     if shown < largest.len() {
         out.line(format_args!("{:>8}  {} more: --top 0", "", largest.len() - shown))?;
@@ -54,18 +54,22 @@ fn tensors(planned: &Planned, top: usize, out: &mut Output) -> io::Result<()> {
     Ok(())
 }
 
-fn row(tensor: &Tensor) -> String {
+/// Where a line continues that a name makes too long, in characters.
+const INDENT: usize = 14;
+
+fn row(tensor: &Tensor, out: &mut Output) -> io::Result<()> {
     let steps = &tensor.block.steps;
     let steps = match steps.end.checked_sub(1).filter(|last| *last >= steps.start) {
         Some(last) => format!("{} to {last}", steps.start),
         None => "none".to_owned(),
     };
     let kind = match (&tensor.dtype, &tensor.shape) {
-        (Some(dtype), Some(shape)) => format!("  {dtype} {shape:?}"),
+        (Some(dtype), Some(shape)) => format!("{dtype} {shape:?}"),
         _ => String::new(),
     };
-    let (size, offset, name) = (ByteSize(tensor.block.bytes), tensor.offset, &tensor.name);
-    format!("{size:>8}  {offset:>14}  {steps:>13}  {name}{kind}")
+    let (size, offset) = (ByteSize(tensor.block.bytes), tensor.offset);
+    let start = format!("{size:>8}  {offset:>14}  {steps:>13}  ");
+    out.wrapped(start, [short_name(&tensor.name), kind], "  ", INDENT)
 }
 
 fn bytes(bytes: u64) -> String {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::evaluate::values;
 use crate::failure::Failure;
-use crate::output::{Number, Output, count};
+use crate::output::{Number, Output, count, short_name};
 
 /// How the outputs compare with those that were expected.
 #[derive(Debug, Serialize)]
@@ -84,7 +84,7 @@ impl Expected {
         let (rtol, atol) = (Number(*rtol), Number(*atol));
         out.line(format_args!("compared  {same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
         for Difference { output, reason } in &self.differences {
-            out.line(format_args!("differs   {output}: {reason}"))?;
+            out.prose("differs   ", format_args!("{}: {reason}", short_name(output)))?;
         }
         Ok(())
     }

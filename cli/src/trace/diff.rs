@@ -194,17 +194,21 @@ impl<'a> Report<'a> {
             return out.line(format_args!("same      all values of {a} and {b}"));
         }
         for name in &self.inputs {
-            out.line(format_args!("input     {name} differs"))?;
+            out.prose("input     ", format_args!("{name} differs"))?;
         }
         if let Some(First { a, b, same_inputs, by }) = &self.first {
-            for (label, step) in [("A", a), ("B", b)] {
+            for (start, step, other) in [("first A   ", a, "B"), ("first B   ", b, "A")] {
                 match step {
-                    Some(step) => out.line(format_args!("first {label}   {step}"))?,
-                    None => out.line(format_args!("first {label}   no step differs"))?,
+                    Some(step) => out.prose(start, step)?,
+                    None => {
+                        out.prose(start, format_args!("the step of {other} has no counterpart"))?
+                    }
                 }
             }
-            let reads = if *same_inputs { "the same values" } else { "other values" };
-            out.line(format_args!("reads     {reads}"))?;
+            if a.is_some() && b.is_some() {
+                let reads = if *same_inputs { "the same values" } else { "other values" };
+                out.line(format_args!("reads     {reads}"))?;
+            }
             if let Some(Amount { elements, differing, max_abs, max_rel }) = by {
                 out.line(format_args!(
                     "values    {differing} of {elements} elements differ, by at most {} (relative: {})",
@@ -217,7 +221,7 @@ impl<'a> Report<'a> {
         out.line(format_args!("steps     {in_a} of {a} differ in A, {in_b} of {b} in B"))?;
         match self.outputs.as_slice() {
             [] => out.line("outputs   are the same"),
-            names => out.line(format_args!("outputs   differ: {}", names.join(", "))),
+            names => out.prose("outputs   ", format_args!("differ: {}", names.join(", "))),
         }
     }
 }

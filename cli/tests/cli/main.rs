@@ -35,4 +35,6 @@ mod trace;
 mod usage;
 #[cfg(feature = "machine")]
 mod verify;
+#[cfg(feature = "machine")]
+mod width;
 mod write;

@@ -99,7 +99,7 @@ fn missing_and_unused_sizes_are_reported() {
     let folder = Folder::new();
     folder.save("m.onnx", &model());
     let cases: [(&[&str], &[&str]); 2] = [
-        (&["plan", "m.onnx"], &["value `x`", "dimension 0, `batch`, has no size"]),
+        (&["plan", "m.onnx"], &["value `x`", "its dimension `batch` has no size"]),
         (
             &["plan", "m.onnx", "--dim", "batch=4", "--dim", "seq=1"],
             &["no input has an open dimension `seq`; open are batch"],
@@ -113,6 +113,38 @@ fn missing_and_unused_sizes_are_reported() {
     for dim in ["batch", "=4", "batch=x", "batch=-1", "batch="] {
         folder.run(&["plan", "m.onnx", "--dim", dim]).misused(&["--dim"]);
     }
+}
+
+#[test]
+fn all_missing_sizes_are_named_at_once() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("g");
+    let open =
+        [("x", ["a".into(), "?".into(), "?".into()]), ("y", ["c\nd".into(), "a".into(), 1.into()])];
+    for (name, dims) in open {
+        graph.input.push(ValueInfoProto::tensor_with(name, DataType::Float, dims));
+        graph.node.push(NodeProto::new("Neg", [name], [format!("-{name}").as_str()]));
+        graph.output.push(ValueInfoProto::tensor_with(
+            format!("-{name}"),
+            DataType::Float,
+            [1.into(), 2.into(), 3.into()],
+        ));
+    }
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    folder.save("m.onnx", &model);
+    // Names are given as they are shown, and dimensions without a name may have different sizes.
+    let sizes = ["a=1", "x[1]=2", "x[2]=3", "c\\nd=4"].map(|size| ["--dim", size]).concat();
+    for command in ["plan", "run", "trace"] {
+        folder.run(&[command, "m.onnx"]).failed(&[
+            "value `x`: its dimensions `a`, `x[1]`, `x[2]` have no sizes: give them, as in `--dim a=1 \
+             --dim x[1]=1 --dim x[2]=1`",
+            "value `y`: its dimensions `a`, `c\\nd` have no sizes",
+        ]);
+        folder.run(&[&[command, "m.onnx"], &sizes[..]].concat()).done();
+    }
+    folder.run(&[&["verify", "m.onnx", "m.onnx"], &sizes[..]].concat()).done();
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn models_part_at_an_output_and_a_node() {
     let run = folder.run(&["diff", "--semantic", "a.onnx", "b.onnx"]);
     let place = "node `t` (LeakyRelu) of function `local::f`";
     let expected =
-        format!("the models part at output 1 (`y`): {place}: attribute `alpha` differs\n");
+        format!("the models part at output 1 (`y`): {place}:\nattribute `alpha` differs\n");
     assert_eq!((run.code(), run.stdout(), run.stderr()), (1, expected, String::new()));
     let run = folder.run(&["diff", "--semantic", "a.onnx", "b.onnx", "--json"]);
     let difference = json!({"output": 1, "output_names": ["y", "y"], "places": [place, place],

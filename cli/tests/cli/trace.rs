@@ -114,6 +114,23 @@ fn the_first_step_that_differs_is_reported_with_its_distance() {
 }
 
 #[test]
+fn a_step_without_a_counterpart_is_named() {
+    let folder = folder();
+    let mut longer = model();
+    longer.graph.as_mut().unwrap().node.push(NodeProto::new("Exp", ["z"], ["more"]));
+    folder.save("longer.onnx", &longer);
+    let step = "step 2, node (ai.onnx.Exp-21): more, FLOAT [2, 4]";
+    for (models, lines) in [
+        (["m.onnx", "longer.onnx"], ["first A   the step of B has no counterpart", step]),
+        (["longer.onnx", "m.onnx"], [step, "first B   the step of A has no counterpart"]),
+    ] {
+        let told = folder.run(&[&["trace", "diff"], &models[..], &DIM].concat());
+        assert!(!told.stdout().contains("reads"), "{told:?}");
+        told.says(&lines);
+    }
+}
+
+#[test]
 fn other_inputs_are_reported_first() {
     let folder = folder();
     for seed in ["1", "2"] {
@@ -141,7 +158,11 @@ fn files_that_are_no_traces_are_reported_with_their_line() {
     let good = fs::read_to_string(folder.path("t.jsonl")).unwrap();
     let cases = [
         ("", "`bad.jsonl`: the file is empty"),
-        ("{\n", "`bad.jsonl`: line 1: "),
+        (
+            "{\n",
+            "`bad.jsonl`: line 1: the file was cut off: the head of the trace is not all there",
+        ),
+        (&good[..good.len() - 40], "line 4: the file was cut off: a step or the end of the trace"),
         (&good.replace("ai.onnx.Abs", "ai.onnx.Neg"), "line 3: its digest `chain` is another"),
         (good.split_inclusive('\n').next().unwrap(), "the trace has no end"),
     ];

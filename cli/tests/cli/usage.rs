@@ -150,17 +150,33 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&error["errors"][0]["tensor"], &error["errors"][0]["path"]),
         (&"w0".into(), &"gone.bin".into())
     );
-    for (args, command) in [
-        (&["pack", "m.onnx", "--json"][..], "pack".into()),
-        (&["--json", "inline", "m.onnx"], "inline-functions".into()),
-        (&["check", "m.onnx", "--top", "1", "--json"], "check".into()),
+    let missing = "the following required arguments were not provided: ";
+    for (args, command, message) in [
+        (&["pack", "m.onnx", "--json"][..], "pack".into(), format!("{missing}<OUT>")),
+        (
+            &["--json", "inline", "m.onnx"],
+            "inline-functions".into(),
+            "unexpected argument '--json' found".to_owned(),
+        ),
+        (
+            &["check", "m.onnx", "--top", "1", "--json"],
+            "check".into(),
+            "unexpected argument '--top' found".to_owned(),
+        ),
         #[cfg(feature = "machine")]
-        (&["trace", "diff", "m.onnx", "--json"], "trace diff".into()),
-        (&["unpack", "--json"], serde_json::Value::Null),
-        (&["--json"], serde_json::Value::Null),
+        (&["trace", "diff", "m.onnx", "--json"], "trace diff".into(), format!("{missing}<B>")),
+        (
+            &["unpack", "--json"],
+            serde_json::Value::Null,
+            "unrecognized subcommand 'unpack'".to_owned(),
+        ),
+        (&["--json"], serde_json::Value::Null, String::new()),
     ] {
         let said = folder.run(args).misused(&["error: "]).json();
         assert_eq!((&said["command"], &said["error"]["kind"]), (&command, &"Usage".into()));
+        let found = said["error"]["message"].as_str().unwrap();
+        assert!(message.is_empty() || found == message, "{found}");
+        assert!(!found.starts_with("error") && !found.contains('\n'), "{found}");
     }
     for args in [
         &["check", "m.onnx"][..],

@@ -85,7 +85,7 @@ fn models_that_differ_are_exit_code_1_with_what_differs() {
     ]);
     let json = folder.run(&[&verify[..], &["--json"]].concat()).json();
     assert_eq!((&json["proof"], json["differences"].as_array().unwrap().len()), (&json!(null), 1));
-    folder.run(&["verify", "m.onnx", "neg.onnx"]).failed(&["`batch`, has no size"]);
+    folder.run(&["verify", "m.onnx", "neg.onnx"]).failed(&["its dimension `batch` has no size"]);
     folder.save("less.onnx", &with(|model| drop(model.graph.as_mut().unwrap().output.pop())));
     let run = folder.run(&[&["verify", "m.onnx", "less.onnx"], &DIM[..]].concat());
     assert_eq!(run.code(), 1, "{run:?}");

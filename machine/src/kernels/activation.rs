@@ -6,7 +6,7 @@
 use super::elementwise::same;
 use super::loops::map;
 use crate::call::RunCx;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::numeric::{Float, Real, for_type};
 
@@ -42,9 +42,7 @@ pub(super) const KERNELS: &[Builtin] = &[
     with!("Selu", "alpha" = 1.673_263_2, "gamma" = 1.050_701, R => |x, a, g| {
         g * if x > R::ZERO { x } else { a * x.exp() - a }
     }),
-    with!("Celu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| {
-        if x > R::ZERO { x } else { a * ((x / a).exp() - R::ONE) }
-    }),
+    Builtin::new("Celu", same, celu),
     with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| unit(a * x + b)),
     with!("Swish", "alpha" = 1.0, "" = 0.0, R => |x, a, _| x * sigmoid(a * x)),
     with!("Shrink", "lambd" = 0.5, "bias" = 0.0, R => |x, lambda, bias| {
@@ -92,6 +90,21 @@ pub(super) fn unit<R: Real>(x: R) -> R {
     } else {
         x
     }
+}
+
+fn celu(cx: &mut RunCx<'_>) -> Result<()> {
+    let alpha = cx.float_or("alpha", 1.0)?;
+    if alpha == 0.0 || !alpha.is_finite() {
+        let reason = format!("with alpha {alpha}, alpha * (exp(x / alpha) - 1) is not a number");
+        return Err(Error::new(ErrorKind::Value, reason));
+    }
+    fn apply<R: Real>(x: R, a: R) -> R {
+        if x > R::ZERO { x } else { a * ((x / a).exp() - R::ONE) }
+    }
+    for_type!(cx.dtype(0)?, floats, T => {
+        let alpha = <T as Float>::Real::of(f64::from(alpha));
+        map(cx, |x: T| Float::map(x, |x| apply(x, alpha)))
+    })
 }
 
 fn gelu(cx: &mut RunCx<'_>) -> Result<()> {

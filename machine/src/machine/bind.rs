@@ -53,9 +53,6 @@ impl Machine {
     }
 }
 
-/// What exporters call every dimension that they have no name for, whatever its size.
-const UNNAMED: &str = "?";
-
 /// Checks `value` against what is declared; `symbols` has the sizes of symbolic dimensions so far.
 fn check(declared: &Declared, value: &Value, symbols: &mut HashMap<String, usize>) -> Result<()> {
     if let Some(ty) = declared.ty.as_ref().filter(|ty| **ty != value.ty()) {
@@ -72,7 +69,6 @@ fn check(declared: &Declared, value: &Value, symbols: &mut HashMap<String, usize
     for (i, (dim, size)) in dims.iter().zip(&shape).enumerate() {
         let declared = match dim {
             Dim::Fixed(declared) => *declared,
-            Dim::Symbol(name) if name == UNNAMED => *size,
             Dim::Symbol(name) => *symbols.entry(name.clone()).or_insert(*size),
             Dim::Unknown => *size,
         };

@@ -106,7 +106,7 @@ impl Machine {
     /// of the run has no plan, and the length is 0.
     fn keep(&mut self, plan: Result<ProgramPlan>) -> Result<u64> {
         match plan {
-            Ok(plan) if self.memory().may_have(plan.plan.arena_bytes) => {
+            Ok(plan) if self.runner.memory.admits(plan.plan.arena_bytes) => {
                 let len = plan.plan.arena_bytes;
                 self.places.push(Places::new(plan, self.program.main.names.len()));
                 Ok(len)

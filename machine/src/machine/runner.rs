@@ -22,7 +22,7 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest length of the arena in bytes. The same bound applies, one by one, to what lies outside of
+    /// The largest number of bytes of the arena that a run may need, exactly. The same bound applies, one by one, to what lies outside of
     /// the arena: a tensor of strings, a sequence, or what a loop collects.
     pub memory_bytes: Option<u64>,
     /// The largest number of steps, those of inner blocks included.

@@ -2,12 +2,13 @@
 //!
 //! The first line names the columns, in any order. As in MiniMalloc, `upper` is the step after the last one
 //! that needs the block, and the names of older files are known: `start` or `begin`, and `end`, which is
-//! the last step itself. The files come from strangers: every error names the line, and there are limits.
+//! the last step itself. Fields may be quoted, as in RFC 4180. The files come from strangers: every error names the line, and there are limits.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::Read;
 
+use csv::{ReaderBuilder, StringRecord};
 use onnx_container::Alignment;
 
 use super::{Block, Row, refused};
@@ -52,23 +53,46 @@ pub fn read_csv(file: impl Read) -> Result<Vec<Named>> {
     }
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        at_line(before.iter().filter(|byte| **byte == b'\n').count() + 1, "this is not UTF-8")
+        at_line(
+            before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
+            "this is not UTF-8",
+        )
     })?;
-    let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
-    let mut lines = lines.filter(|(_, line)| !line.trim().is_empty());
-    let (first, header) = lines.next().ok_or_else(|| refused("the file is empty".to_owned()))?;
-    let columns = columns(header).map_err(|reason| at_line(first, &reason))?;
-    read_blocks(lines, &columns)
+    let text = text.trim_start_matches('\u{feff}');
+    // Rows of another length are refused here, with what is wrong in the words of this format.
+    let mut reader =
+        ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    let is_blank =
+        |row: &StringRecord| row.len() == 1 && row.iter().all(|field| field.trim().is_empty());
+    let rows = reader.records().filter(|row| !row.as_ref().is_ok_and(is_blank));
+    let mut rows = rows.map(|row| row.map_err(|error| refused(error.to_string())));
+    let header = rows.next().ok_or_else(|| refused("the file is empty".to_owned()))??;
+    let columns = columns(&header).map_err(|reason| at_line(line_of(text, &header), &reason))?;
+    read_blocks(text, rows, &columns)
 }
 
-fn read_blocks<'t>(
-    lines: impl Iterator<Item = (usize, &'t str)>,
+/// The number of the line of `text` in which `row` begins, from 1. The reader counts a row from the empty lines
+/// before it on.
+fn line_of(text: &str, row: &StringRecord) -> u64 {
+    let Some(position) = row.position() else { return 1 };
+    let start = usize::try_from(position.byte()).ok();
+    let rest = start.and_then(|start| text.get(start..)).unwrap_or_default();
+    let is_break = |c: &char| matches!(c, '\r' | '\n');
+    let breaks = rest.chars().take_while(is_break).filter(|c| *c == '\n').count();
+    position.line() + breaks as u64
+}
+
+fn read_blocks(
+    text: &str,
+    rows: impl Iterator<Item = Result<StringRecord>>,
     columns: &[Column],
 ) -> Result<Vec<Named>> {
     let mut blocks = Vec::new();
     let mut ids = HashSet::new();
-    for (number, line) in lines {
-        let named = read_block(line, columns).map_err(|reason| at_line(number, &reason))?;
+    for row in rows {
+        let row = row?;
+        let number = line_of(text, &row);
+        let named = read_block(&row, columns).map_err(|reason| at_line(number, &reason))?;
         if !ids.insert(named.id.clone()) {
             return Err(at_line(number, &format!("an earlier line has the id `{}` too", named.id)));
         }
@@ -80,7 +104,7 @@ fn read_blocks<'t>(
     Ok(blocks)
 }
 
-fn at_line(line: usize, reason: &str) -> Error {
+fn at_line(line: u64, reason: &str) -> Error {
     refused(format!("line {line}: {reason}"))
 }
 
@@ -110,7 +134,8 @@ impl Column {
             "offset" => Ok(Self::Offset),
             "gaps" => Ok(Self::Gaps),
             _ => Err(format!(
-                "unknown column `{name}`; known are id, lower, upper, size, alignment and offset"
+                "unknown column `{name}`; known are id (or buffer, buffer_id), lower (or start, begin), \
+                 upper (or end, the last step itself), size, alignment, offset and gaps"
             )),
         }
     }
@@ -122,9 +147,9 @@ impl Column {
 }
 
 /// The columns that the first line names.
-fn columns(header: &str) -> Result<Vec<Column>, String> {
+fn columns(header: &StringRecord) -> Result<Vec<Column>, String> {
     let mut columns: Vec<Column> = Vec::new();
-    for name in header.split(',') {
+    for name in header {
         let column = Column::named(name.trim())?;
         if columns.iter().any(|other| other.subject() == column.subject()) {
             return Err(format!("a second column for what `{}` says", name.trim()));
@@ -147,13 +172,12 @@ fn columns(header: &str) -> Result<Vec<Column>, String> {
     Ok(columns)
 }
 
-fn read_block(line: &str, columns: &[Column]) -> Result<Named, String> {
-    let count = line.split(',').count();
-    if count != columns.len() {
-        return Err(format!("{count} fields for {} columns", columns.len()));
+fn read_block(row: &StringRecord, columns: &[Column]) -> Result<Named, String> {
+    if row.len() != columns.len() {
+        return Err(format!("{} fields for {} columns", row.len(), columns.len()));
     }
     let mut named = Named { id: String::new(), block: Block::new(0..0, 0) };
-    for (column, field) in columns.iter().zip(line.split(',').map(str::trim)) {
+    for (column, field) in columns.iter().zip(row) {
         named.set(*column, field)?;
     }
     let steps = &named.block.steps;
@@ -166,8 +190,10 @@ fn read_block(line: &str, columns: &[Column]) -> Result<Named, String> {
 impl Named {
     fn set(&mut self, column: Column, field: &str) -> Result<(), String> {
         let block = &mut self.block;
+        // Line breaks are part of an id that is in quotes.
+        let (id, field) = (field.trim_matches([' ', '\t']), field.trim());
         match column {
-            Column::Id => field.clone_into(&mut self.id),
+            Column::Id => id.clone_into(&mut self.id),
             Column::Lower => block.steps.start = number("lower", field)?,
             Column::Upper => block.steps.end = number("upper", field)?,
             Column::End => {
@@ -207,8 +233,9 @@ impl std::fmt::Display for Shown<'_> {
 /// Writes blocks and their offsets as MiniMalloc does: `id,lower,upper,size,offset`, with a column
 /// `alignment` when a block has one.
 ///
-/// The format has no way to quote: commas, line breaks and other control characters of a name, and backslashes, are
-/// written as `\u{2c}`.
+/// Names with commas, quotes or line breaks are quoted as [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)
+/// has it, and [`read_csv`] reads them back; MiniMalloc knows no quotes. Other control characters and
+/// backslashes are written as `\u{1b}`, because the list may be shown on a terminal.
 pub fn write_csv(rows: &[Row<'_>]) -> String {
     let aligned = rows.iter().any(|row| row.block.alignment != Alignment::DENSE);
     let columns = if aligned { "size,alignment,offset" } else { "size,offset" };
@@ -216,16 +243,23 @@ pub fn write_csv(rows: &[Row<'_>]) -> String {
     for Row { id, block, offset } in rows {
         let Block { steps, bytes, alignment, .. } = block;
         let alignment = if aligned { format!(",{}", alignment.bytes()) } else { String::new() };
-        id.chars().for_each(|c| push_escaped(&mut text, c));
+        push_quoted(&mut text, id);
         text.push_str(&format!(",{},{},{bytes}{alignment},{offset}\n", steps.start, steps.end));
     }
     text
 }
 
-fn push_escaped(text: &mut String, c: char) {
-    if c.is_control() || matches!(c, ',' | '\\') {
-        text.extend(c.escape_unicode());
-    } else {
-        text.push(c);
+/// Adds `name` as a field, in quotes if it needs them.
+fn push_quoted(text: &mut String, name: &str) {
+    let quote = if name.contains([',', '"', '\n', '\r']) { "\"" } else { "" };
+    text.push_str(quote);
+    for c in name.chars() {
+        match c {
+            '"' => text.push_str("\"\""),
+            '\n' | '\r' | '\t' => text.push(c),
+            c if c.is_control() || c == '\\' => text.extend(c.escape_unicode()),
+            c => text.push(c),
+        }
     }
+    text.push_str(quote);
 }

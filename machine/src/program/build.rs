@@ -384,7 +384,8 @@ fn declaration(proto: &ValueInfoProto, value: ValueId) -> Result<Declared> {
             Some(DimensionValue::DimValue(size)) => {
                 usize::try_from(*size).map_or(Dim::Unknown, Dim::Fixed)
             }
-            Some(DimensionValue::DimParam(name)) if !name.is_empty() => {
+            // Exporters call every dimension `?` that they have no name for, whatever its size.
+            Some(DimensionValue::DimParam(name)) if !name.is_empty() && *name != "?" => {
                 Dim::Symbol(name.to_string())
             }
             _ => Dim::Unknown,

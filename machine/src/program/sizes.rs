@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Block, Declared, Dim, Program};
+use super::{Declared, Dim, Program};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Program {
@@ -13,7 +13,7 @@ impl Program {
     /// # Errors
     /// [`ErrorKind::Input`] for a name that stands for no dimension, with those that do.
     pub fn check_sizes(&self, sizes: &HashMap<String, usize>) -> Result<()> {
-        let known = open_dimensions(&self.main);
+        let known = self.open_dimensions();
         let Some(name) = sizes.keys().filter(|name| !known.contains(*name)).min() else {
             return Ok(());
         };
@@ -24,20 +24,21 @@ impl Program {
         let reason = format!("no input has an open dimension `{name}`; {known}");
         Err(Error::new(ErrorKind::Input, reason))
     }
-}
 
-/// What sizes can be given for: names of dimensions, and places of those without one.
-fn open_dimensions(main: &Block) -> BTreeSet<String> {
-    let of_input = |input: &Declared| -> Vec<String> {
-        let dims = input.dims.iter().flatten().enumerate();
-        let open = dims.flat_map(|(axis, dim)| match dim {
-            Dim::Fixed(_) => Vec::new(),
-            Dim::Symbol(name) => vec![name.clone()],
-            Dim::Unknown => vec![place(main.name(input.value), axis)],
-        });
-        open.collect()
-    };
-    main.inputs.iter().flat_map(of_input).collect()
+    /// What sizes can be given for: the names of open dimensions of inputs, and for those without a name their
+    /// places, as `image[0]`.
+    pub fn open_dimensions(&self) -> BTreeSet<String> {
+        let of_input = |input: &Declared| -> Vec<String> {
+            let dims = input.dims.iter().flatten().enumerate();
+            let open = dims.flat_map(|(axis, dim)| match dim {
+                Dim::Fixed(_) => None,
+                Dim::Symbol(name) => Some(name.clone()),
+                Dim::Unknown => Some(place(self.main.name(input.value), axis)),
+            });
+            open.collect()
+        };
+        self.main.inputs.iter().flat_map(of_input).collect()
+    }
 }
 
 fn place(input: &str, axis: usize) -> String {
@@ -45,31 +46,32 @@ fn place(input: &str, axis: usize) -> String {
 }
 
 impl Declared {
-    /// The shape of this input, which is called `name`, with these `sizes`.
+    /// The shape of this input, which is called `name`, with these `sizes`. The error names every dimension that
+    /// has no size.
     pub(crate) fn shape(&self, name: &str, sizes: &HashMap<String, usize>) -> Result<Vec<usize>> {
         let refused = |reason: String| Error::new(ErrorKind::Input, reason);
         let dims = self.dims.as_ref();
         let dims =
             dims.ok_or_else(|| refused("the graph does not declare its shape".to_owned()))?;
         let size = |(axis, dim): (usize, &Dim)| {
+            let given = |of: String| sizes.get(&of).copied().ok_or(of);
             match dim {
-            Dim::Fixed(size) => Ok(*size),
-            Dim::Symbol(symbol) => sizes.get(symbol).copied().ok_or_else(|| {
-                refused(format!(
-                    "its dimension {axis}, `{symbol}`, has no size: give one, as in `--dim {symbol}=1`"
-                ))
-            }),
-            Dim::Unknown => {
-                let place = place(name, axis);
-                sizes.get(&place).copied().ok_or_else(|| {
-                    refused(format!(
-                        "its dimension {axis} has neither a size nor a name: give a size by its place, as in \
-                         `--dim {place}=1`"
-                    ))
-                })
+                Dim::Fixed(size) => Ok(*size),
+                Dim::Symbol(symbol) => given(symbol.clone()),
+                Dim::Unknown => given(place(name, axis)),
             }
-        }
         };
-        dims.iter().enumerate().map(size).collect()
+        let found: Vec<_> = dims.iter().enumerate().map(size).collect();
+        let missing: BTreeSet<_> = found.iter().filter_map(|size| size.as_ref().err()).collect();
+        if missing.is_empty() {
+            return Ok(found.into_iter().flatten().collect());
+        }
+        let named: Vec<_> = missing.iter().map(|of| format!("`{of}`")).collect();
+        let options: Vec<_> = missing.iter().map(|of| format!("--dim {of}=1")).collect();
+        let (named, options) = (named.join(", "), options.join(" "));
+        Err(refused(match missing.len() {
+            1 => format!("its dimension {named} has no size: give one, as in `{options}`"),
+            _ => format!("its dimensions {named} have no sizes: give them, as in `{options}`"),
+        }))
     }
 }

@@ -85,7 +85,7 @@ impl<R: BufRead> Reader<R> {
         if text.pop_if(|last| *last == b'\n').is_none() && text.len() as u64 >= LONGEST {
             return Err(self.wrong(format_args!("longer than {LONGEST} bytes")));
         }
-        let mut line: Line = serde_json::from_slice(&text).map_err(|error| self.wrong(error))?;
+        let mut line: Line = serde_json::from_slice(&text).map_err(|error| self.unread(&error))?;
         let (stated, stats) = line.take_chain();
         let stated = stated.ok_or_else(|| self.wrong("missing field `chain`"))?;
         if self.chain.next(&line)? != stated {
@@ -95,6 +95,15 @@ impl<R: BufRead> Reader<R> {
         }
         line.put_chain(stated, stats);
         Ok(Some(line))
+    }
+
+    /// A line that is no line of a trace. One that ends too early is the last one of a file that was cut off.
+    fn unread(&self, error: &serde_json::Error) -> crate::error::Error {
+        if !error.is_eof() {
+            return self.wrong(error);
+        }
+        let expected = if self.number == 1 { "the head" } else { "a step or the end" };
+        self.wrong(format_args!("the file was cut off: {expected} of the trace is not all there"))
     }
 
     fn wrong(&self, reason: impl std::fmt::Display) -> crate::error::Error {

@@ -65,6 +65,22 @@ fn an_infinity_is_clipped_to_the_bounds_that_are_left_out() {
 }
 
 #[test]
+fn celu_is_an_error_where_it_is_not_defined() {
+    let celu = |alpha: f32| {
+        let attributes = [AttributeProto::float("alpha", alpha)];
+        output(("Celu", 12), &attributes, &[tensor([2], &[-1.0_f32, 2.0])])
+    };
+    for alpha in [0.0, -0.0, f32::INFINITY, f32::NAN] {
+        let error = celu(alpha).unwrap_err().to_string();
+        assert!(error.contains("is not a number"), "{error}");
+    }
+    let found = celu(2.0).unwrap();
+    let found = found.tensor().unwrap().to_slice::<f32>().unwrap();
+    // 2 * (exp(-0.5) - 1).
+    assert!((found[0] + 0.786_938_7).abs() < 1e-6 && found[1] == 2.0, "{found:?}");
+}
+
+#[test]
 fn functions_keep_their_value_where_a_part_of_them_overflows() {
     let single = |x: f32| tensor([1], &[x]);
     let double = |x: f64| tensor([1], &[x]);

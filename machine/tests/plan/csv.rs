@@ -55,9 +55,12 @@ fn the_columns_of_older_files_are_known_in_any_order() {
 #[test]
 fn names_cannot_forge_lines() {
     let block = Block::new(0..9, 1);
-    let rows = ["a,1", "a\n0", "a\\u{2c}1"].map(|id| Row { id, block: &block, offset: 0 });
-    let ids: Vec<_> = read(&write_csv(&rows)).into_iter().map(|named| named.id).collect();
-    assert_eq!(ids, ["a\\u{2c}1", "a\\u{a}0", "a\\u{5c}u{2c}1"]);
+    let ids = ["a,1", "a\n0,1,1,1", "a\r\nb", "a\"b\"", "\"", "\n", "a\tb"];
+    let text = write_csv(&ids.map(|id| Row { id, block: &block, offset: 0 }));
+    let found: Vec<_> = read(&text).into_iter().map(|named| named.id).collect();
+    assert_eq!(found, ids);
+    let text = write_csv(&[Row { id: "\u{1b}[2J\\", block: &block, offset: 0 }]);
+    assert_eq!(text, "id,lower,upper,size,offset\n\\u{1b}[2J\\u{5c},0,9,1,0\n");
     let plan = plan(std::slice::from_ref(&block), PlanOptions::new()).unwrap();
     let id = "</title><script>&\u{1b}\u{202e}";
     let drawing = draw_svg(&[Row { id, block: &block, offset: 0 }], &plan);
@@ -80,7 +83,8 @@ fn errors_name_the_line() {
         ),
         (
             "b1,0,3,4\n".into(),
-            "line 1: unknown column `b1`; known are id, lower, upper, size, alignment and offset",
+            "line 1: unknown column `b1`; known are id (or buffer, buffer_id), lower (or start, begin), \
+             upper (or end, the last step itself), size, alignment, offset and gaps",
         ),
         ("id,lower,upper,end,size\n".into(), "line 1: a second column for what `end` says"),
         (format!("{EXAMPLE}b6,1,2\n"), "line 7: 3 fields for 4 columns"),

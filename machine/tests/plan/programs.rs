@@ -157,7 +157,10 @@ fn what_cannot_run_has_no_plan() {
     let error = of("Add", [2, -1]);
     assert_eq!((error.kind(), error.value()), (ErrorKind::Input, Some("x")));
     let reason = error.reason();
-    assert!(reason.starts_with("its dimension 1 has neither a size nor a name"), "{reason}");
+    assert!(
+        reason.starts_with("its dimension `x[1]` has no size: give one, as in `--dim x[1]=1`"),
+        "{reason}"
+    );
     let by_place = of_sizes("Add", [2, -1], &[("x[1]", 3)]).unwrap();
     assert_eq!(by_place.tensors[0].shape, [2, 3]);
     for wrong in ["x[0]", "x[2]", "x", "y[1]"] {

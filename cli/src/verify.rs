@@ -3,7 +3,7 @@
 //! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both models are
 //! evidence for the inputs of the runs. Otherwise the first differences are printed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
@@ -210,9 +210,8 @@ impl Interface {
         };
         let required = |model: &Model| -> Vec<String> {
             let main = &model.program.main;
-            let has_default =
-                |one: &Declared| main.constants.iter().any(|(id, _)| *id == one.value);
-            let required = main.inputs.iter().filter(|one| !has_default(one));
+            let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
+            let required = main.inputs.iter().filter(|one| !defaults.contains(&one.value));
             required.map(|one| main.name(one.value).to_owned()).collect()
         };
         let (in_a, in_b) = (required(a), required(b));
@@ -248,7 +247,7 @@ fn pairs(a: &[String], b: &[String]) -> Option<Vec<usize>> {
     if a.len() != b.len() {
         return None;
     }
-    let by_name: Option<Vec<_>> =
-        a.iter().map(|name| b.iter().position(|other| other == name)).collect();
+    let places: HashMap<_, _> = b.iter().enumerate().map(|(j, name)| (name, j)).collect();
+    let by_name: Option<Vec<_>> = a.iter().map(|name| places.get(name).copied()).collect();
     Some(by_name.unwrap_or_else(|| (0..a.len()).collect()))
 }

@@ -54,7 +54,11 @@ pub struct Machine {
     runner: Runner,
     table: TensorTable,
     pc: usize,
+    /// The number of each input of the graph by its name.
+    inputs: HashMap<String, usize>,
     bound: HashSet<ValueId>,
+    /// How many inputs have no value yet.
+    missing: usize,
     symbols: HashMap<String, usize>,
     planning: Option<PlanOptions>,
     /// The plans so far, each up to its barrier.
@@ -73,12 +77,18 @@ impl Machine {
             runner: Runner::new(registry, memory, limits),
             program,
             pc: 0,
+            inputs: HashMap::new(),
             bound: HashSet::new(),
+            missing: 0,
             symbols: HashMap::new(),
             planning: Some(PlanOptions::new()),
             places: Vec::new(),
             is_unplanned: false,
         };
+        let main = &machine.program.main;
+        for (i, input) in main.inputs.iter().enumerate() {
+            machine.inputs.entry(main.name(input.value).to_owned()).or_insert(i);
+        }
         machine.set_constants();
         machine
     }
@@ -87,6 +97,8 @@ impl Machine {
         for (value, entry) in &self.program.main.constants {
             self.table.set(*value, entry.clone());
         }
+        let inputs = self.program.main.inputs.iter();
+        self.missing = inputs.filter(|input| self.table.get(input.value).is_none()).count();
     }
 
     /// How the memory of a run is planned when its inputs are bound: [`PlanOptions::new`] by default. With

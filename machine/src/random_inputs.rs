@@ -6,13 +6,13 @@
 //! `[-1, 1)`, rounded to its type; an integer is `u >> 63`, 0 or 1, which is an index into any table with two
 //! rows; a string is `a` or `b` in the same way. A complex number takes two.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use half::{bf16, f16};
 use onnx_container::{Buffer, ByteSize, DataType, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::{Declared, Program};
+use crate::program::Program;
 use crate::table::{byte_len, dims};
 use crate::value::{Type, Value};
 
@@ -41,8 +41,9 @@ pub fn all(
 ) -> Result<Vec<(String, Value)>> {
     program.check_sizes(sizes)?;
     let main = &program.main;
-    let has_default = |input: &Declared| main.constants.iter().any(|(id, _)| *id == input.value);
-    let numbered = main.inputs.iter().enumerate().filter(|(_, input)| !has_default(input));
+    let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
+    let numbered = main.inputs.iter().enumerate();
+    let numbered = numbered.filter(|(_, input)| !defaults.contains(&input.value));
     let (mut values, mut errors) = (Vec::new(), Vec::new());
     for (i, input) in numbered {
         match one(program, i, seed, sizes) {

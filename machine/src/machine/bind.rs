@@ -21,7 +21,7 @@ impl Machine {
 
     fn bind_value(&mut self, name: &str, value: Value) -> Result<()> {
         let main = &self.program.main;
-        let declared = main.inputs.iter().find(|input| main.name(input.value) == name);
+        let declared = self.inputs.get(name).and_then(|i| main.inputs.get(*i));
         let declared = declared.ok_or_else(|| self.no_such_input())?;
         if self.pc > 0 || self.bound.contains(&declared.value) {
             let when = if self.pc > 0 { "after the first step" } else { "twice" };
@@ -30,9 +30,10 @@ impl Machine {
         check(declared, &value, &mut self.symbols)?;
         let (id, entry) = (declared.value, self.runner.put(value)?);
         let default = self.table.set(id, entry);
+        self.missing = self.missing.saturating_sub(usize::from(default.is_none()));
         self.runner.release(default);
         self.bound.insert(id);
-        self.settle()
+        if self.missing == 0 { self.settle() } else { Ok(()) }
     }
 
     fn no_such_input(&self) -> Error {

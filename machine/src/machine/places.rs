@@ -56,11 +56,9 @@ impl Places {
 }
 
 impl Machine {
-    /// Plans the run if every input is there that has to be, and puts the inputs in their places.
+    /// Plans the run, when every input is there that has to be, and puts the inputs in their places.
     pub(super) fn settle(&mut self) -> Result<()> {
-        let Some(options) = self.planning.filter(|_| self.check_inputs().is_ok()) else {
-            return Ok(());
-        };
+        let Some(options) = self.planning else { return Ok(()) };
         (self.places, self.is_unplanned) = (Vec::new(), false);
         let mut values: Vec<(ValueId, Value)> = Vec::new();
         for input in self.program.main.inputs.iter().map(|input| input.value) {

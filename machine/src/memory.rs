@@ -9,6 +9,7 @@
 //! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
 //! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
 
+mod contents;
 mod grant;
 mod span;
 mod weights;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 
 use onnx_container::{Alignment, BufferMut, ByteSize};
 
+pub(crate) use self::contents::WEIGHT;
 pub use self::span::{ALIGNMENT, Span, WEIGHTS};
 use self::span::{outside, round_up, slice, to_usize};
 pub use self::weights::Weights;
@@ -35,6 +37,16 @@ struct Segment {
     bytes: BufferMut,
 }
 
+/// A range in use.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    len: u64,
+    /// By how many entries of tables.
+    holders: u32,
+    /// The number of its content.
+    content: u64,
+}
+
 /// M: the arena and the weights, with what is in use.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -42,8 +54,10 @@ pub struct Memory {
     weights: Weights,
     /// Ranges of the arena that nobody uses: offset to length.
     free: BTreeMap<u64, u64>,
-    /// Ranges in use: offset to length, and by how many entries of tables.
-    held: BTreeMap<u64, (u64, u32)>,
+    /// Ranges in use, by offset.
+    held: BTreeMap<u64, Held>,
+    /// How many numbers of contents were given so far.
+    contents: u64,
     /// The length of the arena in bytes.
     len: u64,
     live: u64,
@@ -123,19 +137,17 @@ impl Memory {
 
     /// Holds `span`, which is in use, once more.
     pub fn retain(&mut self, span: Span) {
-        if let Some((_, count)) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) {
-            *count += 1;
+        if let Some(held) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) {
+            held.holders += 1;
         }
     }
 
     /// Releases one hold of `span`; when none is left, the range is free. Weights are never freed.
     pub fn release(&mut self, span: Span) {
-        let Some((len, count)) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            let len = *len;
+        let Some(held) = self.held.get_mut(&span.offset).filter(|_| span.len > 0) else { return };
+        held.holders -= 1;
+        if held.holders == 0 {
+            let len = held.len;
             self.held.remove(&span.offset);
             self.live -= len;
             self.give_back(span.offset, len);
@@ -173,18 +185,18 @@ impl Memory {
         }
         let wanted = round_up(len).max(self.len);
         let mut bytes = BufferMut::zeroed(to_usize(wanted)?, Alignment::CACHE_LINE)?;
-        for (offset, (len, _)) in &self.held {
-            let span = Span { offset: *offset, len: *len };
+        for (offset, held) in &self.held {
+            let span = Span { offset: *offset, len: held.len };
             let target = bytes.get_mut(to_usize(span.offset)?..to_usize(span.end())?);
             target.ok_or_else(|| outside(span))?.copy_from_slice(self.read(span)?);
         }
         let mut end = 0;
         self.free.clear();
-        for (offset, (len, _)) in &self.held {
+        for (offset, held) in &self.held {
             if *offset > end {
                 self.free.insert(end, offset - end);
             }
-            end = offset + len;
+            end = offset + held.len;
         }
         if wanted > end {
             self.free.insert(end, wanted - end);
@@ -217,7 +229,7 @@ impl Memory {
     /// How many hold `span`.
     pub fn holders(&self, span: Span) -> u32 {
         let held = self.held.get(&span.offset).filter(|_| span.len > 0);
-        held.map_or(0, |(_, count)| *count)
+        held.map_or(0, |held| held.holders)
     }
 
     /// The bytes of `span`.
@@ -295,7 +307,8 @@ impl Memory {
         if span.end() < offset + len {
             self.free.insert(span.end(), offset + len - span.end());
         }
-        self.held.insert(span.offset, (span.len, 1));
+        let content = self.new_content();
+        self.held.insert(span.offset, Held { len: span.len, holders: 1, content });
         self.live += span.len;
         self.high_water = self.high_water.max(wanted.end());
         Ok(())

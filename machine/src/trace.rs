@@ -9,6 +9,7 @@
 mod diff;
 mod digest;
 mod hasher;
+mod known;
 mod read;
 mod weights;
 mod write;

@@ -60,9 +60,18 @@ pub struct Touched {
     /// The bytes that were read, if the step then wrote its result over them. They are kept only
     /// for an observer.
     pub overwritten: Option<Buffer>,
+    /// The number of its content in M, when the step read or wrote it.
+    pub(crate) content: Option<u64>,
 }
 
 impl Touched {
+    /// The value at `entry`, as it is in `memory`.
+    pub(crate) fn new(name: &str, entry: &Entry, memory: &Memory) -> Self {
+        let span = slot_of(entry).and_then(|slot| slot.span().ok());
+        let content = span.and_then(|span| memory.content(span));
+        Self { name: name.to_owned(), entry: entry.clone(), overwritten: None, content }
+    }
+
     /// The bytes that were read or written, of a tensor in M.
     ///
     /// # Errors
@@ -181,7 +190,7 @@ impl Runner {
         observer: &mut Observer<'_>,
     ) -> Result<StepRecord> {
         self.count_step()?;
-        let mut reads = touched(at.block, table, &node.inputs);
+        let mut reads = touched(at.block, table, &self.memory, &node.inputs);
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {
                 let kernel = Arc::clone(kernel);
@@ -215,7 +224,7 @@ impl Runner {
             };
             self.release(replaced);
         }
-        let writes = touched(at.block, table, &node.outputs);
+        let writes = touched(at.block, table, &self.memory, &node.outputs);
         let record = StepRecord {
             path: path.to_owned(),
             node: node.name.clone(),
@@ -347,10 +356,12 @@ pub(super) fn not_in_memory(table: &TensorTable, value: ValueId) -> Error {
 }
 
 /// The values in `ids` with their entries.
-fn touched(block: &Block, table: &TensorTable, ids: &[Option<ValueId>]) -> Vec<Touched> {
-    let touched = |value: ValueId| {
-        let name = block.name(value).to_owned();
-        Some(Touched { name, entry: table.get(value)?.clone(), overwritten: None })
-    };
-    ids.iter().flatten().filter_map(|value| touched(*value)).collect()
+fn touched(
+    block: &Block,
+    table: &TensorTable,
+    memory: &Memory,
+    ids: &[Option<ValueId>],
+) -> Vec<Touched> {
+    let touched = |id: ValueId| Some(Touched::new(block.name(id), table.get(id)?, memory));
+    ids.iter().flatten().filter_map(|id| touched(*id)).collect()
 }

@@ -12,6 +12,7 @@ impl Memory {
     /// aligned, is a weight, or overlaps another of `writes` or one of `reads`.
     pub fn borrow_step(&mut self, reads: &[Span], writes: &[Span]) -> Result<Granted<'_>> {
         let order = check_writes(reads, writes)?;
+        order.iter().for_each(|(_, span)| self.renumber(*span));
         let mut written: Vec<&mut [u8]> = writes.iter().map(|_| <&mut [u8]>::default()).collect();
         let mut readable: Vec<(u64, &[u8])> = Vec::new();
         let mut order = order.into_iter().peekable();

@@ -10,31 +10,20 @@ use sha2::{Digest as _, Sha256};
 use super::TracedValue;
 use crate::error::{Error, Result};
 use crate::machine::Touched;
-use crate::memory::Memory;
 use crate::table::Entry;
 use crate::value::{Type, Value};
 
 /// `digest` in lower-case hexadecimal digits.
 pub fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
-/// The value that a step read or wrote. `known` is its digest, where it need not be computed.
-pub(super) fn traced(
-    touched: &Touched,
-    memory: &Memory,
-    known: Option<&String>,
-) -> Result<TracedValue> {
+/// The value that a step read or wrote; `sha` is the digest of its bytes, if it lies in M.
+pub(super) fn traced(touched: &Touched, sha: String) -> Result<TracedValue> {
     let name = touched.name.clone();
     match &touched.entry {
         Entry::Tensor(slot) => {
-            let sha = match known {
-                Some(sha) => sha.clone(),
-                None => {
-                    let none = || Error::internal("a tensor of M without bytes");
-                    hex(&Sha256::digest(touched.bytes(memory)?.ok_or_else(none)?))
-                }
-            };
             let shape = slot.shape.iter().map(|dim| *dim as u64).collect();
             let (offset, dtype) = (Some(slot.offset), slot.dtype.to_string());
             Ok(TracedValue { name, offset, dtype, shape: Some(shape), sha })

@@ -1,9 +1,11 @@
 //! The SHA-256 of what steps read and wrote, made by a thread of its own while the run goes on.
 //!
 //! The run changes the memory meanwhile, so the thread gets a copy: a copy takes a small part of the time that the
-//! digest takes. Digests come back in the order in which they were asked for.
+//! digest takes. Digests come in the order in which they were asked for.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use sha2::{Digest as _, Sha256};
@@ -16,18 +18,20 @@ const FEW: usize = 4 << 10;
 /// How many bytes may be copied and not hashed yet. More at a time are hashed where they lie.
 const MOST: usize = 64 << 20;
 
-/// A digest that was asked for.
-pub(super) enum Asked {
-    /// It is known.
-    Known(String),
-    /// It is the next one that [`Hasher::next`] gives, behind those that were asked for before.
-    Later,
+/// A digest that was asked for, in hexadecimal digits. It is set when it is made.
+pub(super) type Sha = Arc<OnceLock<String>>;
+
+/// A digest that is made.
+pub(super) fn known(sha: String) -> Sha {
+    Arc::new(OnceLock::from(sha))
 }
 
 /// Makes digests.
 #[derive(Debug)]
 pub(super) struct Hasher {
     worker: Option<Worker>,
+    /// The digests that the worker makes, in the order in which they come.
+    pending: VecDeque<Sha>,
     /// The length of all copies that the worker has.
     handed: usize,
     /// Memory of copies that are hashed.
@@ -47,12 +51,12 @@ impl Hasher {
     pub(super) fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let worker = if cores > 1 { Worker::start() } else { None };
-        Self { worker, handed: 0, spare: Vec::new(), spared: 0 }
+        Self { worker, pending: VecDeque::new(), handed: 0, spare: Vec::new(), spared: 0 }
     }
 
     /// Asks for the digest of `bytes`.
-    pub(super) fn ask(&mut self, bytes: &[u8]) -> Asked {
-        let here = || Asked::Known(hex(&Sha256::digest(bytes)));
+    pub(super) fn ask(&mut self, bytes: &[u8]) -> Sha {
+        let here = || known(hex(&Sha256::digest(bytes)));
         let Some(worker) = &self.worker else { return here() };
         // One step may read a tensor a thousand times, and digests are taken back between steps only.
         if bytes.len() < FEW || self.handed.saturating_add(bytes.len()) > MOST {
@@ -66,11 +70,13 @@ impl Hasher {
             return here();
         }
         self.handed += bytes.len();
-        Asked::Later
+        let sha = Sha::default();
+        self.pending.push_back(sha.clone());
+        sha
     }
 
-    /// The next digest of those that were to come later; `None` when it is not done yet and `wait` is false.
-    pub(super) fn next(&mut self, wait: bool) -> Result<Option<String>> {
+    /// Sets the next of the digests that are being made. Returns whether it is made: with `wait` always.
+    pub(super) fn advance(&mut self, wait: bool) -> Result<bool> {
         let gone = || Error::internal("the thread that hashes values is gone");
         let worker = self.worker.as_ref().ok_or_else(gone)?;
         let (digest, copy) = if wait {
@@ -78,7 +84,7 @@ impl Hasher {
         } else {
             match worker.digests.try_recv() {
                 Ok(done) => done,
-                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Empty) => return Ok(false),
                 Err(TryRecvError::Disconnected) => return Err(gone()),
             }
         };
@@ -87,7 +93,9 @@ impl Hasher {
             self.spared += copy.capacity();
             self.spare.push(copy);
         }
-        Ok(Some(digest))
+        let sha = self.pending.pop_front();
+        sha.map_or(Ok(true), |sha| sha.set(digest).map(|()| true))
+            .map_err(|_| Error::internal("a digest was made twice"))
     }
 }
 
@@ -118,24 +126,18 @@ mod tests {
         for worker in [true, false] {
             let mut hasher = Hasher::new();
             hasher.worker = if worker { Some(Worker::start().unwrap()) } else { None };
-            let (mut expected, mut found, mut later) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut expected, mut shas) = (Vec::new(), Vec::new());
             for (i, len) in lengths.into_iter().enumerate() {
                 let bytes = vec![u8::try_from(i).unwrap(); len];
                 expected.push(hex(&Sha256::digest(&bytes)));
-                match hasher.ask(&bytes) {
-                    Asked::Known(digest) => found.push(digest),
-                    Asked::Later => {
-                        later.push(found.len());
-                        found.push(String::new());
-                    }
-                }
+                shas.push(hasher.ask(&bytes));
             }
-            assert_eq!(later.is_empty(), !worker);
-            assert!(hasher.handed <= MOST);
-            for i in later {
-                found[i] = hasher.next(true).unwrap().unwrap();
+            assert_eq!(hasher.pending.is_empty(), !worker);
+            while !hasher.pending.is_empty() {
+                assert!(hasher.advance(true).unwrap());
             }
-            assert_eq!(found, expected);
+            let found: Vec<_> = shas.iter().map(|sha| sha.get().unwrap()).collect();
+            assert_eq!(found, expected.iter().collect::<Vec<_>>());
             assert_eq!(hasher.handed, 0);
         }
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::digest::traced;
+use sha2::{Digest as _, Sha256};
+
+use super::digest::{hex, traced};
 use super::{TracedValue, TracedWeight};
 use crate::error::{Error, Result};
 use crate::machine::Touched;
@@ -31,9 +33,9 @@ struct Constant<'p> {
 
 impl Constant<'_> {
     fn hash(&self, memory: &Memory) -> Result<TracedWeight> {
-        let touched =
-            Touched { name: self.name.clone(), entry: self.entry.clone(), overwritten: None };
-        let TracedValue { name, offset, sha, .. } = traced(&touched, memory, None)?;
+        let touched = Touched::new(&self.name, self.entry, memory);
+        let sha = touched.bytes(memory)?.map(|bytes| hex(&Sha256::digest(bytes)));
+        let TracedValue { name, offset, sha, .. } = traced(&touched, sha.unwrap_or_default())?;
         Ok(TracedWeight { name, off: offset, bytes: self.bytes, sha })
     }
 }

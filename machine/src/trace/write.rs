@@ -1,6 +1,6 @@
 //! Writes the trace of a run, line by line while it runs.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use onnx_container::Container;
 use onnx_container::proto::Str;
 
 use super::digest::{hex, traced};
-use super::hasher::{Asked, Hasher};
+use super::hasher::{Hasher, Sha};
+use super::known::KnownDigests;
 use super::{
     Chain, End, Head, Line, PROFILE, Stats, Step, TracedValue, VERSION, failed, json, weights,
 };
 use crate::compare::to_f64;
+use crate::data;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched};
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
-use crate::table::Entry;
 use crate::value::Value;
-use crate::{data, memory};
 
 /// What a trace has besides the digests.
 #[derive(Debug, Clone, Default)]
@@ -98,10 +98,9 @@ pub struct TraceWriter<W> {
     chain: Chain,
     steps: u64,
     hasher: Hasher,
+    known: KnownDigests,
     /// Steps that were taken and are not written yet, because digests of them are being made.
-    unwritten: VecDeque<Step>,
-    /// The digests of the constants, which never change, by address and length.
-    weights: HashMap<(u64, u64), String>,
+    unwritten: VecDeque<(Step, Vec<Sha>)>,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -119,8 +118,8 @@ impl<W: Write> TraceWriter<W> {
             fs::create_dir_all(folder).map_err(|e| onnx_container::Error::io(folder, e))?;
         }
         let (chain, hasher) = (Chain::default(), Hasher::new());
-        let (unwritten, weights) = (VecDeque::new(), HashMap::new());
-        let mut writer = Self { out, options, chain, steps: 0, hasher, unwritten, weights };
+        let (known, unwritten) = (KnownDigests::default(), VecDeque::new());
+        let mut writer = Self { out, options, chain, steps: 0, hasher, known, unwritten };
         let head = writer.head(container, machine)?;
         writer.line(Line::Head(head))?;
         Ok(writer)
@@ -129,8 +128,9 @@ impl<W: Write> TraceWriter<W> {
     fn head(&mut self, container: &Container, machine: &Machine) -> Result<Head> {
         let program = machine.program();
         let weights = weights::of(program, machine.memory())?;
-        let mapped = weights.iter().filter(|weight| weight.bytes > 0);
-        self.weights = mapped.filter_map(|w| Some(((w.off?, w.bytes), w.sha.clone()))).collect();
+        for weight in &weights {
+            self.known.add_weight(weight);
+        }
         let inputs = touched(program, machine, program.main.inputs.iter().map(|i| i.value));
         let plan = plan_program(program, machine.registry(), machine.sizes(), PlanOptions::new());
         let plan = plan.ok().filter(|plan| plan.barrier.is_none()).map(|plan| plan.plan);
@@ -149,47 +149,44 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    fn values(&self, touched: &[Touched], memory: &Memory) -> Result<Vec<TracedValue>> {
-        let one = |touched: &Touched| traced(touched, memory, self.known(touched)?);
-        touched.iter().map(one).collect()
+    /// The values, with their digests.
+    fn values(&mut self, touched: &[Touched], memory: &Memory) -> Result<Vec<TracedValue>> {
+        let mut shas = Vec::new();
+        let mut values = self.begun(touched, memory, &mut shas)?;
+        while !are_made(&shas) {
+            self.hasher.advance(true)?;
+        }
+        fill(values.iter_mut(), &shas);
+        Ok(values)
     }
 
-    /// The digest of a constant.
-    fn known(&self, touched: &Touched) -> Result<Option<&String>> {
-        Ok(match &touched.entry {
-            Entry::Tensor(slot) if slot.offset >= memory::WEIGHTS => {
-                self.weights.get(&(slot.offset, slot.span()?.len))
+    /// As [`values`](Self::values), but digests of what lies in M are [`LATER`], and added to `shas`.
+    fn begun(
+        &mut self,
+        touched: &[Touched],
+        memory: &Memory,
+        shas: &mut Vec<Sha>,
+    ) -> Result<Vec<TracedValue>> {
+        let Self { hasher, known, .. } = self;
+        let one = |touched: &Touched| {
+            if let Some(bytes) = touched.bytes(memory)? {
+                shas.push(known.get_or_make(touched, memory, || hasher.ask(bytes))?);
             }
-            _ => None,
-        })
-    }
-
-    /// As [`values`](Self::values), but digests that take a while are [`LATER`].
-    fn begun(&mut self, touched: &[Touched], memory: &Memory) -> Result<Vec<TracedValue>> {
-        let mut one = |touched: &Touched| {
-            if self.known(touched)?.is_none()
-                && let Some(bytes) = touched.bytes(memory)?
-            {
-                let sha = match self.hasher.ask(bytes) {
-                    Asked::Known(sha) => sha,
-                    Asked::Later => LATER.to_owned(),
-                };
-                return traced(touched, memory, Some(&sha));
-            }
-            traced(touched, memory, self.known(touched)?)
+            traced(touched, LATER.to_owned())
         };
-        touched.iter().map(&mut one).collect()
+        touched.iter().map(one).collect()
     }
 
     /// Writes the steps whose digests are made; with `wait` all that were taken.
     fn write_steps(&mut self, wait: bool) -> Result<()> {
-        while let Some(step) = self.unwritten.front_mut() {
-            let values = step.inputs.iter_mut().chain(&mut step.outputs);
-            for value in values.filter(|value| value.sha == LATER) {
-                let Some(sha) = self.hasher.next(wait)? else { return Ok(()) };
-                value.sha = sha;
+        while let Some((_, shas)) = self.unwritten.front() {
+            while !are_made(shas) {
+                if !self.hasher.advance(wait)? {
+                    return Ok(());
+                }
             }
-            if let Some(step) = self.unwritten.pop_front() {
+            if let Some((mut step, shas)) = self.unwritten.pop_front() {
+                fill(step.inputs.iter_mut().chain(&mut step.outputs), &shas);
                 self.line(Line::Step(step))?;
             }
         }
@@ -207,18 +204,19 @@ impl<W: Write> TraceWriter<W> {
         self.dump(writes, memory)?;
         let stats = || writes.iter().map(|value| stats(value, memory)).collect::<Result<_>>();
         let stats = self.options.stats.then(stats).transpose()?;
+        let mut shas = Vec::new();
         let step = Step {
             i: self.steps,
             path: path.clone(),
             node: node.clone(),
             op: format!("{domain}.{op}-{version}"),
-            inputs: self.begun(reads, memory)?,
-            outputs: self.begun(writes, memory)?,
+            inputs: self.begun(reads, memory, &mut shas)?,
+            outputs: self.begun(writes, memory, &mut shas)?,
             stats,
             chain: None,
         };
         self.steps += 1;
-        self.unwritten.push_back(step);
+        self.unwritten.push_back((step, shas));
         self.write_steps(false)
     }
 
@@ -252,9 +250,10 @@ impl<W: Write> TraceWriter<W> {
             return Err(failed("the run is not at its end: an output is not computed yet"));
         }
         self.write_steps(true)?;
+        let outputs = self.values(&outputs, machine.memory())?;
         self.line(Line::End(End {
             steps: self.steps,
-            outputs: self.values(&outputs, machine.memory())?,
+            outputs,
             high_water: machine.memory().high_water(),
             chain: None,
         }))?;
@@ -268,6 +267,18 @@ impl<W: Write> TraceWriter<W> {
         let mut text = json(&line)?;
         text.push(b'\n');
         self.out.write_all(&text).map_err(unwritten)
+    }
+}
+
+fn are_made(shas: &[Sha]) -> bool {
+    shas.iter().all(|sha| sha.get().is_some())
+}
+
+/// Gives those of `values` that have their digests [`LATER`] those of `shas`, in their order.
+fn fill<'v>(values: impl Iterator<Item = &'v mut TracedValue>, shas: &[Sha]) {
+    let later = values.filter(|value| value.sha == LATER);
+    for (value, sha) in later.zip(shas) {
+        value.sha = sha.get().cloned().unwrap_or_default();
     }
 }
 
@@ -287,8 +298,8 @@ fn touched(
     ids: impl Iterator<Item = crate::program::ValueId>,
 ) -> Vec<Touched> {
     let touched = |id| {
-        let entry = machine.table().get(id)?.clone();
-        Some(Touched { name: program.main.name(id).to_owned(), entry, overwritten: None })
+        let (name, entry) = (program.main.name(id), machine.table().get(id)?);
+        Some(Touched::new(name, entry, machine.memory()))
     };
     ids.filter_map(touched).collect()
 }

@@ -13,6 +13,7 @@ use anstream::adapter::strip_str;
 use half::{bf16, f16};
 use onnx_container::{Buffer, DataType, Tensor};
 use onnx_container_machine::Value;
+use ort::logging::LogLevel;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
@@ -92,7 +93,9 @@ fn session(path: &Path, args: &EngineArgs) -> ort::Result<Session> {
     } else {
         GraphOptimizationLevel::All
     };
-    let mut builder = Session::builder()?.with_intra_threads(1)?.with_optimization_level(level)?;
+    let builder = Session::builder()?.with_intra_threads(1)?.with_optimization_level(level)?;
+    // An error is returned too: in the log it would stand a second time.
+    let mut builder = builder.with_log_level(LogLevel::Fatal)?;
     builder.commit_from_file(path)
 }
 

@@ -114,3 +114,21 @@ fn what_onnxruntime_refuses_is_an_error_that_names_it() {
     let run = [&run[..], &["--ort-library", "m.onnx"]].concat();
     without_library(&folder, &run).failed(&["m.onnx`: not a shared library of onnxruntime"]);
 }
+
+#[test]
+fn a_failure_of_onnxruntime_is_one_line_without_colours() {
+    let folder = Folder::new();
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x", DataType::Float, [4]));
+    // Index 7 of 4 elements.
+    graph.initializer.push(Tensor::from_vec([1], vec![7_i64]).unwrap().to_proto("at"));
+    graph.node.push(NodeProto::new("Gather", ["x", "at"], ["y"]));
+    graph.output.push(ValueInfoProto::tensor("y", DataType::Float, [1]));
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    model.opset_import = vec![OperatorSetIdProto::new("", 21)];
+    folder.save("m.onnx", &model);
+    let run = folder.run(&["run", "m.onnx", "--with", "ort"]).failed(&["onnxruntime: ", "Gather"]);
+    let said = run.stderr();
+    assert!(!said.contains('\u{1b}') && said.lines().count() == 1, "{said}");
+}

@@ -56,6 +56,8 @@ pub struct Memory {
     free: BTreeMap<u64, u64>,
     /// Ranges in use, by offset.
     held: BTreeMap<u64, Held>,
+    /// The length of the weights that were there from the start.
+    model_weights: u64,
     /// How many numbers of contents were given so far.
     contents: u64,
     /// The length of the arena in bytes.
@@ -70,7 +72,7 @@ pub struct Memory {
 impl Memory {
     /// A memory over `weights` whose arena is empty and may grow to `budget` bytes.
     pub fn new(weights: Weights, budget: Option<u64>) -> Self {
-        Self { weights, budget, ..Self::default() }
+        Self { model_weights: weights.byte_len(), weights, budget, ..Self::default() }
     }
 
     /// N: the length of the arena in bytes.

@@ -3,17 +3,20 @@
 //! A range in use gets a new number when it is taken, and whenever a step or an input may write to a byte of it. No
 //! number is given twice by one memory.
 
-use super::{Memory, Span};
+use super::{Memory, Span, WEIGHTS};
 
-/// The number of the weights, which never change.
+/// The number of the weights of the model, which never change.
 pub const WEIGHT: u64 = 0;
 
 impl Memory {
     /// The number of the content of `span`: while it is the same, so are the bytes. `None` for a range that nobody
-    /// holds.
+    /// holds, and for constants of a body that a node runs: those of the next body have the same addresses.
     pub(crate) fn content(&self, span: Span) -> Option<u64> {
-        if span.len == 0 || span.is_weight() {
+        if span.len == 0 {
             return Some(WEIGHT);
+        }
+        if span.is_weight() {
+            return (span.end() <= WEIGHTS + self.model_weights).then_some(WEIGHT);
         }
         let (offset, held) = self.held.range(..=span.offset).next_back()?;
         (span.end() <= offset + held.len).then_some(held.content)
@@ -37,6 +40,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use onnx_container::Buffer;
+
     use super::super::Weights;
     use super::*;
 
@@ -74,9 +79,16 @@ mod tests {
         let across = Span { offset: a.offset, len: 129 };
         assert_eq!(memory.content(across), None);
         let empty = Span { offset: 0, len: 0 };
-        assert_eq!(
-            memory.content(empty),
-            memory.content(Span { offset: super::super::WEIGHTS, len: 1 })
-        );
+        assert_eq!(memory.content(empty), Some(WEIGHT));
+    }
+
+    #[test]
+    fn only_the_weights_of_the_model_never_change() {
+        let mut weights = Weights::default();
+        let offset = weights.add(Buffer::from(vec![1_u8; 4]), 1).unwrap();
+        let mut memory = Memory::new(weights, None);
+        assert_eq!(memory.content(Span { offset, len: 4 }), Some(WEIGHT));
+        let offset = memory.weights_mut().add(Buffer::from(vec![2_u8; 4]), 1).unwrap();
+        assert_eq!(memory.content(Span { offset, len: 4 }), None);
     }
 }

@@ -16,14 +16,15 @@ mod plan;
 mod produce;
 mod publish;
 mod readers;
+mod saved;
 mod skim;
 mod target;
 mod users;
+mod weight_files;
 mod weights;
 mod write;
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,11 +34,13 @@ pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
-pub use options::{Progress, SaveOptions, Waiting, WeightFiles};
+pub use options::{Progress, SaveOptions, Waiting};
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
+pub use saved::Saved;
 pub use target::SavedFile;
 pub(crate) use target::Target;
+pub use weight_files::{ShardNames, WeightFiles};
 pub(crate) use weights::NotLoaded;
 #[cfg(feature = "safetensors")]
 pub(crate) use weights::Weights;
@@ -45,12 +48,10 @@ pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::byte_size::ByteSize;
-use crate::container::{Container, Handle};
+use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
-use crate::inline::Inlined;
 use crate::placement::Alignment;
-use crate::proto::ModelProto;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
 use crate::save::kept::{Kept, KeptFile};
@@ -61,84 +62,6 @@ use crate::save::produce::ahead_of;
 use crate::save::publish::Staging;
 use crate::save::write::{Metered, write_file};
 use crate::traversal::Position;
-
-/// What a save wrote, or would write. It shares the container's graph, which is copied only when
-/// the container's model is changed while this value exists.
-///
-/// ```
-/// use onnx_container::Container;
-/// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-///
-/// let mut graph = GraphProto::new("g");
-/// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
-/// let mut container = Container::new(ModelProto::new(graph));
-/// container.insert("#w", ndarray::array![1_u8, 2])?;
-///
-/// let folder = tempfile::tempdir().unwrap();
-/// let saved = container.save(folder.path().join("m.onnx"), true)?;
-/// assert_eq!(saved.files.len(), 2);
-/// let model = saved.model()?; // its external tensors name files, those of the container handles
-/// let entry = &model.graph.as_ref().unwrap().initializer[0].external_data[0];
-/// assert_eq!(entry.value.as_ref().unwrap(), &"m.onnx.data");
-/// # Ok::<(), onnx_container::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Saved {
-    /// The files that were written, all in one directory, the model last.
-    pub files: Vec<SavedFile>,
-    /// The length of all these files in bytes.
-    pub bytes: u64,
-    /// The weights files that the model refers to and that were not rewritten, by their locations;
-    /// see [`SaveOptions::keep_placement`].
-    pub kept: Vec<SavedFile>,
-    /// The number of bytes in the kept files that no tensor of the model refers to: padding, and the
-    /// bytes of tensors that were deleted or replaced. Saving with
-    /// [`keep_placement(false)`](SaveOptions::keep_placement) drops them.
-    pub unreferenced_bytes: u64,
-    /// The result of inlining local functions, when that was asked for.
-    pub inlined: Option<Inlined>,
-    /// The free space on the target's file system before the save, in bytes, where the system reports it.
-    pub free_bytes: Option<u64>,
-    /// Large initializers that no tensor of the model refers to; they were not written.
-    pub unused: Vec<Handle>,
-    /// Files that only the replaced model needed. They are not deleted.
-    pub left_behind: Vec<PathBuf>,
-    /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as written
-    /// (such as external shape operands or a model file over 2 GiB), files that the model refers to and that
-    /// are not there, a staging folder that cannot be removed. Each names the tensor or path it
-    /// concerns.
-    pub warnings: Vec<Error>,
-    model: Arc<WrittenModel>,
-}
-
-impl Saved {
-    /// The model as written: external tensors name files, not handles. The message is built by this
-    /// call.
-    ///
-    /// # Errors
-    /// The error of a weight that is stored in the model and cannot be read.
-    pub fn model(&self) -> Result<ModelProto> {
-        self.model.to_message()
-    }
-
-    /// The graph that was written: the container's model, or the result of
-    /// [inlining](SaveOptions::inline_functions). Its external tensors name handles. A tensor that
-    /// was inline in the container is inline here too, even where [`SaveOptions::externalize`]
-    /// wrote it to a weights file, unless functions were inlined; [`model`](Self::model) has it as
-    /// written.
-    pub fn structure(&self) -> &ModelProto {
-        self.model.model()
-    }
-
-    /// Writes the bytes of the model file to `out` again.
-    ///
-    /// # Errors
-    /// Errors of `out`, and those of [`model`](Self::model).
-    pub fn encode_model(&self, out: &mut impl Write) -> Result<()> {
-        self.model.encode(out)
-    }
-}
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
 #[derive(Debug, Clone)]
@@ -418,11 +341,20 @@ impl<'c, 'o> Job<'c, 'o> {
     fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         ask(&Request {
             files: &self.saved.files,
-            asked: self.options.data_name.as_deref(),
+            asked: &|name| self.is_asked(name),
             overwrite: self.options.overwrite,
             reads: &|| files_read_by(&self.content.container),
             protected: &self.options.protected,
         })
+    }
+
+    /// Whether the caller named the weights file `name`, or the name that its shards have theirs from.
+    fn is_asked(&self, name: &str) -> bool {
+        let is_shard = || self.plan.files.iter().any(|file| file.name == name);
+        match (&self.options.data_name, self.options.weight_files) {
+            (Some(_), WeightFiles::Sharded { .. }) => is_shard(),
+            (asked, _) => asked.as_deref() == Some(name),
+        }
     }
 
     fn remove_leftovers(&mut self, done: bool) {

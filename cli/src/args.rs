@@ -3,10 +3,12 @@
 #[cfg(feature = "machine")]
 mod evaluate;
 mod inline;
+mod layout;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod semantic;
+mod sizes;
 mod tensors;
 #[cfg(feature = "machine")]
 mod verify;
@@ -15,17 +17,18 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use onnx_container::Alignment;
 
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
 };
 pub use inline::InlineArgs;
+pub use layout::{LayoutArgs, PackedArgs};
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use semantic::{DiffArgs, DigestArgs};
+use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
@@ -248,8 +251,8 @@ pub struct ExportArgs {
     /// The file to write, whose name ends in .safetensors; an existing one is replaced
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// Write shards of at most N bytes of tensors, and an index; KB, MB and GB are powers of 1000. A
-    /// larger tensor has a shard of its own
+    /// Write shards of at most N bytes of tensors, and an index; 2GB is 2 * 10^9, 2GiB and 2G are
+    /// 2 * 2^30. A larger tensor has a shard of its own
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
     /// Also export inline tensors of N bytes or more; K, M and G are powers of 1024
@@ -292,38 +295,6 @@ pub struct MovingArgs {
     /// function bodies. These readers refuse the result
     #[arg(long)]
     pub all_tensors: bool,
-}
-
-/// The options of commands that write one weights file.
-#[derive(Debug, Args)]
-pub struct LayoutArgs {
-    #[command(flatten)]
-    pub packed: PackedArgs,
-    /// Write the weights file as a safetensors file, which safetensors readers can open too [default
-    /// name: <OUT's stem>.safetensors]
-    #[arg(long)]
-    pub safetensors: bool,
-}
-
-/// The layout and the name of one weights file.
-#[derive(Debug, Args)]
-pub struct PackedArgs {
-    /// Alignment of every tensor in the weights file [default: 256]
-    #[arg(long, value_name = "N", value_parser = alignment)]
-    pub align: Option<Alignment>,
-    /// Alignment of tensors over 1 MiB, where it is greater than --align [default: 4096]
-    #[arg(long, value_name = "N", value_parser = alignment)]
-    pub align_large: Option<Alignment>,
-    /// Name of the weights file, beside OUT [default: <OUT>.data]
-    #[arg(long, value_name = "NAME")]
-    pub data_name: Option<String>,
-}
-
-impl PackedArgs {
-    /// Whether an option was given that requires a new weights file.
-    pub fn is_given(&self) -> bool {
-        self.align.is_some() || self.align_large.is_some() || self.data_name.is_some()
-    }
 }
 
 /// The options of every command that writes a model and can compare it with the one that was read.
@@ -420,32 +391,6 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// A number of bytes: `1024`, `16K`, `2M`, `1G`.
-fn size(text: &str) -> Result<u64, String> {
-    let units = [(['k', 'K'], 10), (['m', 'M'], 20), (['g', 'G'], 30)];
-    let unit = units.into_iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
-    let (digits, shift) = unit.unwrap_or((text, 0));
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err("not a number of bytes such as 1024, 16K, 2M or 1G".to_owned());
-    }
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "more bytes than a file can hold".to_owned())
-}
-
-/// A size as Hugging Face writes it, `5GB`, or as [`size`] takes it.
-fn shard_size(text: &str) -> Result<u64, String> {
-    let units = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
-    let upper = text.to_ascii_uppercase();
-    let unit = units.into_iter().find_map(|(unit, scale)| Some((upper.strip_suffix(unit)?, scale)));
-    let bytes = match unit {
-        Some((digits, scale)) if digits.ends_with(|c: char| c.is_ascii_digit()) => {
-            size(digits)?.checked_mul(scale).ok_or("more bytes than a file can hold")?
-        }
-        _ => size(text)?,
-    };
-    if bytes == 0 { Err("a shard has at least one byte".to_owned()) } else { Ok(bytes) }
-}
-
 /// Two names: `A=B`, of which B may be empty.
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
@@ -459,10 +404,6 @@ fn prefixes(text: &str) -> Result<(String, String), String> {
     Ok((from.to_owned(), to.to_owned()))
 }
 
-fn alignment(text: &str) -> Result<Alignment, String> {
-    Alignment::new(size(text)?).map_err(|e| e.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,23 +411,5 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_have_suffixes() {
-        let cases = [("0", 0), ("1024", 1024), ("16K", 16 << 10), ("2m", 2 << 20), ("1G", 1 << 30)];
-        for (text, bytes) in cases {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        let cases = [("5GB", 5_000_000_000), ("1kb", 1_000), ("7MB", 7_000_000), ("2G", 2 << 30)];
-        for (text, bytes) in cases {
-            assert_eq!(shard_size(text), Ok(bytes), "{text}");
-        }
-        for text in ["0", "0GB", "GB", "1KGB", "1.5GB", "99999999999GB", "5 GB"] {
-            assert!(shard_size(text).is_err(), "{text}");
-        }
-        for text in ["", "K", "-1", "+1", "1.5M", "1T", "1 K", "1KB", "17179869184G", "٣"] {
-            assert!(size(text).is_err(), "{text}");
-        }
     }
 }

@@ -47,17 +47,17 @@ fn save(
     files: &[PathBuf],
     args: &ReplaceArgs,
 ) -> Result<Saved, Failure> {
-    let packed = &args.layout.packed;
+    let packed = save::packed(&args.layout, &args.target).protect(files);
     let save_as = |layout| {
-        let options = save::options(layout, Some(packed), &args.target).protect(files);
+        let options = packed.clone().weight_files(layout);
         save::try_save(container, &args.output, options, &args.target)
     };
     let saved = if args.split {
         save_as(WeightFiles::PerTensor)
-    } else if inline && !args.layout.safetensors && !packed.is_given() {
+    } else if inline && !args.layout.is_given() {
         save::keeping_files(save_as)
     } else {
-        save_as(save::packed(&args.layout))
+        save_as(args.layout.weight_files())
     };
     saved.map_err(|error| save::refused(error, &args.output, &args.target))
 }

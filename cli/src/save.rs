@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, WeightFiles,
+    ByteSize, Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, ShardNames,
+    WeightFiles,
 };
 use serde::Serialize;
 
@@ -19,9 +20,10 @@ use crate::progress;
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
 
-/// The layout of one weights file, of the kind that was asked for.
-pub fn packed(args: &LayoutArgs) -> WeightFiles {
-    if args.safetensors { WeightFiles::Safetensors } else { WeightFiles::Packed }
+/// The options of the command line for packed weights.
+pub fn packed(args: &LayoutArgs, target: &TargetArgs) -> SaveOptions {
+    let options = options(args.weight_files(), Some(&args.packed), target);
+    options.shard_names(args.shard_names.map_or(ShardNames::Numbered, ShardNames::from))
 }
 
 /// The options of the command line for `layout`. `packed` has those for a layout with one weights

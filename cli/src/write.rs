@@ -20,7 +20,7 @@ use crate::write::report::Report;
 pub use crate::write::verify::{Verified, verify};
 use crate::{leftovers, mapping, save};
 
-/// `pack IN OUT`: one weights file.
+/// `pack IN OUT`: one weights file, or shards of it.
 pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     Job::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
@@ -69,7 +69,7 @@ impl<'a> Job<'a> {
         Self { command, input, output, args, moving, options }
     }
 
-    /// A job that writes one weights file.
+    /// A job that writes packed weights.
     fn packed(
         command: &'static str,
         input: &'a Path,
@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
         moving: &MovingArgs,
         layout: &LayoutArgs,
     ) -> Self {
-        let options = save::options(save::packed(layout), Some(&layout.packed), &args.target);
+        let options = save::packed(layout, &args.target);
         Self::new(command, input, output, args, Some(moving), options)
     }
 

@@ -176,7 +176,7 @@ impl Container {
         let reads = || files_read_by(self);
         let request = Request {
             files: &files,
-            asked: None,
+            asked: &|_| false,
             overwrite: options.save.overwrite,
             reads: &reads,
             protected: &options.save.protected,

@@ -11,7 +11,8 @@ use crate::container::{Container, Handle, SharedModel};
 use crate::error::Result;
 use crate::externalize::{Outgoing, set_handles};
 use crate::inline::{Inlined, inline_functions};
-use crate::save::options::{SaveOptions, WeightFiles};
+use crate::save::options::SaveOptions;
+use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NotLoaded, Weights};
 use crate::traversal::Position;
 

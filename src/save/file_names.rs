@@ -10,8 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, fold_case, is_handle};
 use crate::names::UniqueNames;
 use crate::save::options::SaveOptions;
+use crate::save::weight_files::ShardNames;
 #[cfg(feature = "safetensors")]
-use crate::save::options::WeightFiles;
+use crate::save::weight_files::WeightFiles;
 
 /// The name of the packed file, checked: a plain file name other than the model's.
 pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {
@@ -20,6 +21,11 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
         WeightFiles::Safetensors => default_safetensors_name(model_name),
         _ => default_data_name(model_name),
     });
+    valid_data_name(name, model_name)
+}
+
+/// `name`, when a data file beside the model can have it.
+fn valid_data_name(name: String, model_name: &str) -> Result<String> {
     let reason = if fold_case(&name) == fold_case(model_name) {
         "the data file cannot have the model's name"
     } else if let Some(reason) = refused(&name) {
@@ -31,6 +37,62 @@ pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<Strin
         return Ok(name);
     };
     Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name))
+}
+
+/// The names of `count` shards, checked like [`data_name`].
+pub(crate) fn shard_names(
+    model_name: &str,
+    count: usize,
+    options: &SaveOptions,
+) -> Result<Vec<String>> {
+    let name_of: &dyn Fn(usize) -> String = match (options.shard_names, &options.data_name) {
+        (ShardNames::TransformersJs, Some(name)) => {
+            let reason =
+                "transformers.js looks for `<model file>_data`: its files have no other name";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(name));
+        }
+        (ShardNames::TransformersJs, None) => &|number| transformers_js_name(model_name, number),
+        (ShardNames::Numbered, _) if count <= 1 => {
+            return data_name(model_name, options).map(|name| vec![name]);
+        }
+        (ShardNames::Numbered, Some(name)) => {
+            let (stem, extension) = split_extension(name);
+            &move |number| format!("{stem}{}", numbered(number, count, extension))
+        }
+        (ShardNames::Numbered, None) => {
+            &|number| numbered_default_name(&default_data_name(model_name), number, count)
+        }
+    };
+    (0..count).map(|number| valid_data_name(name_of(number), model_name)).collect()
+}
+
+/// The name of a shard that transformers.js looks for.
+fn transformers_js_name(model_name: &str, number: usize) -> String {
+    match number {
+        0 => format!("{model_name}_data"),
+        number => format!("{model_name}_data_{number}"),
+    }
+}
+
+/// The name of shard `number` of a file of the default name; a long stem is cut.
+fn numbered_default_name(name: &str, number: usize, count: usize) -> String {
+    let (stem, extension) = split_extension(name);
+    with_suffix(stem, &numbered(number, count, extension))
+}
+
+/// `-00001-of-00003` and the extension.
+fn numbered(number: usize, count: usize, extension: &str) -> String {
+    format!("-{:05}-of-{count:05}{extension}", number.saturating_add(1))
+}
+
+/// The stem and the extension of the name of a data file: the extension of `m.onnx.data` is `.onnx.data`.
+fn split_extension(name: &str) -> (&str, &str) {
+    let stem = name.strip_suffix(".onnx.data").filter(|stem| !stem.is_empty());
+    let at = match stem {
+        Some(stem) => stem.len(),
+        None => name.rfind('.').filter(|at| *at > 0).unwrap_or(name.len()),
+    };
+    name.split_at_checked(at).unwrap_or((name, ""))
 }
 
 /// Why a data file beside the model must not have this name. [`check_location`] has the other

@@ -34,7 +34,8 @@ use crate::save::users::{Base, Wanted, ids_of, is_any_of, is_same};
 pub(crate) struct Request<'a> {
     /// The files to be written. The model, or the main file of an export, is last.
     pub(crate) files: &'a [SavedFile],
-    pub(crate) asked: Option<&'a str>,
+    /// Whether the caller named this weights file.
+    pub(crate) asked: &'a dyn Fn(&str) -> bool,
     pub(crate) overwrite: bool,
     /// The files that the container's bytes are in.
     pub(crate) reads: &'a dyn Fn() -> BTreeSet<PathBuf>,
@@ -171,11 +172,7 @@ impl Folder {
                 "another model: it is not replaced by weights".to_owned()
             } else if !is_target && is_index(&path) {
                 "an index of shards: it is not replaced by weights".to_owned()
-            } else if is_target
-                || is_own
-                || request.asked == Some(name.as_str())
-                || path.is_symlink()
-            {
+            } else if is_target || is_own || (request.asked)(name) || path.is_symlink() {
                 // Only the link itself is replaced, so no bytes are lost.
                 continue;
             } else {

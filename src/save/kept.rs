@@ -19,9 +19,10 @@ use crate::external_data::{Directory, fold_case, is_handle};
 use crate::file_identity::FileIdentity;
 use crate::initializer::Initializer;
 use crate::save::file_names::{data_name, free_data_name};
-use crate::save::options::{SaveOptions, WeightFiles};
+use crate::save::options::SaveOptions;
 use crate::save::skim::locations;
 use crate::save::target::{SavedFile, Target};
+use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
 
 /// The files that the saved model continues to refer to; often there are none.

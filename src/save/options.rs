@@ -1,4 +1,4 @@
-//! How a container is saved: [`SaveOptions`] and [`WeightFiles`].
+//! How a container is saved: [`SaveOptions`].
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,41 +11,7 @@ use crate::consolidate::ConsolidateOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inline::InlineOptions;
 use crate::placement::Alignment;
-
-/// Which files the weights go to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum WeightFiles {
-    /// One file, `<model file>.data`, with every large initializer at an aligned offset. A file that
-    /// already has all of them [is kept](SaveOptions::keep_placement).
-    #[default]
-    Packed,
-    /// One file for each large initializer, `<model stem>-<handle>.weight`.
-    PerTensor,
-    /// One safetensors file, `<model stem>.safetensors`, which safetensors readers can read too: the
-    /// model refers into it by location and offset. The largest aligned tensors come first, so that
-    /// alignment costs little padding.
-    #[cfg(feature = "safetensors")]
-    Safetensors,
-    /// No weights files: all weights go into the model file, whatever its size.
-    Embedded,
-    /// The files that the weights were loaded from, whatever their layout: only the model is written, and
-    /// refers to them. This is for models of gigabytes in which the graph or a few tensors change.
-    /// Weights that are in no file go into the model when they have less than 1 KiB, else into one new
-    /// data file. By default its name is one that no other file has.
-    ///
-    /// Each of these files must be in the target's folder or below it, where [`Container::load`] finds it,
-    /// and must be unchanged since it was loaded. Otherwise the save fails with
-    /// [`ErrorKind::CannotKeep`]; [`Container::dry_run`] checks this in advance. A file that was read (not
-    /// mapped) within two seconds of being written is compared with the bytes that were read.
-    /// [`Container::to_parts`] always fails. The options of packed files apply to the new file.
-    ///
-    /// [`Container::load`]: crate::Container::load
-    /// [`Container::to_parts`]: crate::Container::to_parts
-    /// [`Container::dry_run`]: crate::Container::dry_run
-    /// [`ErrorKind::CannotKeep`]: crate::ErrorKind::CannotKeep
-    AsLoaded,
-}
+use crate::save::weight_files::{ShardNames, WeightFiles};
 
 /// The progress of a save, in bytes of weights and model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +55,7 @@ pub(crate) fn cancelled() -> Error {
 #[derive(Clone)]
 pub struct SaveOptions {
     pub(crate) weight_files: WeightFiles,
+    pub(crate) shard_names: ShardNames,
     /// The requested layout.
     pub(crate) buffers: TensorBufferOptions,
     pub(crate) externalize: bool,
@@ -110,6 +77,7 @@ impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             weight_files: WeightFiles::Packed,
+            shard_names: ShardNames::Numbered,
             buffers: TensorBufferOptions::new().raw_data_threshold(64),
             externalize: false,
             alignment_large: None,
@@ -184,6 +152,21 @@ impl SaveOptions {
         self
     }
 
+    /// How the files of [`WeightFiles::Sharded`] are called. Default [`ShardNames::Numbered`]. The other
+    /// layouts have names of their own.
+    ///
+    /// ```
+    /// use onnx_container::{SaveOptions, ShardNames, WeightFiles};
+    ///
+    /// let browser = SaveOptions::from(WeightFiles::Sharded { max_bytes: 1 << 30 })
+    ///     .shard_names(ShardNames::TransformersJs);
+    /// ```
+    #[must_use]
+    pub fn shard_names(mut self, names: ShardNames) -> Self {
+        self.shard_names = names;
+        self
+    }
+
     /// Whether inline tensors of at least [`raw_data_threshold`](Self::raw_data_threshold) bytes are
     /// written to the weights files too, as by
     /// [`Container::externalize`](crate::Container::externalize); the container itself is not changed.
@@ -219,7 +202,7 @@ impl SaveOptions {
         self
     }
 
-    /// The alignment of every tensor in a packed file. `None` is the default, [`Alignment::DEVICE`]: 256
+    /// The alignment of every tensor in a packed file or a shard. `None` is the default, [`Alignment::DEVICE`]: 256
     /// bytes.
     #[must_use]
     pub fn alignment(mut self, alignment: impl Into<Option<Alignment>>) -> Self {
@@ -281,7 +264,8 @@ impl SaveOptions {
     }
 
     /// The name of the packed file, beside the model. Default `<model file>.data`. A file of this name that
-    /// no model needs is replaced only where the name is given here.
+    /// no model needs is replaced only where the name is given here. [`Sharded`](WeightFiles::Sharded) puts
+    /// the numbers of the shards before its extension.
     #[must_use]
     pub fn data_name(mut self, name: impl Into<String>) -> Self {
         self.data_name = Some(name.into());
@@ -469,6 +453,7 @@ impl fmt::Debug for SaveOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SaveOptions")
             .field("weight_files", &self.weight_files)
+            .field("shard_names", &self.shard_names)
             .field("buffers", &self.buffers)
             .field("externalize", &self.externalize)
             .field("alignment_large", &self.alignment_large)

@@ -1,11 +1,13 @@
 //! Which bytes go to which file at which offset. Pure: nothing is read or written.
 //!
 //! The options of the save select the layout: `layout` places weights in files of raw bytes,
-//! `safetensors` in files that have a header.
+//! `shards` finds where a new one begins, `safetensors` places them in files that have a header.
 
+mod aliases;
 mod layout;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod shards;
 
 use self::layout::Layout;
 pub(crate) use self::layout::{Piece, Place, Plan, PlannedFile};
@@ -14,9 +16,10 @@ pub(crate) use self::safetensors::{ExportStyle, Exports};
 use crate::error::Result;
 #[cfg(feature = "safetensors")]
 use crate::proto::ModelProto;
-use crate::save::file_names::{check_names, data_name};
+use crate::save::file_names::{check_names, data_name, shard_names};
 use crate::save::kept::Kept;
-use crate::save::options::{SaveOptions, WeightFiles};
+use crate::save::options::SaveOptions;
+use crate::save::weight_files::WeightFiles;
 use crate::save::weights::Weights;
 
 /// The inputs of a plan.
@@ -40,6 +43,10 @@ impl<'c> Plan<'c> {
         match options.weight_files {
             WeightFiles::Embedded => layout.in_model(|_| true)?,
             WeightFiles::Packed => layout.one_file(data_name(model_name, options)?, options)?,
+            WeightFiles::Sharded { max_bytes } => {
+                layout.shards(max_bytes, options)?;
+                layout.name_files(shard_names(model_name, layout.files.len(), options)?);
+            }
             WeightFiles::PerTensor => layout.file_per_tensor(model_name, options)?,
             #[cfg(feature = "safetensors")]
             WeightFiles::Safetensors => {

@@ -441,6 +441,7 @@ fn layouts() -> Vec<(TempDir, Vec<String>)> {
     let layouts = [
         WeightFiles::Packed,
         WeightFiles::PerTensor,
+        WeightFiles::Sharded { max_bytes: 1000 },
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,
     ];

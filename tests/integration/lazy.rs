@@ -15,6 +15,7 @@ use crate::support::{contents, graph, model};
 const LAYOUTS: &[WeightFiles] = &[
     WeightFiles::Packed,
     WeightFiles::PerTensor,
+    WeightFiles::Sharded { max_bytes: 1000 },
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,
 ];

@@ -52,6 +52,7 @@ mod save_targets;
 mod semantic;
 mod sessions;
 mod shape_operands;
+mod shards;
 mod sources;
 mod support;
 mod tensors;

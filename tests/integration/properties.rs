@@ -24,6 +24,7 @@ fn options() -> impl Strategy<Value = SaveOptions> {
     let files = [
         WeightFiles::Packed,
         WeightFiles::PerTensor,
+        WeightFiles::Sharded { max_bytes: 1000 },
         WeightFiles::Embedded,
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,

@@ -57,6 +57,7 @@ fn every_layout_holds_the_same_tensors() {
         for weight_files in [
             WeightFiles::Packed,
             WeightFiles::PerTensor,
+            WeightFiles::Sharded { max_bytes: 1000 },
             #[cfg(feature = "safetensors")]
             WeightFiles::Safetensors,
             WeightFiles::Embedded,

@@ -14,7 +14,8 @@ use onnx_container::{
 };
 
 use crate::support::{
-    add_w, all_bytes, assert_same, both_choices, contents, floats, graph, int64s, model, node,
+    LAYOUTS, add_w, all_bytes, assert_same, both_choices, contents, floats, graph, int64s, model,
+    node,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -52,7 +53,7 @@ fn every_layout_comes_back_the_same() {
     let container = many(20);
     let before = all_bytes(&container);
     let embedded = container.embed().unwrap();
-    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in LAYOUTS {
         for mmap in both_choices() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");
@@ -259,7 +260,7 @@ fn what_does_not_fit_is_reported_together_and_nothing_is_written() {
     container.insert("#dtype", array![1_i32, 2, 3, 4]).unwrap();
     container.insert("#length", array![1.0_f32]).unwrap();
     container.insert("#fine", array![1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in LAYOUTS {
         let folder = tempfile::tempdir().unwrap();
         let error = container.save(folder.path().join("m.onnx"), weight_files).unwrap_err();
         let found: Vec<_> =
@@ -280,7 +281,7 @@ fn what_does_not_fit_is_reported_together_and_nothing_is_written() {
 #[test]
 fn a_save_over_the_mapped_files_is_safe() {
     for mmap in both_choices() {
-        for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+        for weight_files in LAYOUTS {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");
             let before = all_bytes(&many(20));
@@ -382,7 +383,7 @@ fn a_cancelled_save_leaves_what_was_there() {
     let path = folder.path().join("m.onnx");
     many(3).save(&path, true).unwrap();
     let before = contents(folder.path());
-    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in LAYOUTS {
         let cancel = SaveOptions::from(weight_files).progress(|_| ControlFlow::Break(()));
         let error = many(30).save(&path, cancel).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cancelled);
@@ -401,7 +402,7 @@ fn a_cancelled_save_leaves_what_was_there() {
 
 #[test]
 fn a_save_can_be_cancelled_at_every_step_from_before_its_first_file_to_before_its_renames() {
-    for weight_files in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for weight_files in LAYOUTS {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         let mut steps = 0;

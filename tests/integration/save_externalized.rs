@@ -50,6 +50,7 @@ fn options() -> Vec<SaveOptions> {
     let layouts = [
         WeightFiles::Packed,
         WeightFiles::PerTensor,
+        WeightFiles::Sharded { max_bytes: 1000 },
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,
         WeightFiles::Embedded,

@@ -594,6 +594,7 @@ fn what_a_killed_save_left_goes_with_the_next_save_of_that_model() {
     let layouts = [
         WeightFiles::Packed,
         WeightFiles::PerTensor,
+        WeightFiles::Sharded { max_bytes: 1000 },
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,
     ];

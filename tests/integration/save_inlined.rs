@@ -9,7 +9,9 @@ use onnx_container::{
     inline_functions, traversal,
 };
 
-use crate::support::{assert_same, both_choices, constant, contents, floats, graph, model, node};
+use crate::support::{
+    LAYOUTS, assert_same, both_choices, constant, contents, floats, graph, model, node,
+};
 
 fn call(name: &str, input: &str, output: &str) -> NodeProto {
     let mut call = node(name, &[input], &[output], vec![]);
@@ -66,7 +68,7 @@ fn the_saved_model_has_no_functions_and_the_container_keeps_them() {
     let before = container.model().clone();
     let mut inlined = container.clone();
     inline_functions(inlined.model_mut(), InlineOptions::new()).unwrap();
-    for layout in [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded] {
+    for layout in LAYOUTS {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         let options = SaveOptions::from(layout).inline_functions(true);

@@ -16,6 +16,7 @@ use crate::support::{assert_same, contents, floats, graph, model};
 const LAYOUTS: &[WeightFiles] = &[
     WeightFiles::Packed,
     WeightFiles::PerTensor,
+    WeightFiles::Sharded { max_bytes: 1000 },
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,
     WeightFiles::AsLoaded,

@@ -13,10 +13,9 @@ use onnx_container::{
     Severity, WeightFiles, check_model,
 };
 
-use crate::support::{add_w, all_bytes, assert_same, both_choices, contents, floats, graph, model};
-
-const LAYOUTS: [WeightFiles; 3] =
-    [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Embedded];
+use crate::support::{
+    LAYOUTS, add_w, all_bytes, assert_same, both_choices, contents, floats, graph, model,
+};
 
 /// A container of one weight, four times `value`.
 fn container(value: f32) -> Container {

@@ -16,6 +16,7 @@ use crate::support::{constant, floats, function, graph, int64s, model_of, node};
 const LAYOUTS: &[WeightFiles] = &[
     WeightFiles::Packed,
     WeightFiles::PerTensor,
+    WeightFiles::Sharded { max_bytes: 1000 },
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,
 ];

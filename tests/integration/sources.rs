@@ -88,6 +88,7 @@ const LENGTHS: [u64; 9] = [0, 1, 255, 4096, 65_535, 65_536, 1_048_575, 1_048_577
 const LAYOUTS: &[WeightFiles] = &[
     WeightFiles::Packed,
     WeightFiles::PerTensor,
+    WeightFiles::Sharded { max_bytes: 1000 },
     #[cfg(feature = "safetensors")]
     WeightFiles::Safetensors,
     WeightFiles::Embedded,

@@ -8,7 +8,15 @@ use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     SparseTensorProto, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{Container, Initializer, MmapChoice};
+use onnx_container::{Container, Initializer, MmapChoice, WeightFiles};
+
+/// Every layout that is there with every feature and writes the weights.
+pub const LAYOUTS: [WeightFiles; 4] = [
+    WeightFiles::Packed,
+    WeightFiles::Sharded { max_bytes: 1000 },
+    WeightFiles::PerTensor,
+    WeightFiles::Embedded,
+];
 
 /// Both ways to open files; every test of loading runs over both.
 pub fn both_choices() -> [MmapChoice; 2] {

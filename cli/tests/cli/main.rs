@@ -27,6 +27,7 @@ mod run;
 mod safetensors;
 mod semantic;
 #[cfg(target_os = "linux")]
+mod shards;
 mod stop;
 mod support;
 mod tensors;

@@ -41,7 +41,13 @@ fn each_command_has_its_own_options_and_ignores_none() {
     let common =
         ["--no-sync", "--no-mmap", "--no-clobber", "--allow-over-2gib", "--verify", "--json"];
     let moving = ["--min-bytes=0", "--all-tensors"];
-    let packed = ["--align=64", "--align-large=128", "--data-name=w", "--safetensors"];
+    let packed = [
+        "--align=64",
+        "--align-large=128",
+        "--data-name=w",
+        "--safetensors",
+        "--max-shard-size=1GB",
+    ];
     let cases: &[(&str, &[&str], &[&str])] = &[
         ("pack", &[&common[..], &moving, &packed].concat(), &["--top=1"]),
         ("split", &[&common[..], &moving].concat(), &packed),

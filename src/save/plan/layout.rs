@@ -5,19 +5,18 @@
 //! when one of them refers to only a part of it.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
+use super::aliases::{Alias, aliases};
 use crate::container::Handle;
 use crate::error::{Error, Result};
-use crate::initializer::{Address, Initializer};
-use crate::placement::Cursor;
+use crate::initializer::Initializer;
 use crate::save::file_names::FileNames;
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
 use crate::save::target::SavedFile;
-use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
+use crate::save::weights::{Weight, Weights, no_weight};
 
 /// Where every weight goes.
 pub(crate) struct Plan<'c> {
@@ -138,27 +137,6 @@ impl<'c, 'a> Layout<'c, 'a> {
         Ok(())
     }
 
-    pub(super) fn one_file(&mut self, name: String, options: &SaveOptions) -> Result<()> {
-        let (mut cursor, mut pieces) = (Cursor::default(), Vec::new());
-        let aliases = aliases(self.rest(), options);
-        let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
-        for (number, weight) in own {
-            let range = match weight.len {
-                0 => NO_BYTES,
-                len => {
-                    let offset = cursor.place(len, options.alignment_of(len))?;
-                    pieces.push(Piece::new(offset, weight.handle, weight.initializer));
-                    offset..cursor.end()
-                }
-            };
-            self.place(number, Place::File(0, range))?;
-        }
-        if !self.rest.is_empty() {
-            self.files.push(PlannedFile { name, len: cursor.end(), pieces });
-        }
-        self.place_aliases(&aliases)
-    }
-
     pub(super) fn file_per_tensor(
         &mut self,
         model_name: &str,
@@ -196,59 +174,4 @@ impl<'c, 'a> Layout<'c, 'a> {
         let places = places.ok_or_else(|| Error::internal("a weight has no place"))?;
         Ok(Plan { files: self.files, places })
     }
-}
-
-/// A weight whose bytes are those of another, or a part of them.
-pub(super) struct Alias {
-    /// The number of the other one.
-    of: usize,
-    /// Bytes from the start of the other one.
-    delta: u64,
-}
-
-/// For every weight whose bytes are inside another's, the other weight. A part that would not be
-/// aligned there gets no alias and is written again.
-pub(super) fn aliases<'c: 'a, 'a>(
-    weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
-    options: &SaveOptions,
-) -> HashMap<usize, Alias> {
-    // By address, then the longer first, so that a weight precedes those inside it.
-    let mut by_address: BTreeMap<(Address, Reverse<u64>), usize> = BTreeMap::new();
-    let mut aliases = HashMap::new();
-    for (number, weight) in weights {
-        let Some(address) = weight.address else { continue };
-        let key = (address, Reverse(weight.len));
-        if let Some(of) = by_address.get(&key) {
-            aliases.insert(number, Alias { of: *of, delta: 0 });
-        } else {
-            by_address.insert(key, number);
-        }
-    }
-    let mut last: Option<(Address, u64, usize)> = None;
-    for ((address, len), number) in by_address {
-        let inside = last.and_then(|(start, last_len, of)| {
-            let delta = address.bytes_after(start)?;
-            (delta.saturating_add(len.0) <= last_len).then_some(Alias { of, delta })
-        });
-        match inside {
-            Some(alias) if options.alignment_of(len.0).is_aligned(alias.delta) => {
-                aliases.insert(number, alias);
-            }
-            Some(_) => {}
-            None => last = Some((address, len.0, number)),
-        }
-    }
-    flatten(&mut aliases);
-    aliases
-}
-
-/// Replaces aliases of aliases by aliases of the first weight.
-fn flatten(aliases: &mut HashMap<usize, Alias>) {
-    let nested = aliases.iter().filter_map(|(number, inner)| {
-        let outer = aliases.get(&inner.of)?;
-        let delta = outer.delta.saturating_add(inner.delta);
-        Some((*number, Alias { of: outer.of, delta }))
-    });
-    let flat: Vec<_> = nested.collect();
-    aliases.extend(flat);
 }

@@ -9,7 +9,8 @@ mod section;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::layout::{Layout, Place, PlannedFile, aliases};
+use super::aliases::aliases;
+use super::layout::{Layout, Place, PlannedFile};
 use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,0 +1,101 @@
+//! `--max-shard-size` and `--shard-names`: weights files of limited length.
+
+use std::fs;
+
+use crate::support::{Folder, external, tensors};
+
+/// `m.onnx` has external tensors of 4000, 1200, 2000 and 2400 bytes.
+const TWO: [&str; 2] = ["p-00001-of-00002.onnx.data", "p-00002-of-00002.onnx.data"];
+
+#[test]
+fn weights_go_to_files_of_at_most_that_length() {
+    let folder = Folder::with_model();
+    let before = tensors(&folder.path("m.onnx"));
+    let pack = ["pack", "m.onnx", "p.onnx", "--max-shard-size", "6KB"];
+    let plan = folder.run(&[&pack[..], &["--dry-run"]].concat()).done();
+    plan.says(&["writes    3 files", "p.onnx\n", TWO[0], TWO[1], "nothing was written"]);
+    assert_eq!(folder.names(), ["m.onnx"]);
+    let run = folder.run(&[&pack[..], &["--verify", "--json"]].concat()).done();
+    assert_eq!(folder.names(), ["m.onnx", TWO[0], TWO[1], "p.onnx"]);
+    assert_eq!(run.json()["verified"]["ok"], true);
+    for name in TWO {
+        assert!(fs::metadata(folder.path(name)).unwrap().len() <= 6000, "{name}");
+    }
+    assert_eq!(tensors(&folder.path("p.onnx")), before);
+    folder.run(&["check", "p.onnx"]).done();
+    assert_eq!(
+        folder.run(&["files", "p.onnx"]).done().stdout(),
+        format!("p.onnx\n{}\n{}\n", TWO[0], TWO[1])
+    );
+    folder.run(&["inspect", "p.onnx"]).done().says(&TWO);
+    // Without leave nothing is replaced.
+    let files = folder.contents();
+    folder.run(&[&pack[..], &["--no-clobber"]].concat()).failed(&["exists already", TWO[1]]);
+    assert!(folder.contents() == files);
+    // Another limit: the old files are left, and named.
+    let run = folder.run(&["pack", "p.onnx", "p.onnx", "--max-shard-size", "1GiB"]).done();
+    run.says(&["left      2 files that only the replaced model needed", TWO[0], TWO[1]]);
+    assert_eq!(tensors(&folder.path("p.onnx")), before);
+    folder.run(&["files", "p.onnx"]).done().says(&["p.onnx\np.onnx.data\n"]);
+}
+
+#[test]
+fn shards_are_called_as_their_readers_want() {
+    // The options, and the weights files.
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--max-shard-size=6KB", "--shard-names=numbered"], &TWO),
+        (
+            &["--max-shard-size=6KB", "--data-name=w.bin"],
+            &["w-00001-of-00002.bin", "w-00002-of-00002.bin"],
+        ),
+        (
+            &["--max-shard-size=6KB", "--shard-names=transformers-js"],
+            &["p.onnx_data", "p.onnx_data_1"],
+        ),
+        (&["--max-shard-size=1GB", "--shard-names=transformers-js"], &["p.onnx_data"]),
+    ];
+    for (options, files) in cases {
+        let folder = Folder::with_model();
+        let run =
+            folder.run(&[&["pack", "m.onnx", "p.onnx", "--verify"], *options].concat()).done();
+        run.says(files).says(&["checked   no errors"]);
+        let listed = folder.run(&["files", "p.onnx"]).done().stdout();
+        assert_eq!(listed.lines().skip(1).collect::<Vec<_>>(), *files);
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let folder = Folder::with_model();
+    let pack = ["pack", "m.onnx", "p.onnx"];
+    let browser = ["--max-shard-size=3000", "--shard-names=transformers-js"];
+    let misused: &[(&[&str], &str)] = &[
+        (&["--shard-names=numbered"], "--max-shard-size"),
+        (&["--max-shard-size=1KB", "--safetensors"], "cannot be used with"),
+        (&["--max-shard-size=0"], "at least one byte"),
+        (&["--max-shard-size=2XB"], "such as 1024, 16K, 2MB or 2GiB"),
+        (&["--max-shard-size=2GB", "--shard-names=other"], "transformers-js"),
+    ];
+    for (options, text) in misused {
+        folder.run(&[&pack[..], options].concat()).misused(&[text]);
+    }
+    folder.run(&[&pack[..], &browser].concat()).failed(&["tensor `w`", "4000 bytes"]);
+    let named = [&pack[..], &["--max-shard-size=6KB", browser[1], "--data-name=w"]].concat();
+    folder.run(&named).failed(&["`w`", "transformers.js looks for"]);
+    assert_eq!(folder.names(), ["m.onnx"]);
+}
+
+#[test]
+fn replace_writes_shards_where_they_are_asked_for() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a", "b"]));
+    fs::write(folder.path("a"), [1; 16]).unwrap();
+    fs::write(folder.path("b"), [2; 16]).unwrap();
+    fs::write(folder.path("w.raw"), [0; 16]).unwrap();
+    let replace = ["replace", "m.onnx", "w1", "w.raw", "--format=raw", "-o", "p.onnx"];
+    folder.run(&[&replace[..], &["--max-shard-size=16"]].concat()).done().says(&TWO);
+    assert_eq!(fs::read(folder.path(TWO[0])).unwrap(), [1; 16]);
+    assert_eq!(fs::read(folder.path(TWO[1])).unwrap(), [0; 16]);
+    let both = [&replace[..], &["--max-shard-size=16", "--split"]].concat();
+    folder.run(&both).misused(&["cannot be used with"]);
+}

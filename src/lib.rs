@@ -205,7 +205,7 @@ pub use placement::Alignment;
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{
-    Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Waiting, WeightFiles,
+    Deduplicated, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Waiting, WeightFiles,
     interrupted_saves, model_that_needs,
 };
 pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};

@@ -6,6 +6,7 @@
 mod attached;
 mod content;
 mod encode;
+mod equal;
 mod file_names;
 mod folder;
 mod kept;
@@ -14,10 +15,12 @@ mod lock;
 mod options;
 mod plan;
 mod produce;
+mod progress;
 mod publish;
 mod readers;
 mod saved;
 mod skim;
+mod statistics;
 mod target;
 mod users;
 mod weight_files;
@@ -34,10 +37,12 @@ pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
-pub use options::{Progress, SaveOptions, Waiting};
+pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
+pub use progress::{Progress, Waiting};
 pub use saved::Saved;
+pub use statistics::Deduplicated;
 pub use target::SavedFile;
 pub(crate) use target::Target;
 pub use weight_files::{ShardNames, WeightFiles};
@@ -54,6 +59,7 @@ use crate::external_data::fold_case;
 use crate::placement::Alignment;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
+use crate::save::equal::Equal;
 use crate::save::kept::{Kept, KeptFile};
 #[cfg(not(feature = "safetensors"))]
 use crate::save::plan::PlannedFile;
@@ -215,6 +221,7 @@ impl Container {
             #[cfg(feature = "safetensors")]
             model: content.model(),
             kept: &kept,
+            equal: &Equal::find(&weights, &kept, &options)?,
             model_name: "model.onnx",
             options: &options,
         })?;
@@ -276,14 +283,17 @@ impl<'c, 'o> Job<'c, 'o> {
     fn new(content: &'c Content<'_>, target: Target, options: &'o SaveOptions) -> Result<Self> {
         let weights = content.weights_to_save(options)?;
         let kept = Kept::new(&weights, &target, options)?;
+        let equal = Equal::find(&weights, &kept, options)?;
         let plan = Plan::new(Inputs {
             weights: &weights,
             #[cfg(feature = "safetensors")]
             model: content.model(),
             kept: &kept,
+            equal: &equal,
             model_name: &target.name,
             options,
         })?;
+        let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, equal.lazy));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
         let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?;
@@ -294,6 +304,7 @@ impl<'c, 'o> Job<'c, 'o> {
             files,
             kept: kept.files.iter().map(KeptFile::to_saved).collect(),
             unreferenced_bytes: kept.unreferenced_bytes(),
+            deduplicated,
             inlined: content.inlined.clone(),
             free_bytes: target.free_bytes(),
             unused,

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile, ShardNames,
-    WeightFiles,
+    ByteSize, Container, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved,
+    SavedFile, ShardNames, WeightFiles,
 };
 use serde::Serialize;
 
@@ -23,7 +23,8 @@ const SHORT: usize = 5;
 /// The options of the command line for packed weights.
 pub fn packed(args: &LayoutArgs, target: &TargetArgs) -> SaveOptions {
     let options = options(args.weight_files(), Some(&args.packed), target);
-    options.shard_names(args.shard_names.map_or(ShardNames::Numbered, ShardNames::from))
+    let names = args.shard_names.map_or(ShardNames::Numbered, ShardNames::from);
+    options.shard_names(names).dedup(args.dedup)
 }
 
 /// The options of the command line for `layout`. `packed` has those for a layout with one weights
@@ -177,10 +178,20 @@ pub struct Written {
     /// Bytes of the kept files that no tensor refers to.
     unreferenced_bytes: u64,
     unused: Vec<String>,
+    /// What storing equal tensors once spared, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deduplicated: Option<Spared>,
     /// Bytes that were free on the target's file system before the save, where the system reports them.
     free_bytes: Option<u64>,
     left_behind: Vec<String>,
     warnings: Vec<String>,
+}
+
+/// Tensors that have the bytes of equal ones.
+#[derive(Debug, Serialize)]
+struct Spared {
+    tensors: usize,
+    bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -209,6 +220,9 @@ impl Written {
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
             unreferenced_bytes: saved.unreferenced_bytes,
+            deduplicated: saved
+                .deduplicated
+                .map(|Deduplicated { tensors, bytes, .. }| Spared { tensors, bytes }),
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
@@ -229,6 +243,7 @@ impl Written {
     /// Prints the files, and what was left.
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         self.print_files(out)?;
+        self.print_deduplicated(out)?;
         self.print_kept(out)?;
         self.print_left(out)?;
         if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
@@ -242,6 +257,18 @@ impl Written {
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));
         self.list(lines.into_iter(), out)
+    }
+
+    fn print_deduplicated(&self, out: &mut Output) -> io::Result<()> {
+        let Some(Spared { tensors, bytes }) = &self.deduplicated else { return Ok(()) };
+        if *tensors == 0 {
+            return out.line("shared    no tensors: none are equal");
+        }
+        let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
+        let tense = if self.dry_run { "shares" } else { "shared" };
+        out.line(format_args!(
+            "{tense:<9} {tensors} ({bytes}) with equal ones, which are stored once"
+        ))
     }
 
     fn print_kept(&self, out: &mut Output) -> io::Result<()> {

@@ -93,7 +93,7 @@ impl Kept {
     ) -> Result<Self> {
         match options.weight_files {
             WeightFiles::AsLoaded => Self::every_file(weights, target, options),
-            WeightFiles::Packed if options.keep_placement => {
+            WeightFiles::Packed if options.keep_placement && !options.dedup => {
                 Ok(Self::one_file(weights, target, options).unwrap_or_default())
             }
             _ => Ok(Self::default()),

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::save::options::{SaveOptions, Waiting};
+use crate::save::options::SaveOptions;
+use crate::save::progress::Waiting;
 
 /// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]

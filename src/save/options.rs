@@ -2,44 +2,17 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buffer::TensorBufferOptions;
 use crate::consolidate::ConsolidateOptions;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::inline::InlineOptions;
 use crate::placement::Alignment;
+use crate::save::progress::{Progress, ProgressFn, Waiting, WaitingFn, cancelled};
 use crate::save::weight_files::{ShardNames, WeightFiles};
-
-/// The progress of a save, in bytes of weights and model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes written so far.
-    pub done: u64,
-    /// Total number of bytes to write.
-    pub total: u64,
-}
-
-/// What a save waits for: the lock on a folder that another save or program holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiting<'a> {
-    /// The folder.
-    pub folder: &'a Path,
-    /// How long the save has been waiting for it.
-    pub elapsed: Duration,
-}
-
-type ProgressFn = Arc<dyn Fn(Progress) -> ControlFlow<()> + Send + Sync>;
-type WaitingFn = Arc<dyn Fn(Waiting<'_>) -> ControlFlow<()> + Send + Sync>;
-
-/// The error of a save that a callback ended.
-pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the save was cancelled")
-}
 
 /// How [`Container::save`](crate::Container::save) writes. `true` (one file), `false` (one file for
 /// each tensor) and [`WeightFiles`] convert.
@@ -61,6 +34,7 @@ pub struct SaveOptions {
     pub(crate) externalize: bool,
     pub(crate) alignment_large: Option<Alignment>,
     pub(crate) keep_placement: bool,
+    pub(crate) dedup: bool,
     pub(crate) data_name: Option<String>,
     pub(crate) inline_functions: Option<InlineOptions>,
     pub(crate) max_model_bytes: Option<u64>,
@@ -82,6 +56,7 @@ impl Default for SaveOptions {
             externalize: false,
             alignment_large: None,
             keep_placement: true,
+            dedup: false,
             data_name: None,
             inline_functions: None,
             max_model_bytes: None,
@@ -260,6 +235,42 @@ impl SaveOptions {
     #[must_use]
     pub fn keep_placement(mut self, keep: bool) -> Self {
         self.keep_placement = keep;
+        self
+    }
+
+    /// Whether weights of equal bytes are stored once, also where they lie in different places of memory. Default
+    /// false: only bytes that are shared in memory are shared in files.
+    ///
+    /// Weights of equal length are read and compared when the save is planned, also by
+    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ. Their tensors then have one range of the
+    /// file, or one file in [`WeightFiles::PerTensor`], and are tied when the model is loaded:
+    /// [`Container::replace`](crate::Container::replace) asks what is to become of the others. Weights that a save
+    /// makes when it writes them ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make
+    /// them twice. No file is kept as it is, except by [`WeightFiles::AsLoaded`], where only what goes to a new file is
+    /// compared. [`Saved::deduplicated`](crate::Saved::deduplicated) tells what was spared.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, SaveOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// for name in ["a", "b"] {
+    ///     graph.initializer.push(TensorProto::external(name, TensorProto::UINT8, [3], format!("#{name}")));
+    /// }
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// for handle in ["#a", "#b"] {
+    ///     container.insert(handle, ndarray::array![1_u8, 2, 3])?; // two arrays
+    /// }
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let saved = container.save(folder.path().join("m.onnx"), SaveOptions::new().dedup(true))?;
+    /// let spared = saved.deduplicated.unwrap();
+    /// assert_eq!((saved.files[0].bytes, spared.tensors, spared.bytes), (3, 1, 3));
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    #[must_use]
+    pub fn dedup(mut self, dedup: bool) -> Self {
+        self.dedup = dedup;
         self
     }
 
@@ -458,6 +469,7 @@ impl fmt::Debug for SaveOptions {
             .field("externalize", &self.externalize)
             .field("alignment_large", &self.alignment_large)
             .field("keep_placement", &self.keep_placement)
+            .field("dedup", &self.dedup)
             .field("data_name", &self.data_name)
             .field("inline_functions", &self.inline_functions)
             .field("max_model_bytes", &self.max_model_bytes)

@@ -16,6 +16,7 @@ pub(crate) use self::safetensors::{ExportStyle, Exports};
 use crate::error::Result;
 #[cfg(feature = "safetensors")]
 use crate::proto::ModelProto;
+use crate::save::equal::Equal;
 use crate::save::file_names::{check_names, data_name, shard_names};
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
@@ -30,6 +31,7 @@ pub(crate) struct Inputs<'c, 'a> {
     #[cfg(feature = "safetensors")]
     pub(crate) model: &'a ModelProto,
     pub(crate) kept: &'a Kept,
+    pub(crate) equal: &'a Equal,
     /// The file name of the model.
     pub(crate) model_name: &'a str,
     pub(crate) options: &'a SaveOptions,
@@ -38,8 +40,8 @@ pub(crate) struct Inputs<'c, 'a> {
 impl<'c> Plan<'c> {
     /// Plans the files of all weights that are not kept in the files they were loaded from.
     pub(crate) fn new(inputs: Inputs<'c, '_>) -> Result<Self> {
-        let Inputs { weights, kept, model_name, options, .. } = inputs;
-        let mut layout = Layout::new(weights, kept)?;
+        let Inputs { weights, kept, equal, model_name, options, .. } = inputs;
+        let mut layout = Layout::new(weights, kept, equal)?;
         match options.weight_files {
             WeightFiles::Embedded => layout.in_model(|_| true)?,
             WeightFiles::Packed => layout.one_file(data_name(model_name, options)?, options)?,

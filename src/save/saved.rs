@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::inline::Inlined;
 use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
+use crate::save::statistics::Deduplicated;
 use crate::save::target::SavedFile;
 
 /// What a save wrote, or would write. It shares the container's graph, which is copied only when
@@ -45,6 +46,8 @@ pub struct Saved {
     /// bytes of tensors that were deleted or replaced. Saving with
     /// [`keep_placement(false)`](SaveOptions::keep_placement) drops them.
     pub unreferenced_bytes: u64,
+    /// What equal weights were spared, when that was asked for by [`SaveOptions::dedup`](crate::SaveOptions::dedup).
+    pub deduplicated: Option<Deduplicated>,
     /// The result of inlining local functions, when that was asked for.
     pub inlined: Option<Inlined>,
     /// The free space on the target's file system before the save, in bytes, where the system reports it.

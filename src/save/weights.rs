@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::container::{Container, Handle};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, check_location, is_external, is_handle};
 use crate::initializer::{Address, Initializer};
 use crate::proto::{ModelProto, TensorProto};
@@ -199,6 +199,11 @@ impl<'c> Weight<'c> {
 /// The error of a number that belongs to no weight.
 pub(crate) fn no_weight() -> Error {
     Error::internal("a tensor refers to a weight that was not resolved")
+}
+
+/// The error of a weight that has fewer bytes than when the save was planned.
+pub(crate) fn became_shorter() -> Error {
+    Error::new(ErrorKind::OutOfBounds, "an initializer became shorter while it was saved")
 }
 
 /// The range of a tensor without elements: onnxruntime accepts an empty range only at offset 0.

@@ -11,11 +11,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::parallel;
-use crate::save::options::{Progress, SaveOptions, cancelled};
+use crate::save::options::SaveOptions;
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::produce::Ahead;
+use crate::save::progress::{Progress, cancelled};
+use crate::save::weights::became_shorter;
 
 /// The length of a share in bytes.
 const SHARE: u64 = 32 << 20;
@@ -236,9 +238,7 @@ fn part_of(bytes: &[u8], skip: u64, len: u64) -> Result<&[u8]> {
     let start = usize::try_from(skip).ok();
     let end = skip.checked_add(len).and_then(|end| usize::try_from(end).ok());
     let part = start.zip(end).and_then(|(start, end)| bytes.get(start..end));
-    part.ok_or_else(|| {
-        Error::new(ErrorKind::OutOfBounds, "an initializer became shorter while it was saved")
-    })
+    part.ok_or_else(became_shorter)
 }
 
 #[cfg(unix)]

@@ -13,6 +13,7 @@
 mod cast;
 mod checks;
 mod consolidate;
+mod dedup;
 mod descriptor;
 mod dump;
 mod edit;

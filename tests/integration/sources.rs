@@ -104,6 +104,11 @@ fn ways() -> Vec<Way> {
             container.save(folder.join("m.onnx"), *layout).map(drop)
         };
         ways.push((format!("save {layout:?}"), Box::new(save)));
+        let save_once = move |container: &Container, folder: &Path| {
+            let options = SaveOptions::from(*layout).dedup(true);
+            container.save(folder.join("m.onnx"), options).map(drop)
+        };
+        ways.push((format!("dedup {layout:?}"), Box::new(save_once)));
         let parts = move |container: &Container, folder: &Path| {
             let parts = container.to_parts(*layout)?;
             for (name, bytes) in parts.files.iter().chain([&("m.onnx".into(), parts.model)]) {

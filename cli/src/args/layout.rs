@@ -22,12 +22,16 @@ pub struct LayoutArgs {
     /// What these files are called: as above [default], or as transformers.js looks for them
     #[arg(long, value_name = "NAMES", requires = "max_shard_size")]
     pub shard_names: Option<ShardNameArg>,
+    /// Store tensors of equal bytes once. All tensors of equal length are read and compared; types and shapes may
+    /// differ. To replace one of them later, see replace --tied
+    #[arg(long)]
+    pub dedup: bool,
 }
 
 impl LayoutArgs {
     /// Whether an option was given that requires new weights files.
     pub fn is_given(&self) -> bool {
-        self.safetensors || self.max_shard_size.is_some() || self.packed.is_given()
+        self.safetensors || self.max_shard_size.is_some() || self.dedup || self.packed.is_given()
     }
 
     /// The files that were asked for.

@@ -104,7 +104,7 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub codes: bool,
     /// Write each external tensor to a file of its own
-    #[arg(long, conflicts_with_all = ["safetensors", "align", "align_large", "data_name", "max_shard_size"])]
+    #[arg(long, conflicts_with_all = ["safetensors", "align", "align_large", "data_name", "max_shard_size", "dedup"])]
     pub split: bool,
     #[command(flatten)]
     pub layout: LayoutArgs,

@@ -23,9 +23,10 @@ const PREPARATIONS: [&str; 3] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 30] = [
+const CASES: [&str; 31] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
+    "pack tied.onnx o.onnx --dedup",
     "pack gone.onnx o.onnx",
     "split m.onnx o.onnx --verify",
     "split m.onnx o.onnx --no-such-option",

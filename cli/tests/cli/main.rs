@@ -8,6 +8,7 @@
 )]
 
 mod check;
+mod dedup;
 mod exported;
 mod files;
 mod inline;

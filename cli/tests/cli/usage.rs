@@ -47,6 +47,7 @@ fn each_command_has_its_own_options_and_ignores_none() {
         "--data-name=w",
         "--safetensors",
         "--max-shard-size=1GB",
+        "--dedup",
     ];
     let cases: &[(&str, &[&str], &[&str])] = &[
         ("pack", &[&common[..], &moving, &packed].concat(), &["--top=1"]),

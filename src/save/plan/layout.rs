@@ -5,16 +5,18 @@
 //! when one of them refers to only a part of it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::aliases::{Alias, aliases};
 use crate::container::Handle;
 use crate::error::{Error, Result};
 use crate::initializer::Initializer;
+use crate::save::equal::Equal;
 use crate::save::file_names::FileNames;
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
+use crate::save::statistics::Deduplicated;
 use crate::save::target::SavedFile;
 use crate::save::weights::{Weight, Weights, no_weight};
 
@@ -24,6 +26,19 @@ pub(crate) struct Plan<'c> {
     pub(crate) files: Vec<PlannedFile<'c>>,
     /// By the number of the weight.
     pub(crate) places: Vec<Place>,
+    /// The numbers of the weights that have the bytes of an equal one.
+    deduplicated: Vec<usize>,
+}
+
+impl Plan<'_> {
+    /// What was spared because some of `weights` are equal; `lazy` ones were not compared.
+    pub(crate) fn deduplicated(&self, weights: &Weights<'_>, lazy: usize) -> Deduplicated {
+        let spared: HashSet<_> = self.deduplicated.iter().copied().collect();
+        let lengths = spared.iter().filter_map(|number| Some(weights.used.get(*number)?.len));
+        let tensors = weights.tensors.iter().filter(|tensor| !tensor.inline);
+        let tensors = tensors.filter(|tensor| spared.contains(&tensor.weight)).count();
+        Deduplicated { tensors, bytes: lengths.fold(0, u64::saturating_add), lazy }
+    }
 }
 
 /// Where a weight is in the saved model.
@@ -85,6 +100,9 @@ impl<'c> Piece<'c> {
 /// A plan that is being made.
 pub(super) struct Layout<'c, 'a> {
     weights: &'a [Weight<'c>],
+    pub(super) equal: &'a Equal,
+    /// The weights that have the bytes of an equal one.
+    deduplicated: Vec<usize>,
     /// The numbers of the weights that have no place yet.
     pub(super) rest: Vec<usize>,
     pub(super) files: Vec<PlannedFile<'c>>,
@@ -93,7 +111,7 @@ pub(super) struct Layout<'c, 'a> {
 
 impl<'c, 'a> Layout<'c, 'a> {
     /// Starts with the places of the weights that are kept, and of those that are inline in all tensors.
-    pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept) -> Result<Self> {
+    pub(super) fn new(weights: &'a Weights<'c>, kept: &Kept, equal: &'a Equal) -> Result<Self> {
         let stays = |number: usize| {
             kept.ranges.get(number).cloned().flatten().map(|(file, range)| Place::Kept(file, range))
         };
@@ -103,7 +121,8 @@ impl<'c, 'a> Layout<'c, 'a> {
             false => Some(Place::Model),
         });
         let (places, files) = (places.collect(), Vec::new());
-        let mut layout = Self { weights: &weights.used, rest: Vec::new(), files, places };
+        let (weights, rest, deduplicated) = (&weights.used, Vec::new(), Vec::new());
+        let mut layout = Self { weights, equal, deduplicated, rest, files, places };
         layout.find_rest();
         Ok(layout)
     }
@@ -143,7 +162,7 @@ impl<'c, 'a> Layout<'c, 'a> {
         options: &SaveOptions,
     ) -> Result<()> {
         let mut names = FileNames::new(model_name);
-        let aliases = aliases(self.rest(), options);
+        let aliases = self.aliases(options);
         let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
         for (number, weight) in own {
             self.place(number, Place::File(self.files.len(), 0..weight.len))?;
@@ -152,6 +171,13 @@ impl<'c, 'a> Layout<'c, 'a> {
             self.files.push(PlannedFile { name, len, pieces });
         }
         self.place_aliases(&aliases)
+    }
+
+    /// The weights whose bytes are inside those of others, or equal to them.
+    pub(super) fn aliases(&mut self, options: &SaveOptions) -> HashMap<usize, Alias> {
+        let (aliases, deduplicated) = aliases(self.rest(), self.equal, options);
+        self.deduplicated = deduplicated;
+        aliases
     }
 
     /// Places the weights whose bytes are inside those of others.
@@ -172,6 +198,6 @@ impl<'c, 'a> Layout<'c, 'a> {
     pub(super) fn finish(self) -> Result<Plan<'c>> {
         let places: Option<Vec<_>> = self.places.into_iter().collect();
         let places = places.ok_or_else(|| Error::internal("a weight has no place"))?;
-        Ok(Plan { files: self.files, places })
+        Ok(Plan { files: self.files, places, deduplicated: self.deduplicated })
     }
 }

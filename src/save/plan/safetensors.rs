@@ -9,7 +9,6 @@ mod section;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::aliases::aliases;
 use super::layout::{Layout, Place, PlannedFile};
 use crate::container::Handle;
 use crate::dtype::DataType;
@@ -19,6 +18,7 @@ use crate::initializer::Address;
 use crate::names::UniqueNames;
 use crate::proto::ModelProto;
 use crate::safetensors_header::{FORMAT, METADATA, PADDING};
+use crate::save::equal::Equal;
 use crate::save::file_names::MAX_NAME;
 use crate::save::options::SaveOptions;
 use crate::save::weights::{NO_BYTES, Weight, WeightTensor, Weights};
@@ -38,8 +38,8 @@ impl Layout<'_, '_> {
         if self.rest.is_empty() {
             return Ok(());
         }
-        let aliases = aliases(self.rest(), options);
-        let mut all = Entries::of(model, tensors, self.rest(), None)?;
+        let aliases = self.aliases(options);
+        let mut all = Entries::of(model, tensors, self.rest(), self.equal, None)?;
         let is_alias = |entry: &Entry<'_>| entry.weight.is_some_and(|w| aliases.contains_key(&w));
         all.entries.retain(|entry| !is_alias(entry));
         let style = Style::new(&all.padding, &BTreeMap::new(), options, true);
@@ -101,7 +101,7 @@ impl<'c> Exports<'c> {
         }
         let used = weights.used.iter().enumerate();
         let Entries { entries, padding, renamed, left_out, .. } =
-            Entries::of(model, &weights.tensors, used, Some(metadata))?;
+            Entries::of(model, &weights.tensors, used, &Equal::default(), Some(metadata))?;
         let tensors = entries.len();
         let unreadable = entries.iter().filter(|entry| !is_readable(entry.dtype, &entry.dims));
         let as_bytes = unreadable.map(|entry| entry.name.clone()).collect();
@@ -224,7 +224,7 @@ enum Shown {
         address: Address,
         len: u64,
     },
-    /// The bytes of the weight of this number, whose address in memory is not known.
+    /// The bytes of the weight of this number: its address is not known, or others are equal to it.
     Of(usize),
 }
 
@@ -237,6 +237,7 @@ impl<'c, 'm> Entries<'c, 'm> {
         model: &ModelProto,
         tensors: &[WeightTensor],
         weights: impl Iterator<Item = (usize, &'a Weight<'c>)>,
+        equal: &Equal,
         metadata: Option<&'m BTreeMap<String, String>>,
     ) -> Result<Self>
     where
@@ -274,7 +275,7 @@ impl<'c, 'm> Entries<'c, 'm> {
         }
         for (number, weight) in weights {
             for declared in external.remove(&number).into_iter().flatten() {
-                all.add(number, weight, declared);
+                all.add(number, weight, equal, declared);
             }
         }
         if all.every {
@@ -284,10 +285,11 @@ impl<'c, 'm> Entries<'c, 'm> {
     }
 
     /// Adds a tensor that has the bytes of `weight`.
-    fn add(&mut self, number: usize, weight: &Weight<'c>, declared: Declared) {
-        let shown = match weight.address {
-            Some(address) => Shown::Memory { address, len: weight.len },
-            None => Shown::Of(number),
+    fn add(&mut self, number: usize, weight: &Weight<'c>, equal: &Equal, declared: Declared) {
+        let shown = match (equal.class(number), weight.address) {
+            (Some(class), _) => Shown::Of(class),
+            (None, Some(address)) => Shown::Memory { address, len: weight.len },
+            (None, None) => Shown::Of(number),
         };
         let same = self.same.entry(shown).or_default();
         let entries = &mut self.entries;

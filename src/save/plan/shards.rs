@@ -3,7 +3,6 @@
 //! A shard ends where the next weight would make it too long. Nothing is split, and what shares the bytes of
 //! another weight refers to the shard of that one.
 
-use super::aliases::aliases;
 use super::layout::{Layout, Piece, Place, PlannedFile};
 use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +57,7 @@ impl<'c> Layout<'c, '_> {
     }
 
     fn fill(&mut self, max: u64, options: &SaveOptions) -> Result<()> {
-        let aliases = aliases(self.rest(), options);
+        let aliases = self.aliases(options);
         let own: Vec<_> = self.rest().filter(|(number, _)| !aliases.contains_key(number)).collect();
         let mut shard = Shard::default();
         for (number, weight) in own {

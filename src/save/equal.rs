@@ -1,0 +1,201 @@
+//! Weights of equal bytes, wherever they lie: found by length, then by a hash, then compared.
+//!
+//! Weights of different lengths are never read. Of the others the first bytes tell nearly all apart, so that only what
+//! is probably equal is read as a whole. Everything is read in pieces where it lies; nothing is copied, except piece by
+//! piece from a source that has no buffer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use foldhash::quality::RandomState;
+
+use crate::error::{Error, Result};
+use crate::initializer::Address;
+use crate::parallel;
+use crate::save::kept::Kept;
+use crate::save::options::SaveOptions;
+use crate::save::weights::{Weight, Weights, became_shorter, no_weight};
+
+/// More threads than this do not read faster.
+const MAX_THREADS: usize = 8;
+/// How many bytes are hashed or compared at a time.
+const PIECE: u64 = 1 << 20;
+/// How many bytes at the beginning of a weight tell it apart from most others.
+const FIRST: u64 = 4 << 10;
+
+/// Which weights have equal bytes.
+#[derive(Default)]
+pub(crate) struct Equal {
+    /// For each weight that has an equal one, by its number: the lowest number of those that are equal to it.
+    classes: HashMap<usize, usize>,
+    /// The number of weights that were not compared, because their bytes are made when they are written.
+    pub(crate) lazy: usize,
+}
+
+impl Equal {
+    /// Compares the `weights` that are written to files, where `options` ask for that.
+    pub(crate) fn find(weights: &Weights<'_>, kept: &Kept, options: &SaveOptions) -> Result<Self> {
+        if !options.dedup {
+            return Ok(Self::default());
+        }
+        let external = weights.are_external()?;
+        let is_kept = |number: usize| kept.ranges.get(number).is_some_and(Option::is_some);
+        let numbers = external.iter().enumerate().filter(|(_, external)| **external);
+        let numbers = numbers.map(|(number, _)| number).filter(|number| !is_kept(*number));
+        let reader = Reader { weights: &weights.used, random: RandomState::default() };
+        let (mut places, mut groups) = (Places::default(), BTreeMap::<_, Vec<usize>>::new());
+        let mut lazy = 0;
+        for number in numbers {
+            let weight = reader.weight(number)?;
+            if weight.initializer.is_lazy() {
+                lazy += 1;
+            } else if weight.len > 0 && places.is_new(number, weight) {
+                groups.entry(weight.len).or_default().push(number);
+            }
+        }
+        let groups = several(groups.into_values());
+        let groups = reader.split_by_hash(groups, FIRST)?;
+        let groups = reader.split_by_hash(groups, u64::MAX)?;
+        let mut classes = reader.compare(&groups)?;
+        places.add_to(&mut classes);
+        Ok(Self { classes, lazy })
+    }
+
+    /// The number that stands for all weights with the bytes of weight `number`, if there are others.
+    pub(crate) fn class(&self, number: usize) -> Option<usize> {
+        self.classes.get(&number).copied()
+    }
+}
+
+/// The groups that have more than one member.
+fn several(groups: impl Iterator<Item = Vec<usize>>) -> Vec<Vec<usize>> {
+    groups.filter(|group| group.len() > 1).collect()
+}
+
+/// The places in memory of the weights seen so far: what lies in one place need not be compared.
+#[derive(Default)]
+struct Places {
+    /// By place and length, the first weight there.
+    first: HashMap<(Address, u64), usize>,
+    /// The other weights, each with the first one.
+    others: Vec<(usize, usize)>,
+}
+
+impl Places {
+    fn is_new(&mut self, number: usize, weight: &Weight<'_>) -> bool {
+        let Some(address) = weight.address else { return true };
+        let first = *self.first.entry((address, weight.len)).or_insert(number);
+        if first != number {
+            self.others.push((number, first));
+        }
+        first == number
+    }
+
+    /// Gives the other weights the classes of the first.
+    fn add_to(&self, classes: &mut HashMap<usize, usize>) {
+        for (number, first) in &self.others {
+            if let Some(class) = classes.get(first).copied() {
+                classes.insert(*number, class);
+            }
+        }
+    }
+}
+
+struct Reader<'w, 'c> {
+    weights: &'w [Weight<'c>],
+    random: RandomState,
+}
+
+impl Reader<'_, '_> {
+    fn weight(&self, number: usize) -> Result<&Weight<'_>> {
+        self.weights.get(number).ok_or_else(no_weight)
+    }
+
+    /// Splits `groups` of weights by the hash of at most `limit` bytes.
+    fn split_by_hash(&self, groups: Vec<Vec<usize>>, limit: u64) -> Result<Vec<Vec<usize>>> {
+        let numbers: Vec<_> = groups.iter().flatten().copied().collect();
+        // The hashes of the pieces of a weight in any order: each contains the offset of its piece.
+        let hashes: Vec<_> = numbers.iter().map(|_| AtomicU64::new(0)).collect();
+        let all = numbers.iter().zip(&hashes).flat_map(|(number, hash)| {
+            let len = self.weight(*number).map_or(0, |weight| weight.len);
+            pieces(len.min(limit)).map(move |piece| (*number, hash, piece))
+        });
+        parallel::for_each(parallel::cores(MAX_THREADS), all, |(number, hash, piece)| {
+            let at = piece.start;
+            let hashed = self.read(number, piece, |bytes| self.random.hash_one((at, bytes)))?;
+            hash.fetch_xor(hashed, Ordering::Relaxed);
+            Ok::<_, Error>(())
+        })?;
+        let mut hashes = hashes.into_iter().map(AtomicU64::into_inner);
+        let mut split = Vec::new();
+        for group in groups {
+            let mut by_hash = BTreeMap::<u64, Vec<usize>>::new();
+            for (number, hash) in group.into_iter().zip(hashes.by_ref()) {
+                by_hash.entry(hash).or_default().push(number);
+            }
+            split.extend(several(by_hash.into_values()));
+        }
+        Ok(split)
+    }
+
+    /// Compares the weights of each group with its first. One that differs, although its hash is the same, stays
+    /// alone.
+    fn compare(&self, groups: &[Vec<usize>]) -> Result<HashMap<usize, usize>> {
+        let pairs = groups.iter().filter_map(|group| group.split_first());
+        let pairs =
+            pairs.flat_map(|(first, others)| others.iter().map(move |other| (*first, *other)));
+        let pairs: Vec<_> =
+            pairs.map(|(first, other)| (first, other, AtomicBool::new(false))).collect();
+        let all = pairs.iter().flat_map(|pair| {
+            let len = self.weight(pair.0).map_or(0, |weight| weight.len);
+            pieces(len).map(move |piece| (pair, piece))
+        });
+        parallel::for_each(
+            parallel::cores(MAX_THREADS),
+            all,
+            |((first, other, differ), piece)| {
+                if !differ.load(Ordering::Relaxed) && !self.are_equal(*first, *other, piece)? {
+                    differ.store(true, Ordering::Relaxed);
+                }
+                Ok::<_, Error>(())
+            },
+        )?;
+        let equal = pairs.into_iter().filter(|(_, _, differ)| !differ.load(Ordering::Relaxed));
+        Ok(equal.flat_map(|(first, other, _)| [(first, first), (other, first)]).collect())
+    }
+
+    fn are_equal(&self, one: usize, other: usize, piece: Range<u64>) -> Result<bool> {
+        self.read(one, piece.clone(), |bytes| self.read(other, piece, |others| bytes == others))?
+    }
+
+    /// Calls `look` with the bytes of a weight in `piece`.
+    fn read<T>(
+        &self,
+        number: usize,
+        piece: Range<u64>,
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let weight = self.weight(number)?;
+        let range = usize::try_from(piece.start).ok().zip(usize::try_from(piece.end).ok());
+        let range = range.map(|(start, end)| start..end);
+        let named = |error: Error| error.with_tensor(weight.handle.name());
+        if let Some(buffer) = weight.initializer.as_buffer() {
+            let bytes = range.and_then(|range| buffer.get(range));
+            return bytes.map(look).ok_or_else(|| named(became_shorter()));
+        }
+        let len = usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or_default();
+        let mut bytes = vec![0; len];
+        weight.initializer.read_at(piece.start, &mut bytes).map_err(named)?;
+        Ok(look(&bytes))
+    }
+}
+
+/// The pieces of `len` bytes.
+fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..len.div_ceil(PIECE)).map(move |number| {
+        let start = number.saturating_mul(PIECE);
+        start..start.saturating_add(PIECE).min(len)
+    })
+}

@@ -23,6 +23,13 @@ LAYOUTS = {
     "pack everything": [["pack", "--min-bytes", "0"]],
     "pack verified": [["pack", "--verify", "--no-mmap", "--data-name", "weights.bin"]],
     "pack as safetensors": [["pack", "--safetensors", "--verify"]],
+    "shards": [["pack", "--max-shard-size", "200KB"]],
+    "shards of everything": [["pack", "--min-bytes", "0", "--max-shard-size", "1MiB", "--data-name", "w.bin"]],
+    "shards for transformers.js": [["pack", "--max-shard-size", "40MB", "--shard-names", "transformers-js"]],
+    "equal tensors once": [["pack", "--min-bytes", "0", "--dedup"]],
+    "equal tensors once, in shards": [["pack", "--dedup", "--max-shard-size", "200KB"]],
+    "equal tensors once, as safetensors": [["pack", "--dedup", "--safetensors", "--verify"]],
+    "equal tensors once, split, embed": [["pack", "--dedup"], ["split"], ["embed"]],
     "split": [["split"]],
     "split everything": [["split", "--min-bytes", "0"]],
     "embed": [["embed"]],
@@ -116,6 +123,18 @@ def assert_sharing(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
             assert same, f"{place} and {leader} shared bytes and do no longer"
 
 
+def assert_once(path: pathlib.Path) -> None:
+    """No two ranges of the weights files have the same bytes, in whichever file they are."""
+    external = [tensor for tensor in common.tensors(common.load(path)).values() if common.is_external(tensor)]
+    ranges, contents = set(), set()
+    for tensor in external:
+        content = common.external_bytes(tensor, path.parent)
+        if content:
+            ranges.add(tuple(sorted(common.entries(tensor).items())))
+            contents.add(content)
+    assert len(ranges) == len(contents), f"{len(ranges)} ranges for {len(contents)} contents"
+
+
 def assert_files(path: pathlib.Path) -> None:
     """There is no litter, and `files` names what the model needs."""
     assert not common.litter(path.parent, path), f"litter: {common.litter(path.parent, path)}"
@@ -201,6 +220,8 @@ def real_model(model: corpus.Model, layout: str) -> None:
             assert_external(before, after, path)
             assert_sharing(before, after)
             assert_alignment(path)
+            if "--dedup" in steps[-1]:
+                assert_once(path)
         if layout == "embed" and not any(map(common.is_external, common.tensors(before).values())):
             assert path.read_bytes() == model.path.read_bytes(), "embed of a self-contained model changed it"
         assert_readers(model, path)

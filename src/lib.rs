@@ -58,7 +58,7 @@
 //! | [`ConsolidateOptions`] | every tensor of a model in one aligned buffer: [`Container::consolidate`], [`fn@consolidate`] |
 //! | [`TensorBufferOptions`] | which tensors, and aligned how: what parsing, saving and consolidating have in common |
 //! | [`Ownership`] | who holds the memory of a buffer |
-//! | [`SaveOptions`], [`WeightFiles`], [`ShardNames`], [`Saved`] | how a save writes, to which files, and what it wrote |
+//! | [`SaveOptions`], [`WeightFiles`], [`ShardNames`], [`Saved`], [`Statistics`] | how a save writes, to which files, and what it wrote |
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
@@ -205,8 +205,8 @@ pub use placement::Alignment;
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{
-    Deduplicated, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Waiting, WeightFiles,
-    interrupted_saves, model_that_needs,
+    Deduplicated, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Statistics, Waiting,
+    WeightFiles, interrupted_saves, model_that_needs,
 };
 pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub use source::WeightSource;

@@ -30,6 +30,7 @@ mod write;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
 pub(crate) use file_names::{default_data_name, weight_prefix};
@@ -42,7 +43,7 @@ pub use options::SaveOptions;
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
 pub use progress::{Progress, Waiting};
 pub use saved::Saved;
-pub use statistics::Deduplicated;
+pub use statistics::{Deduplicated, Statistics};
 pub use target::SavedFile;
 pub(crate) use target::Target;
 pub use weight_files::{ShardNames, WeightFiles};
@@ -66,6 +67,7 @@ use crate::save::plan::PlannedFile;
 use crate::save::plan::{Inputs, Place, Plan};
 use crate::save::produce::ahead_of;
 use crate::save::publish::Staging;
+use crate::save::statistics::timed;
 use crate::save::write::{Metered, write_file};
 use crate::traversal::Position;
 
@@ -119,6 +121,7 @@ impl Container {
     /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error for
     /// all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
+        let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
         let target = Target::new(path)?;
         let content = Content::new(self, &options)?;
@@ -127,6 +130,7 @@ impl Container {
         job.check_target()?;
         job.remove_leftovers(false);
         job.target.check_space(job.saved.bytes)?;
+        job.saved.statistics.planning = start.elapsed();
         match job.write() {
             Ok(warning) => {
                 job.saved.warnings.extend(warning);
@@ -168,12 +172,13 @@ impl Container {
         path: impl AsRef<Path>,
         options: impl Into<SaveOptions>,
     ) -> Result<Saved> {
-        let options = options.into();
+        let (start, options) = (Instant::now(), options.into());
         let target = Target::new(path.as_ref())?;
         let content = Content::new(self, &options)?;
-        let job = Job::new(&content, target, &options)?;
+        let mut job = Job::new(&content, target, &options)?;
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
+        job.saved.statistics.planning = start.elapsed();
         Ok(job.saved)
     }
 
@@ -258,10 +263,11 @@ pub(crate) fn stage(
     meter: &Meter<'_>,
 ) -> Result<Staging> {
     let mut staging = Staging::new(&target.directory, &target.name, options)?;
-    ahead_of(files, options.max_bytes_in_flight, |ahead| {
+    staging.producing = ahead_of(files, options.max_bytes_in_flight, |ahead| {
         files.iter().try_for_each(|plan| {
             staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
-        })
+        })?;
+        Ok(ahead.producing())
     })?;
     Ok(staging)
 }
@@ -293,6 +299,7 @@ impl<'c, 'o> Job<'c, 'o> {
             model_name: &target.name,
             options,
         })?;
+        let statistics = plan.statistics(&weights);
         let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, equal.lazy));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
@@ -305,6 +312,7 @@ impl<'c, 'o> Job<'c, 'o> {
             kept: kept.files.iter().map(KeptFile::to_saved).collect(),
             unreferenced_bytes: kept.unreferenced_bytes(),
             deduplicated,
+            statistics,
             inlined: content.inlined.clone(),
             free_bytes: target.free_bytes(),
             unused,
@@ -411,7 +419,8 @@ impl<'c, 'o> Job<'c, 'o> {
         })
     }
 
-    fn write(&self) -> Result<Option<Error>> {
+    /// Writes the files and publishes them; returns what could not be removed afterwards.
+    fn write(&mut self) -> Result<Option<Error>> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
@@ -419,14 +428,20 @@ impl<'c, 'o> Job<'c, 'o> {
             let result = self.saved.model.encode(&mut Metered::new(file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
+        let Staging { producing, writing, flushing, .. } = staging;
+        let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
         if self.options.sync {
-            self.kept.flush()?;
+            timed(&mut done.flushing, || self.kept.flush())?;
         }
-        staging.publish(self.kept.folders(), || {
+        let look_again = || {
             self.kept.check()?;
             self.with_request(|request| self.folder.check_locked(request))?;
             meter.step()
-        })
+        };
+        let folders = self.kept.folders();
+        let warning = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
+        self.saved.statistics = done;
+        Ok(warning)
     }
 
     /// Whether a packed file that was to be kept has since been removed or changed.

@@ -325,6 +325,9 @@ pub struct TargetArgs {
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
+    /// Print how long each step of the save took, and how many bytes of tensors were copied, shared or kept
+    #[arg(long)]
+    pub timings: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,

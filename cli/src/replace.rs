@@ -28,7 +28,7 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
     let saved = save(&container, replaced.inline, &files, args)?;
-    let mut written = Written::new(&container, &args.output, &saved, args.target.dry_run);
+    let mut written = Written::new(&container, &args.output, &saved, &args.target);
     written.warn(leftovers::notes(&args.model));
     let report = Report::new(args, &old, &replaced, written);
     if args.json {

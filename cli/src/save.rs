@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::{
     ByteSize, Container, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved,
-    SavedFile, ShardNames, WeightFiles,
+    SavedFile, ShardNames, Statistics, WeightFiles,
 };
 use serde::Serialize;
 
@@ -181,6 +181,10 @@ pub struct Written {
     /// What storing equal tensors once spared, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     deduplicated: Option<Spared>,
+    statistics: Done,
+    /// Whether they are printed for people.
+    #[serde(skip)]
+    timings: bool,
     /// Bytes that were free on the target's file system before the save, where the system reports them.
     free_bytes: Option<u64>,
     left_behind: Vec<String>,
@@ -192,6 +196,53 @@ pub struct Written {
 struct Spared {
     tensors: usize,
     bytes: u64,
+}
+
+/// How long the save took, and what became of the bytes of tensors.
+#[derive(Debug, Serialize)]
+struct Done {
+    planning_seconds: f64,
+    producing_seconds: f64,
+    writing_seconds: f64,
+    flushing_seconds: f64,
+    publishing_seconds: f64,
+    copied_bytes: u64,
+    shared_bytes: u64,
+    kept_bytes: u64,
+}
+
+impl From<&Statistics> for Done {
+    fn from(done: &Statistics) -> Self {
+        Self {
+            planning_seconds: done.planning.as_secs_f64(),
+            producing_seconds: done.producing.as_secs_f64(),
+            writing_seconds: done.writing.as_secs_f64(),
+            flushing_seconds: done.flushing.as_secs_f64(),
+            publishing_seconds: done.publishing.as_secs_f64(),
+            copied_bytes: done.copied_bytes,
+            shared_bytes: done.shared_bytes,
+            kept_bytes: done.kept_bytes,
+        }
+    }
+}
+
+impl Done {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let steps = [
+            ("plan", self.planning_seconds),
+            ("produce lazy weights", self.producing_seconds),
+            ("write", self.writing_seconds),
+            ("flush", self.flushing_seconds),
+            ("publish", self.publishing_seconds),
+        ];
+        let steps = steps.iter().filter(|(_, seconds)| *seconds > 0.0);
+        let steps: Vec<_> =
+            steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3)).collect();
+        out.line(format_args!("took      {}", steps.join(", ")))?;
+        let sizes = [self.copied_bytes, self.shared_bytes, self.kept_bytes].map(ByteSize);
+        let [copied, shared, kept] = sizes;
+        out.line(format_args!("tensors   {copied} copied, {shared} shared, {kept} kept"))
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -209,13 +260,15 @@ impl File {
 
 impl Written {
     /// The report of a save of `container` to `output`, or of a dry run.
-    pub fn new(container: &Container, output: &Path, saved: &Saved, dry_run: bool) -> Self {
+    pub fn new(container: &Container, output: &Path, saved: &Saved, args: &TargetArgs) -> Self {
         let folder = output.parent().unwrap_or(Path::new(""));
         let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
         let left = saved.left_behind.iter();
         let warnings = container.warnings().iter().chain(&saved.warnings);
         Self {
-            dry_run,
+            dry_run: args.dry_run,
+            statistics: Done::from(&saved.statistics),
+            timings: args.timings,
             files: saved.files.iter().map(file).collect(),
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
@@ -246,6 +299,9 @@ impl Written {
         self.print_deduplicated(out)?;
         self.print_kept(out)?;
         self.print_left(out)?;
+        if self.timings {
+            self.statistics.print(out)?;
+        }
         if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
     }
 

@@ -21,6 +21,7 @@ use crate::initializer::Initializer;
 use crate::save::file_names::{data_name, free_data_name};
 use crate::save::options::SaveOptions;
 use crate::save::skim::locations;
+use crate::save::statistics::distinct_bytes;
 use crate::save::target::{SavedFile, Target};
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
@@ -204,16 +205,7 @@ impl Kept {
 
     /// The number of bytes in the files that are outside the ranges of all weights.
     pub(crate) fn unreferenced_bytes(&self) -> u64 {
-        let mut ranges: Vec<_> = self.ranges.iter().flatten().collect();
-        ranges.sort_unstable_by_key(|(file, range)| (*file, range.start));
-        let (mut referenced, mut last, mut end) = (0_u64, None, 0);
-        for (file, range) in ranges {
-            if last != Some(file) {
-                (last, end) = (Some(file), 0);
-            }
-            referenced += range.end.saturating_sub(range.start.max(end));
-            end = range.end.max(end);
-        }
+        let referenced = distinct_bytes(self.ranges.iter().flatten().cloned().collect());
         let all = self.files.iter().map(KeptFile::len).fold(0, u64::saturating_add);
         all.saturating_sub(referenced)
     }

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Ahead<'p> {
     /// How many bytes may be produced and not yet written.
     max: u64,
     state: Mutex<State>,
+    /// How long weights were in production, added up over the threads.
+    producing: Mutex<Duration>,
     moved: Condvar,
 }
 
@@ -87,7 +90,14 @@ impl<'p> Ahead<'p> {
             }
         }
         let state = State { slots, in_flight: 0, failure: None, stopped: false };
-        Self { firsts, numbers, max, state: Mutex::new(state), moved: Condvar::new() }
+        Self {
+            firsts,
+            numbers,
+            max,
+            state: Mutex::new(state),
+            producing: Mutex::default(),
+            moved: Condvar::new(),
+        }
     }
 
     /// The bytes of `piece`, or `None` when it is not lazy; waits until they are produced.
@@ -127,6 +137,11 @@ impl<'p> Ahead<'p> {
         }
     }
 
+    /// How long weights were in production so far, added up over the threads.
+    pub(crate) fn producing(&self) -> Duration {
+        *self.producing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn number_of(&self, piece: &Piece<'_>) -> Option<usize> {
         if !piece.initializer.is_lazy() {
             return None;
@@ -163,7 +178,11 @@ impl<'p> Ahead<'p> {
     }
 
     fn make(&self, number: usize, piece: &Piece<'_>) -> Result<()> {
+        let start = Instant::now();
         let bytes = piece.initializer.to_buffer();
+        let mut producing = self.producing.lock().unwrap_or_else(PoisonError::into_inner);
+        *producing = producing.saturating_add(start.elapsed());
+        drop(producing);
         let mut state = self.lock();
         match bytes {
             Ok(bytes) => {

@@ -9,6 +9,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -16,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::save::leftovers::staging_prefix;
 use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
+use crate::save::statistics::timed;
 
 /// The error of a folder in which no staging folder can be made. The error of `tempfile` names a path
 /// that the user does not know, so only its kind is shown.
@@ -34,6 +36,11 @@ pub(crate) struct Staging {
     /// Marks the folder as in use.
     _lock: FolderLock,
     names: Vec<String>,
+    /// How long files were written and flushed.
+    pub(crate) writing: Duration,
+    pub(crate) flushing: Duration,
+    /// How long lazy weights were made for them, as the caller tells.
+    pub(crate) producing: Duration,
     options: SaveOptions,
 }
 
@@ -59,8 +66,19 @@ impl Staging {
         };
         let (model_name, options, names) = (model_name.to_owned(), options.clone(), Vec::new());
         let directory_given = directory_given.to_path_buf();
-        let staging =
-            Self { directory, directory_given, model_name, folder, _lock: lock, names, options };
+        let (writing, flushing) = (Duration::ZERO, Duration::ZERO);
+        let staging = Self {
+            directory,
+            directory_given,
+            model_name,
+            folder,
+            _lock: lock,
+            names,
+            writing,
+            flushing,
+            producing: Duration::ZERO,
+            options,
+        };
         fs::create_dir(staging.new_files()).map_err(fail)?;
         fs::create_dir(staging.old_files()).map_err(fail)?;
         Ok(staging)
@@ -86,9 +104,9 @@ impl Staging {
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
         take_mode(&file, &[&path, &self.directory.join(&self.model_name)]).map_err(fail)?;
-        write(&file, &path)?;
+        timed(&mut self.writing, || write(&file, &path))?;
         if self.options.sync {
-            file.sync_all().map_err(fail)?;
+            timed(&mut self.flushing, || file.sync_all().map_err(fail))?;
         }
         self.names.push(name.to_owned());
         Ok(())

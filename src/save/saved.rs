@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::inline::Inlined;
 use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
-use crate::save::statistics::Deduplicated;
+use crate::save::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
 
 /// What a save wrote, or would write. It shares the container's graph, which is copied only when
@@ -48,6 +48,8 @@ pub struct Saved {
     pub unreferenced_bytes: u64,
     /// What equal weights were spared, when that was asked for by [`SaveOptions::dedup`](crate::SaveOptions::dedup).
     pub deduplicated: Option<Deduplicated>,
+    /// How long the save took, and how many bytes of tensors were copied, shared or kept.
+    pub statistics: Statistics,
     /// The result of inlining local functions, when that was asked for.
     pub inlined: Option<Inlined>,
     /// The free space on the target's file system before the save, in bytes, where the system reports it.

@@ -55,6 +55,7 @@ mod sessions;
 mod shape_operands;
 mod shards;
 mod sources;
+mod statistics;
 mod support;
 mod tensors;
 mod tensors_page;

@@ -1,4 +1,4 @@
-//! What memory a process has while tensors are loaded, consolidated and dropped, by /proc/self/status.
+//! What memory a process has while tensors are loaded, consolidated, compared and dropped, by /proc/self/status.
 //!
 //! Each test runs in a process of its own, whose memory no other test changes.
 
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, LoadOptions, SaveOptions,
-    consolidate,
+    Alignment, Buffer, BufferMut, ConsolidateOptions, Container, DataType, Initializer,
+    LoadOptions, Result, SaveOptions, WeightSource, consolidate,
 };
 
 use crate::ownership::raw_data;
@@ -92,6 +92,55 @@ fn a_process_that_consolidates() {
     let edited = raw_data(&model, 0).clone().into_mut().unwrap();
     drop((edited, model));
     assert!(status("RssAnon") < empty + 8);
+}
+
+/// A source of 32 MiB that has no memory.
+struct Zeros([i64; 1]);
+
+impl WeightSource for Zeros {
+    fn dtype(&self) -> DataType {
+        DataType::Uint8
+    }
+
+    fn dims(&self) -> &[i64] {
+        &self.0
+    }
+
+    fn byte_len(&self) -> u64 {
+        self.0[0] as u64
+    }
+
+    fn read_at(&self, _: u64, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        Ok(())
+    }
+}
+
+#[test]
+fn equal_weights_are_found_without_a_copy_of_them() {
+    alone("a_process_that_compares");
+}
+
+#[test]
+#[ignore = "measures the process: run alone by the test above"]
+fn a_process_that_compares() {
+    if !is_alone() {
+        return;
+    }
+    const LEN: i64 = 32 << 20;
+    let place =
+        |i| TensorProto::external(format!("w{i}"), TensorProto::UINT8, [LEN], format!("#w{i}"));
+    let mut container = Container::new(model(graph((0..4).map(place).collect(), vec![])));
+    for i in 0..4 {
+        let weight = Initializer::from_source(Zeros([LEN])).unwrap();
+        container.insert(&format!("#w{i}"), weight).unwrap();
+    }
+    let before = status("VmRSS");
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let plan = container.dry_run("m.onnx", SaveOptions::new().dedup(true)).unwrap();
+    assert_eq!(plan.deduplicated.unwrap().bytes, 3 * LEN as u64);
+    // Two pieces of 1 MiB for each of at most eight threads, and their stacks.
+    assert!(status("VmHWM") < before + 24, "{before} {}", status("VmHWM"));
 }
 
 #[test]

@@ -134,8 +134,7 @@ impl<'a> Report<'a> {
         saved: &Saved,
         verified: Option<Verified>,
     ) -> Self {
-        let mut written =
-            Written::new(container, &args.paths.output, saved, args.write.target.dry_run);
+        let mut written = Written::new(container, &args.paths.output, saved, &args.write.target);
         written.warn(changed.warnings());
         written.warn(leftovers::notes(&args.paths.input));
         let moved = moved.map(|moved| Moved { tensors: moved.moved, bytes: moved.moved_bytes });

@@ -155,7 +155,7 @@ impl<'a> Report<'a> {
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            written: Written::new(container, job.output, saved, job.args.target.dry_run),
+            written: Written::new(container, job.output, saved, &job.args.target),
             verified,
         }
     }

@@ -1,4 +1,4 @@
-//! `--dedup`: tensors of equal bytes are stored once.
+//! `--dedup`: tensors of equal bytes are stored once; `--timings`: what became of the bytes.
 
 use std::fs;
 
@@ -61,4 +61,23 @@ fn a_deduplicated_tensor_is_replaced_as_a_tied_one() {
     folder.run(&[&replace[..], &["--tied=this", "--dedup"]].concat()).done().says(&["shared "]);
     let first: Vec<_> = tensors(&folder.path("p.onnx")).into_iter().map(|t| t.2[0]).collect();
     assert_eq!(first, [1, 2, 9, 1]);
+}
+
+#[test]
+fn timings_tell_what_each_step_took_and_what_became_of_the_bytes() {
+    let folder = folder();
+    let pack = ["pack", "m.onnx", "p.onnx", "--dedup", "--timings"];
+    let plan = folder.run(&[&pack[..], &["--dry-run"]].concat()).done().stdout();
+    assert!(plan.contains(" ms to plan\n") && !plan.contains("to write"), "{plan}");
+    let steps = [" ms to plan, ", " ms to write, ", " ms to flush, ", " ms to publish\n"];
+    let run = folder.run(&pack).done().says(&steps);
+    run.says(&["tensors   32 B copied, 32 B shared, 0 B kept\n"]);
+    let silent = folder.run(&pack[..4]).done().stdout();
+    assert!(!silent.contains(" ms "), "{silent}");
+    let done = folder.run(&[&pack[..4], &["--json"]].concat()).done().json()["statistics"].clone();
+    assert_eq!((&done["copied_bytes"], &done["shared_bytes"]), (&32.into(), &32.into()));
+    folder
+        .run(&["embed", "m.onnx", "e.onnx", "--timings"])
+        .done()
+        .says(&["64 B copied, 0 B shared"]);
 }

@@ -38,8 +38,15 @@ fn wrong_usage_is_exit_code_2() {
 #[test]
 fn each_command_has_its_own_options_and_ignores_none() {
     let folder = Folder::with_model();
-    let common =
-        ["--no-sync", "--no-mmap", "--no-clobber", "--allow-over-2gib", "--verify", "--json"];
+    let common = [
+        "--no-sync",
+        "--no-mmap",
+        "--no-clobber",
+        "--allow-over-2gib",
+        "--verify",
+        "--json",
+        "--timings",
+    ];
     let moving = ["--min-bytes=0", "--all-tensors"];
     let packed = [
         "--align=64",

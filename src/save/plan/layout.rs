@@ -16,7 +16,7 @@ use crate::save::equal::Equal;
 use crate::save::file_names::FileNames;
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
-use crate::save::statistics::Deduplicated;
+use crate::save::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
 use crate::save::weights::{Weight, Weights, no_weight};
 
@@ -31,6 +31,25 @@ pub(crate) struct Plan<'c> {
 }
 
 impl Plan<'_> {
+    /// What becomes of the bytes of all tensors that refer to `weights`.
+    pub(crate) fn statistics(&self, weights: &Weights<'_>) -> Statistics {
+        let mut statistics = Statistics::default();
+        let (mut files, mut kept) = (Vec::new(), Vec::new());
+        for tensor in &weights.tensors {
+            match self.places.get(tensor.weight).filter(|_| !tensor.inline) {
+                Some(Place::File(file, range)) => files.push((*file, range.clone())),
+                Some(Place::Kept(file, range)) => kept.push((*file, range.clone())),
+                Some(Place::Model) | None => {
+                    let len = weights.used.get(tensor.weight).map_or(0, |weight| weight.len);
+                    statistics.add_inline(len);
+                }
+            }
+        }
+        statistics.add_ranges(files, false);
+        statistics.add_ranges(kept, true);
+        statistics
+    }
+
     /// What was spared because some of `weights` are equal; `lazy` ones were not compared.
     pub(crate) fn deduplicated(&self, weights: &Weights<'_>, lazy: usize) -> Deduplicated {
         let spared: HashSet<_> = self.deduplicated.iter().copied().collect();

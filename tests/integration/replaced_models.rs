@@ -77,7 +77,9 @@ fn is_whole(path: &Path, mmap: MmapChoice) -> bool {
 
 #[test]
 fn a_load_never_pairs_one_models_graph_with_anothers_weights() {
-    for files in [WeightFiles::Packed, WeightFiles::PerTensor] {
+    for files in
+        [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Sharded { max_bytes: 1000 }]
+    {
         for mmap in both_choices() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("m.onnx");

@@ -94,7 +94,9 @@ fn where_the_bytes_are_is_known_loaded_or_not() {
     let main = graph(vec![floats("a", 5, 2), floats("b", 9, 400)], vec![conditional]);
     let mut container = Container::new(model(main));
     container.externalize(1000).unwrap();
-    for files in [WeightFiles::Packed, WeightFiles::PerTensor] {
+    for files in
+        [WeightFiles::Packed, WeightFiles::PerTensor, WeightFiles::Sharded { max_bytes: 1000 }]
+    {
         container.save(&path, SaveOptions::from(files)).unwrap();
         // Bytes that were written just now are not known to be those of the file.
         let old = SystemTime::now() - Duration::from_secs(60);

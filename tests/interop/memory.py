@@ -89,6 +89,10 @@ def one_gigabyte() -> None:
             out = folder / verb / "out.onnx"
             out.parent.mkdir()
             bounded(verb, path, out, "--no-sync")
+        bounded("pack", path, folder / "shards.onnx", "--no-sync", "--max-shard-size", "100MB")
+        bounded("pack", path, folder / "once.onnx", "--no-sync", "--dedup")
+        once = (folder / "once.onnx.data").stat().st_size
+        assert once == 8 * MIB, f"{once} bytes for one content of 8 MiB"
         inside = folder / "embed" / "out.onnx"
         assert inside.stat().st_size > 128 * 8 * MIB, "embed leaves weights outside"
         bounded("pack", inside, folder / "again.onnx", "--no-sync")

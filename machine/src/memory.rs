@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use onnx_container::{Alignment, BufferMut, ByteSize};
 
-pub(crate) use self::contents::WEIGHT;
+pub(crate) use self::span::WEIGHT;
 pub use self::span::{ALIGNMENT, Span, WEIGHTS};
 use self::span::{outside, round_up, slice, to_usize};
 pub use self::weights::Weights;

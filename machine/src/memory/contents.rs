@@ -3,10 +3,8 @@
 //! A range in use gets a new number when it is taken, and whenever a step or an input may write to a byte of it. No
 //! number is given twice by one memory.
 
-use super::{Memory, Span, WEIGHTS};
-
-/// The number of the weights of the model, which never change.
-pub const WEIGHT: u64 = 0;
+use super::Memory;
+use super::span::{Span, WEIGHT, WEIGHTS};
 
 impl Memory {
     /// The number of the content of `span`: while it is the same, so are the bytes. `None` for a range that nobody

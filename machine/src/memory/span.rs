@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 /// The first address of the weights; the arena lies below it.
 pub const WEIGHTS: u64 = 1 << 46;
 
+/// The number of the content of the weights of the model, which never change.
+pub(crate) const WEIGHT: u64 = 0;
+
 /// Every tensor starts at a multiple of this many bytes.
 pub const ALIGNMENT: u64 = 64;
 

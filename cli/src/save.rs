@@ -312,7 +312,23 @@ impl Written {
         // The model comes first here: it is what one looks for.
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));
-        self.list(lines.into_iter(), out)
+        self.list(lines.into_iter(), out)?;
+        match self.transformers_js_files() {
+            0 => Ok(()),
+            count => out.line(format_args!(
+                "config    \"use_external_data_format\": {count} lets transformers.js find the weights"
+            )),
+        }
+    }
+
+    /// The number of weights files that transformers.js looks for; 0 where they have other names.
+    fn transformers_js_files(&self) -> usize {
+        let Some((model, weights)) = self.files.split_last() else { return 0 };
+        let is_first = |file: &File| {
+            file.path.as_os_str().as_encoded_bytes()
+                == [model.path.as_os_str().as_encoded_bytes(), b"_data"].concat()
+        };
+        weights.first().map_or(0, |first| if is_first(first) { weights.len() } else { 0 })
     }
 
     fn print_deduplicated(&self, out: &mut Output) -> io::Result<()> {

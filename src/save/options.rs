@@ -276,7 +276,7 @@ impl SaveOptions {
 
     /// The name of the packed file, beside the model. Default `<model file>.data`. A file of this name that
     /// no model needs is replaced only where the name is given here. [`Sharded`](WeightFiles::Sharded) puts
-    /// the numbers of the shards before its extension.
+    /// the numbers of the shards before its extension, and replaces files of these names likewise.
     #[must_use]
     pub fn data_name(mut self, name: impl Into<String>) -> Self {
         self.data_name = Some(name.into());

@@ -29,12 +29,13 @@ fn options() -> impl Strategy<Value = SaveOptions> {
         #[cfg(feature = "safetensors")]
         WeightFiles::Safetensors,
     ];
-    (prop::sample::select(files.to_vec()), 0..17_u32, 0..17_u32).prop_map(
-        |(files, small, large)| {
+    (prop::sample::select(files.to_vec()), 0..17_u32, 0..17_u32, any::<bool>()).prop_map(
+        |(files, small, large, dedup)| {
             let alignment = |shift| Alignment::new(1_u64 << shift).unwrap();
             SaveOptions::from(files)
                 .alignment(alignment(small))
                 .alignment_large(alignment(large))
+                .dedup(dedup)
                 .sync(false)
         },
     )

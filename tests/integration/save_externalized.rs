@@ -62,6 +62,7 @@ fn options() -> Vec<SaveOptions> {
             options.clone(),
             options.clone().raw_data_threshold(1).alignment(Alignment::CACHE_LINE),
             options.clone().raw_data_threshold(1 << 20),
+            options.clone().raw_data_threshold(1).dedup(true),
             options.raw_data_threshold(1).inline_functions(true),
         ]
     };

@@ -8,7 +8,9 @@ use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, SparseTensorProto, TensorProto, ValueInfoProto,
 };
 use onnx_container::traversal::{self, Site};
-use onnx_container::{Container, ExternalizeOptions, MmapChoice, WeightFiles};
+use onnx_container::{
+    Container, ExternalizeOptions, MmapChoice, SaveOptions, ShardNames, WeightFiles,
+};
 
 use crate::interop::run_driver_with;
 use crate::support::{constant, floats, function, graph, int64s, model_of, node};
@@ -120,13 +122,17 @@ fn sessions_from_memory_and_from_files_compute_the_same() {
     let container = everywhere();
     let embedded = container.embed().unwrap().encode_to_vec().unwrap();
     fs::write(root.path().join("embedded.onnx"), embedded).unwrap();
-    for layout in LAYOUTS {
-        let folder = |what: &str| root.path().join(format!("{what}-{layout:?}"));
-        let parts = container.to_parts(*layout).unwrap();
+    let plain = LAYOUTS.iter().map(|layout| (format!("{layout:?}"), SaveOptions::from(*layout)));
+    // What a session in a browser is made from.
+    let browser = SaveOptions::from(WeightFiles::Sharded { max_bytes: 3000 });
+    let browser = browser.shard_names(ShardNames::TransformersJs).dedup(true);
+    for (name, options) in plain.chain([("browser".to_owned(), browser)]) {
+        let folder = |what: &str| root.path().join(format!("{what}-{name}"));
+        let parts = container.to_parts(options.clone()).unwrap();
         write_parts(&folder("parts"), &parts.model, &parts.files);
         let saved = folder("saved");
         fs::create_dir(&saved).unwrap();
-        container.save(saved.join("model.onnx"), *layout).unwrap();
+        container.save(saved.join("model.onnx"), options).unwrap();
         // What stays where it lies has no elements at offset 0 either.
         let loaded = Container::load(saved.join("model.onnx"), MmapChoice::never()).unwrap();
         loaded.save(saved.join("model.onnx"), WeightFiles::AsLoaded).unwrap();

@@ -61,6 +61,9 @@ fn shards_are_called_as_their_readers_want() {
         run.says(files).says(&["checked   no errors"]);
         let listed = folder.run(&["files", "p.onnx"]).done().stdout();
         assert_eq!(listed.lines().skip(1).collect::<Vec<_>>(), *files);
+        let again = folder.run(&[&["pack", "m.onnx", "p.onnx"], *options].concat()).done().stdout();
+        let config = format!("config    \"use_external_data_format\": {} ", files.len());
+        assert_eq!(again.contains(&config), files[0] == "p.onnx_data", "{again}");
     }
 }
 
@@ -98,4 +101,31 @@ fn replace_writes_shards_where_they_are_asked_for() {
     assert_eq!(fs::read(folder.path(TWO[1])).unwrap(), [0; 16]);
     let both = [&replace[..], &["--max-shard-size=16", "--split"]].concat();
     folder.run(&both).misused(&["cannot be used with"]);
+}
+
+#[test]
+fn commands_that_leave_weights_alone_keep_the_shards() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--max-shard-size", "6KB"]).done();
+    let shards = TWO.map(|name| fs::read(folder.path(name)).unwrap());
+    let before = tensors(&folder.path("p.onnx"));
+    fs::write(folder.path("small.raw"), [0; 16]).unwrap();
+    let cases: &[&[&str]] = &[
+        &["inline-functions", "p.onnx", "p.onnx"],
+        &["inline-functions", "p.onnx", "beside.onnx"],
+        &["replace", "p.onnx", "small", "small.raw", "--format=raw", "-o", "p.onnx"],
+    ];
+    for args in cases {
+        folder.run(args).done().says(&["kept      2 files of weights, unchanged", TWO[0], TWO[1]]);
+        assert_eq!(TWO.map(|name| fs::read(folder.path(name)).unwrap()), shards, "{args:?}");
+    }
+    // Both models need the shards now: neither may replace or leave them behind.
+    let refused = ["pack", "m.onnx", "p.onnx", "--max-shard-size", "6KB"];
+    folder.run(&refused).failed(&["beside.onnx", TWO[0], TWO[1]]);
+    let after = tensors(&folder.path("p.onnx"));
+    let others = |all: &[(String, String, Vec<u8>)]| {
+        let others = all.iter().filter(|(name, ..)| name != "small" && !name.starts_with("local"));
+        others.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(others(&after), others(&before));
 }

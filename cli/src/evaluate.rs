@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use onnx_container::{ByteSize, Container, MmapChoice};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{Limits, Machine, Profile, Program, ProgramOptions, Registry, Value};
 use serde::Serialize;
 
 use self::inputs::Input;
@@ -43,11 +43,19 @@ impl Model {
     }
 
     /// A machine before its first step, with these inputs.
-    pub fn machine(&self, inputs: &[Input], limits: &LimitArgs) -> Result<Machine, Failure> {
-        let mut machine =
-            Machine::new(Arc::clone(&self.program), Registry::new(), self::limits(limits));
+    pub fn machine(
+        &self,
+        inputs: &[Input],
+        profile: Profile,
+        limits: &LimitArgs,
+    ) -> Result<Machine, Failure> {
+        let mut machine = self.unbound(profile, limits);
         bind(&mut machine, inputs)?;
         Ok(machine)
+    }
+
+    fn unbound(&self, profile: Profile, limits: &LimitArgs) -> Machine {
+        Machine::new(Arc::clone(&self.program), Registry::of(profile), self::limits(limits))
     }
 }
 
@@ -87,14 +95,17 @@ impl Model {
         &self,
         inputs: &[Input],
         times: u32,
-        engine: &EngineArgs,
+        (engine, profile): (&EngineArgs, Profile),
         limits: &LimitArgs,
     ) -> Result<Ran, Failure> {
         if let Some(name) = engine.witness() {
+            if profile != Profile::Strict {
+                let message = format!("--profile is for the machine, not for {name}");
+                return Err(Failure::Usage(message));
+            }
             return self.run_by_witness(name, inputs, times, engine, limits);
         }
-        let mut machine =
-            Machine::new(Arc::clone(&self.program), Registry::new(), self::limits(limits));
+        let mut machine = self.unbound(profile, limits);
         let mut ran = run_once(&mut machine, inputs, Timings::default())?;
         for _ in 1..times {
             machine.reset();

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::ByteSize;
-use onnx_container_machine::Value;
+use onnx_container_machine::{Profile, Value};
 use serde::Serialize;
 
 use self::summary::{Numbers, Summary};
@@ -36,7 +36,8 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let own = needed::files(&args.model, map)?;
         files::check_targets(folder, args.format, outputs, &own, &values)?;
     }
-    let ran = model.run(&inputs, args.repeat, &args.engine, &args.limits)?;
+    let profile = Profile::from(args.profile.profile);
+    let ran = model.run(&inputs, args.repeat, (&args.engine, profile), &args.limits)?;
     let Ran { outputs, effort, timings } = ran;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));
     let expected = expected.transpose()?;
@@ -49,6 +50,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         model: &args.model,
         inputs: inputs.iter().map(InputInfo::from).collect(),
         engine: args.engine.name(),
+        profile: effort.as_ref().map(|_| profile.name()),
         steps: effort.as_ref().map(|effort| effort.steps),
         folded: effort.as_ref().map(|_| FoldedNodes::of(&model.program)),
         memory_bytes: effort.as_ref().map(|effort| effort.memory_bytes),
@@ -73,6 +75,8 @@ struct Report<'a> {
     inputs: Vec<InputInfo<'a>>,
     /// What ran the model.
     engine: &'static str,
+    /// The numeric profile of the machine.
+    profile: Option<&'static str>,
     /// The steps of the machine.
     steps: Option<u64>,
     /// The nodes that have no step in the machine.
@@ -130,7 +134,11 @@ impl Report<'_> {
         match (self.steps, self.memory_bytes) {
             (Some(steps), Some(memory)) => {
                 let (steps, memory) = (count_of(steps), ByteSize(memory));
-                out.line(format_args!("ran       {steps}, {memory} of memory"))?;
+                let how = match self.profile == Some(Profile::Strict.name()) {
+                    true => String::new(),
+                    false => format!(", profile {}", self.profile.unwrap_or_default()),
+                };
+                out.line(format_args!("ran       {steps}, {memory} of memory{how}"))?;
             }
             _ => out.line(format_args!("ran       by {}", self.engine))?,
         }

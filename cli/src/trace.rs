@@ -7,12 +7,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
+use onnx_container_machine::Machine;
 use onnx_container_machine::trace::{TraceOptions, TraceWriter, hex};
 use sha2::{Digest as _, Sha256};
 
-use crate::args::{LimitArgs, TraceArgs, TraceCommand};
+use crate::args::{TraceArgs, TraceCommand};
 use crate::evaluate::Model;
-use crate::evaluate::inputs::{self, Input, inputs};
+use crate::evaluate::inputs::{self, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::staged::{Stoppable, refusal};
@@ -39,9 +40,10 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
         check_dump(folder, &own)?;
         options = options.dump(folder);
     }
+    let machine = model.machine(&inputs, args.profile.profile.into(), &args.limits)?;
     match &args.output {
-        Some(path) => to_file(path, &model, &inputs, &args.limits, options)?,
-        None => write(&model, &inputs, &args.limits, options, &mut *out)?,
+        Some(path) => to_file(path, &model, machine, options)?,
+        None => write(&model, machine, options, &mut *out)?,
     }
     Ok(Outcome::Done)
 }
@@ -70,15 +72,13 @@ fn options(model: &Model) -> Result<TraceOptions, Failure> {
     Ok(TraceOptions::new().model(hex(&hasher.finalize())))
 }
 
-/// Runs the model and writes its trace to `out`.
+/// Runs `machine`, which has a program of `model`, and writes the trace to `out`.
 fn write(
     model: &Model,
-    inputs: &[Input],
-    limits: &LimitArgs,
+    mut machine: Machine,
     options: TraceOptions,
     out: impl Write,
 ) -> Result<(), Failure> {
-    let mut machine = model.machine(inputs, limits)?;
     let mut trace = TraceWriter::new(out, &model.container, &machine, options)?;
     let ran = machine.run_with(&mut |step, memory| trace.step(step, memory));
     if let Err(error) = ran {
@@ -92,13 +92,12 @@ fn write(
 fn to_file(
     path: &Path,
     model: &Model,
-    inputs: &[Input],
-    limits: &LimitArgs,
+    machine: Machine,
     options: TraceOptions,
 ) -> Result<(), Failure> {
     let file = staged::temporary(staged::folder(path))?;
     let stoppable = BufWriter::new(Stoppable(file.as_file()));
-    let written = write(model, inputs, limits, options, stoppable);
+    let written = write(model, machine, options, stoppable);
     if !stop::goes_on() {
         drop(file);
         return Err(stop::unwritten(stop::cancelled()).into());

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use onnx_container::Container;
 use onnx_container_machine::compare::{Tolerance, difference};
-use onnx_container_machine::{Declared, Value, random_inputs};
+use onnx_container_machine::{Declared, Profile, Value, random_inputs};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -130,7 +130,7 @@ impl Report<'_> {
             .map_err(|error| Failure::from(error).about(&args.a))?;
         let (in_a, in_b) = interface.inputs(values, seed);
         let outputs = |model: &Model, inputs: &[Input]| -> Result<_, Failure> {
-            Ok(model.run(inputs, 1, &args.engine, &args.limits)?.outputs)
+            Ok(model.run(inputs, 1, (&args.engine, Profile::Strict), &args.limits)?.outputs)
         };
         let found = outputs(a, &in_a).map_err(|failure| failure.about(&args.a))?;
         let other = outputs(b, &in_b).map_err(|failure| failure.about(&args.b))?;

@@ -1,36 +1,40 @@
-//! Matrix multiplication for MatMul, Gemm and the convolutions: one routine and one order of sums.
+//! Matrix multiplication for MatMul, Gemm and the convolutions: one order of sums.
 //!
 //! The rule of profile `strict-1`: an element of the result starts with the value that it has and gains the
 //! products `a[i][k] * b[k][j]` for k = 0, 1, 2 and so on. Every product is rounded, then every sum; there is no fused
 //! multiply-add. The elements of a result do not depend on one another, so blocks, tiles and the width of the
-//! processor's vectors change nothing: every tiling has the same bits. Integers wrap.
+//! processor's vectors change nothing: every tiling has the same bits. Integers wrap. In profile `fast` a product
+//! and its sum are rounded once where the processor has vectors that do so; the order is the same.
 //!
 //! Sums are kept in [`Number::Sum`] and rounded once.
 //!
-//! Tiles of the result are computed from lines of the left matrix, read where they lie, and from panels of the
-//! right one: as many of its columns as a tile has, packed. A right matrix whose columns are lines in memory is not
-//! packed: the transpose of the result is the product of the transposes, with that matrix on the left. So
-//! large weights are read once, in the order in which they lie. Tiles are loops over arrays of constant
-//! length, which the compiler turns into vector instructions; `pulp` has them compiled for the vectors of
-//! newer processors too, and chooses at run time.
+//! There are two ways. [`tiles`] computes a part of the result at a time from packed columns of the right matrix;
+//! [`strips`], for few rows, computes all of the result from a few rows of the right matrix at a time, which are read where
+//! they lie. A right matrix whose columns are lines in memory is not packed in either: the transpose of the result is
+//! the product of the transposes, with that matrix on the left. So large weights are read once, in the order in
+//! which they lie. Both are loops over arrays of constant length, which the compiler turns into vector
+//! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at run time.
+
+mod strips;
+mod tiles;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use onnx_container::Element;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 
+use self::strips::Strips;
+use self::tiles::Tiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::Number;
+use crate::profile::Profile;
 
-/// The elements that are packed at a time, about: few enough for the second cache.
-const PACKED: usize = 1 << 17;
-/// The rows and the columns of the result that are computed at a time.
-const ROW_BLOCK: usize = 96;
-const COLUMN_BLOCK: usize = 512;
-/// With up to this many rows, more columns are computed at a time: most of the time is then spent on reading
-/// the right matrix, and long parts of its rows are read faster.
-const FEW_ROWS: usize = 64;
+/// With so many rows, most of the time is spent on reading the right matrix, and each element serves several sums.
+const FEW_ROWS: Range<usize> = 2..65;
+/// With fewer columns, preparing strips takes longer than packing.
+const FEW_COLUMNS: usize = 128;
+/// The columns that are computed at a time then: long parts of rows are read faster.
 const MANY_COLUMNS: usize = 4096;
 
 /// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
@@ -41,6 +45,11 @@ pub(crate) trait Source<T> {
 
     /// The transpose as a matrix in memory, when its rows lie there as lines.
     fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
+        None
+    }
+
+    /// The same matrix in memory, when its rows lie there as lines.
+    fn lines_of_rows(&self) -> Option<Matrix<'_, T>> {
         None
     }
 
@@ -120,6 +129,10 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
         (!self.by_rows).then(|| self.transposed())
     }
 
+    fn lines_of_rows(&self) -> Option<Matrix<'_, T>> {
+        self.by_rows.then_some(*self)
+    }
+
     #[inline(always)]
     fn pack<const N: usize>(
         &self,
@@ -156,10 +169,16 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] when the three do not fit one another.
-pub(crate) fn product<T: Number>(a: &[T], b: &[T], c: &mut [T], k: usize, n: usize) -> Result<()> {
+pub(crate) fn product<T: Number>(
+    profile: Profile,
+    a: &[T],
+    b: &[T],
+    c: &mut [T],
+    [k, n]: [usize; 2],
+) -> Result<()> {
     let Some(m) = c.len().checked_div(n) else { return Ok(()) };
     let (a, b) = (terms(a), terms(b));
-    T::fill_sums(c, |sums| gemm(Matrix::new(&a, m, k)?, &Matrix::new(&b, k, n)?, sums))
+    T::fill_sums(c, |sums| gemm(profile, Matrix::new(&a, m, k)?, &Matrix::new(&b, k, n)?, sums))
 }
 
 /// `values` as terms of sums: borrowed where these have the same type.
@@ -174,6 +193,7 @@ pub(crate) fn terms<T: Number>(values: &[T]) -> Cow<'_, [T::Sum]> {
 /// # Errors
 /// [`ErrorKind::Shape`] when the three do not fit one another.
 pub(crate) fn gemm<T: Number>(
+    profile: Profile,
     a: Matrix<'_, T>,
     b: &impl Source<T>,
     result: &mut [T],
@@ -189,10 +209,32 @@ pub(crate) fn gemm<T: Number>(
         return Err(Error::new(ErrorKind::Shape, reason));
     }
     match b.lines_of_columns() {
-        Some(b) => multiply(b, &a.transposed(), Grid { elements: result, row: 1, column: columns }),
-        None => multiply(a, b, Grid { elements: result, row: columns, column: 1 }),
+        Some(b) => multiply(
+            profile,
+            b,
+            &a.transposed(),
+            Grid { elements: result, row: 1, column: columns },
+        ),
+        None => multiply(profile, a, b, Grid { elements: result, row: columns, column: 1 }),
     }
     Ok(())
+}
+
+/// `c` plus `left` times `right`, with the widest vectors that the processor has.
+fn multiply<T: Number>(
+    profile: Profile,
+    left: Matrix<'_, T>,
+    right: &impl Source<T>,
+    c: Grid<'_, T>,
+) {
+    let fused = profile == Profile::Fast;
+    let lines = left.by_rows();
+    let lines: Vec<_> = lines.chunks_exact(left.columns.max(1)).collect();
+    let few = FEW_ROWS.contains(&lines.len()) && right.columns() >= FEW_COLUMNS;
+    match right.lines_of_rows().filter(|_| few && c.column == 1) {
+        Some(right) => Arch::new().dispatch(Strips { fused, lines, right, c: c.elements }),
+        None => Arch::new().dispatch(Tiles { fused, lines, right, c }),
+    }
 }
 
 /// The result: element (i, j) is at `i * row + j * column`.
@@ -202,178 +244,10 @@ struct Grid<'c, T> {
     column: usize,
 }
 
-/// `c` plus `left` times `right`, with the widest vectors that the processor has.
-fn multiply<T: Number>(left: Matrix<'_, T>, right: &impl Source<T>, c: Grid<'_, T>) {
-    let lines = left.by_rows();
-    let lines = lines.chunks_exact(left.columns.max(1)).collect();
-    Arch::new().dispatch(Multiply { lines, right, c });
-}
-
-struct Multiply<'m, T, R> {
-    /// The rows of the left matrix.
-    lines: Vec<&'m [T]>,
-    right: &'m R,
-    c: Grid<'m, T>,
-}
-
-impl<T: Number, R: Source<T>> WithSimd for Multiply<'_, T, R> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let rows = self.lines.len();
-        // Rows of 4 fill their tiles better than rows of 6, which compute faster.
-        let by_four = rows <= 16 && rows.next_multiple_of(4) < rows.next_multiple_of(6);
-        match (size_of::<T>(), rows, self.right.columns()) {
-            (_, _, 1) => self.blocks::<6, 1>(),
-            (8, 1, _) => self.blocks::<1, 32>(),
-            (8, _, _) => self.blocks::<6, 8>(),
-            (_, 1, _) => self.blocks::<1, 64>(),
-            _ if by_four => self.blocks::<4, 16>(),
-            _ => self.blocks::<6, 16>(),
-        }
-    }
-}
-
 /// The parts of `0..len` with `size` elements; the last one has what is left.
 #[inline(always)]
 fn parts(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(size).map(move |start| start..len.min(start + size))
-}
-
-/// `part` of what begins at `start`.
-fn behind(start: usize, part: &Range<usize>) -> Range<usize> {
-    start + part.start..start + part.end
-}
-
-impl<T: Number, R: Source<T>> Multiply<'_, T, R> {
-    /// In tiles of `M` rows and `N` columns.
-    #[inline(always)]
-    fn blocks<const M: usize, const N: usize>(mut self) {
-        let mut packed = Vec::new();
-        let few = self.lines.len() <= FEW_ROWS;
-        let most = if few { MANY_COLUMNS } else { COLUMN_BLOCK };
-        for columns in parts(self.right.columns(), most) {
-            // Odd, so that the panels do not begin at the same place of the first cache.
-            let depth = (PACKED / columns.len()).max(16) | 1;
-            for ks in parts(self.right.rows(), depth) {
-                packed.resize(columns.len().div_ceil(N) * ks.len(), [T::ZERO; N]);
-                self.right.pack(ks.clone(), columns.clone(), &mut packed);
-                for rows in parts(self.lines.len(), ROW_BLOCK) {
-                    self.block::<M, N>(&rows, &ks, &columns, &packed);
-                }
-            }
-        }
-    }
-
-    /// Adds the products of `ks` to the result in `rows` and `columns`.
-    #[inline(always)]
-    fn block<const M: usize, const N: usize>(
-        &mut self,
-        rows: &Range<usize>,
-        ks: &Range<usize>,
-        columns: &Range<usize>,
-        packed: &[[T; N]],
-    ) {
-        let right = parts(columns.len(), N).zip(packed.chunks_exact(ks.len()));
-        for (width, right) in right {
-            let width = behind(columns.start, &width);
-            for height in parts(rows.len(), M) {
-                let height = behind(rows.start, &height);
-                let from = height.start * self.c.row + width.start * self.c.column;
-                let left: [&[T]; M] = std::array::from_fn(|i| {
-                    // Where there are fewer rows, the last one stands for the others.
-                    let line = self.lines.get((height.start + i).min(height.end - 1));
-                    line.and_then(|line| line.get(ks.clone())).unwrap_or_default()
-                });
-                self.c.tile(from, height.len(), width.len(), left, right);
-            }
-        }
-    }
-}
-
-impl<T: Number> Grid<'_, T> {
-    /// Adds a tile of `height` rows and `width` columns, of which the first element is at `from`.
-    #[inline(always)]
-    fn tile<const M: usize, const N: usize>(
-        &mut self,
-        from: usize,
-        height: usize,
-        width: usize,
-        left: [&[T]; M],
-        right: &[[T; N]],
-    ) {
-        let mut sums = [[T::ZERO; N]; M];
-        self.each(from, height, width, &mut sums, |sum, c| *sum = *c);
-        let mut sums = add_products(sums, left, right);
-        self.each(from, height, width, &mut sums, |sum, c| *c = *sum);
-    }
-
-    /// `f` of each element of a tile and of its place in the result.
-    #[inline(always)]
-    fn each<const M: usize, const N: usize>(
-        &mut self,
-        from: usize,
-        height: usize,
-        width: usize,
-        sums: &mut [[T; N]; M],
-        f: impl Fn(&mut T, &mut T),
-    ) {
-        for (i, sums) in sums.iter_mut().enumerate().take(height) {
-            let line = self.elements.get_mut(from + i * self.row..).unwrap_or_default();
-            if self.column == 1 && width == N {
-                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
-            } else {
-                let line = line.iter_mut().step_by(self.column.max(1)).take(width);
-                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
-            }
-        }
-    }
-}
-
-/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are 1, 4 or 6
-/// rows high.
-#[inline(always)]
-fn add_products<T: Number, const M: usize, const N: usize>(
-    mut sums: [[T; N]; M],
-    left: [&[T]; M],
-    right: &[[T; N]],
-) -> [[T; N]; M] {
-    // Slices that are zipped need no check of an index in the loop.
-    match left.as_slice() {
-        [a] => {
-            for (right, a) in right.iter().zip(*a) {
-                add_row(&mut sums, [a], right);
-            }
-        }
-        [a, b, c, d] => {
-            for ((((right, a), b), c), d) in right.iter().zip(*a).zip(*b).zip(*c).zip(*d) {
-                add_row(&mut sums, [a, b, c, d], right);
-            }
-        }
-        [a, b, c, d, e, f] => {
-            let front = right.iter().zip(*a).zip(*b).zip(*c);
-            for ((((((right, a), b), c), d), e), f) in front.zip(*d).zip(*e).zip(*f) {
-                add_row(&mut sums, [a, b, c, d, e, f], right);
-            }
-        }
-        _ => debug_assert!(false, "a tile of another height"),
-    }
-    sums
-}
-
-/// Adds the products of one k.
-#[inline(always)]
-fn add_row<T: Number, const M: usize, const N: usize, const L: usize>(
-    sums: &mut [[T; N]; M],
-    left: [&T; L],
-    right: &[T; N],
-) {
-    for (sums, a) in sums.iter_mut().zip(left) {
-        for (sum, b) in sums.iter_mut().zip(right) {
-            *sum = sum.add(a.mul(*b));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -393,6 +267,14 @@ mod tests {
         (0..m * n).map(|at| element(at / n, at % n)).collect()
     }
 
+    /// With one rounding of each product and sum, which profile `fast` has where the processor has it.
+    fn defined_fused<T: Number>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<T> {
+        let element = |i: usize, j: usize| {
+            (0..k).fold(T::ONE, |sum, l| sum.fused(a[i * k + l], b[l * n + j]))
+        };
+        (0..m * n).map(|at| element(at / n, at % n)).collect()
+    }
+
     fn transpose<T: Copy>(elements: &[T], rows: usize, columns: usize) -> Vec<T> {
         (0..rows * columns).map(|i| elements[i % rows * columns + i / rows]).collect()
     }
@@ -400,7 +282,7 @@ mod tests {
     fn holds<T: Number + std::fmt::Debug>(sizes @ [m, k, n]: [usize; 3]) {
         let (a, b) = (numbers::<T>(m * k), numbers::<T>(k * n));
         let (turned_a, turned_b) = (transpose(&a, m, k), transpose(&b, k, n));
-        let expected = defined(&a, &b, sizes);
+        let (expected, fused) = (defined(&a, &b, sizes), defined_fused(&a, &b, sizes));
         let forms_of_a =
             [Matrix::new(&a, m, k).unwrap(), Matrix::new(&turned_a, k, m).unwrap().transposed()];
         let forms_of_b =
@@ -408,8 +290,11 @@ mod tests {
         for a in forms_of_a {
             for b in forms_of_b {
                 let mut result = vec![T::ONE; m * n];
-                gemm(a, &b, &mut result).unwrap();
+                gemm(Profile::Strict, a, &b, &mut result).unwrap();
                 assert_eq!(result, expected, "{sizes:?}");
+                result.fill(T::ONE);
+                gemm(Profile::Fast, a, &b, &mut result).unwrap();
+                assert!(result == fused || result == expected, "{sizes:?}, fast");
             }
         }
     }
@@ -426,6 +311,9 @@ mod tests {
             [2, 40, 4100],
             [5, 300, 600],
             [65, 3, 520],
+            [16, 24, 4240],
+            [64, 19, 130],
+            [3, 7, 129],
             [3, 0, 4],
             [0, 3, 4],
             [4, 3, 0],
@@ -441,7 +329,7 @@ mod tests {
     #[test]
     fn no_terms_are_zero() {
         let mut found = [1_i64; 4];
-        product(&[], &[], &mut found, 0, 2).unwrap();
+        product(Profile::Strict, &[], &[], &mut found, [0, 2]).unwrap();
         assert_eq!(found, [0; 4]);
     }
 
@@ -450,7 +338,13 @@ mod tests {
         assert!(Matrix::new(&[1.0; 5], 2, 3).is_err());
         assert!(Matrix::new(&[1.0; 5], usize::MAX, 3).is_err());
         let a = Matrix::new(&[1.0; 6], 2, 3).unwrap();
-        assert_eq!(gemm(a, &a, &mut [0.0; 4]).unwrap_err().kind(), ErrorKind::Shape);
-        assert_eq!(gemm(a, &a.transposed(), &mut [0.0; 5]).unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(
+            gemm(Profile::Strict, a, &a, &mut [0.0; 4]).unwrap_err().kind(),
+            ErrorKind::Shape
+        );
+        assert_eq!(
+            gemm(Profile::Strict, a, &a.transposed(), &mut [0.0; 5]).unwrap_err().kind(),
+            ErrorKind::Shape
+        );
     }
 }

@@ -50,6 +50,7 @@ mod deform_conv;
 mod det;
 mod dropout;
 mod einsum;
+mod fast;
 mod fourier;
 mod gather;
 mod gemm;
@@ -94,6 +95,7 @@ mod window;
 
 pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
+use crate::profile::Profile;
 
 /// The operators whose kernels are [elementwise](crate::Kernel::is_elementwise), in the order of their bytes.
 const ELEMENTWISE: &[&str] = &[
@@ -166,9 +168,20 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
-/// Every built-in kernel.
-pub(crate) fn all() -> impl Iterator<Item = Builtin> {
-    let families = [
+/// The built-in kernels of `profile`; one that comes later replaces another of the same operator and version.
+pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
+    let fast = [conv::FAST, fast::KERNELS, gemm::FAST, matmul::FAST, transposed_matmul::FAST];
+    let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);
+    let all = strict().into_iter().flatten().chain(fast);
+    all.map(|kernel| match kernel.meaning() {
+        (op_type, "", _) if ELEMENTWISE.binary_search(&op_type).is_ok() => kernel.elementwise(),
+        _ => *kernel,
+    })
+}
+
+/// The kernels of every operator.
+fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
+    [
         activation::KERNELS,
         along::KERNELS,
         attention::KERNELS,
@@ -217,9 +230,5 @@ pub(crate) fn all() -> impl Iterator<Item = Builtin> {
         transposed_matmul::KERNELS,
         tree::KERNELS,
         unique::KERNELS,
-    ];
-    families.into_iter().flatten().map(|kernel| match kernel.meaning() {
-        (op_type, "", _) if ELEMENTWISE.binary_search(&op_type).is_ok() => kernel.elementwise(),
-        _ => *kernel,
-    })
+    ]
 }

@@ -19,6 +19,8 @@ pub(crate) trait Number: Element + Copy + PartialOrd {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// The sum and the product of `a` and `b`, rounded once. For profile `fast` alone.
+    fn fused(self, a: Self, b: Self) -> Self;
     /// The quotient; of integers towards zero, and 0 for a divisor of 0, as in NumPy.
     fn div(self, other: Self) -> Self;
     /// The remainder with the sign of the dividend; of integers 0 for a divisor of 0.
@@ -77,6 +79,7 @@ macro_rules! integers {
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
             fn sub(self, other: Self) -> Self { self.wrapping_sub(other) }
             fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
+            fn fused(self, a: Self, b: Self) -> Self { self.wrapping_add(a.wrapping_mul(b)) }
             fn div(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_div(other) } }
             fn rem(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_rem(other) } }
             fn neg(self) -> Self { self.wrapping_neg() }
@@ -115,6 +118,8 @@ macro_rules! reals {
             fn add(self, other: Self) -> Self { self + other }
             fn sub(self, other: Self) -> Self { self - other }
             fn mul(self, other: Self) -> Self { self * other }
+            #[allow(clippy::disallowed_methods, reason = "one rounding on every processor")]
+            fn fused(self, a: Self, b: Self) -> Self { a.mul_add(b, self) }
             fn div(self, other: Self) -> Self { self / other }
             fn rem(self, other: Self) -> Self { self % other }
             fn neg(self) -> Self { -self }
@@ -164,6 +169,9 @@ macro_rules! halves {
             fn add(self, other: Self) -> Self { Self::from_f32(self.to_f32() + other.to_f32()) }
             fn sub(self, other: Self) -> Self { Self::from_f32(self.to_f32() - other.to_f32()) }
             fn mul(self, other: Self) -> Self { Self::from_f32(self.to_f32() * other.to_f32()) }
+            fn fused(self, a: Self, b: Self) -> Self {
+                Self::from_f32(self.to_f32().fused(a.to_f32(), b.to_f32()))
+            }
             fn div(self, other: Self) -> Self { Self::from_f32(self.to_f32() / other.to_f32()) }
             fn rem(self, other: Self) -> Self { Self::from_f32(self.to_f32() % other.to_f32()) }
             fn neg(self) -> Self { -self }

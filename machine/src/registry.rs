@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::kernel::Kernel;
 use crate::kernels;
+use crate::profile::Profile;
 use crate::program::{FUNCTION_BODY, Node};
 
 /// Kernels by domain and operator, each with the version from which on it applies.
@@ -17,17 +18,34 @@ type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
 pub struct Registry {
     user: Kernels,
     builtin: Kernels,
+    profile: Profile,
 }
 
 impl Registry {
-    /// The built-in kernels.
+    /// The built-in kernels of the strict profile.
     pub fn new() -> Self {
+        Self::of(Profile::Strict)
+    }
+
+    /// The built-in kernels of `profile`.
+    ///
+    /// ```
+    /// use onnx_container_machine::{Profile, Registry};
+    ///
+    /// assert_eq!(Registry::of(Profile::Fast).profile().name(), "fast");
+    /// ```
+    pub fn of(profile: Profile) -> Self {
         let mut builtin = Kernels::new();
-        for kernel in kernels::all() {
+        for kernel in kernels::of(profile) {
             let (op_type, domain, since) = kernel.meaning();
             add(&mut builtin, domain, op_type, since, Arc::new(kernel));
         }
-        Self { user: Kernels::new(), builtin }
+        Self { user: Kernels::new(), builtin, profile }
+    }
+
+    /// How the built-in kernels round.
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// Registers `kernel` for `op_type` of `domain` from version `since` on. Of several kernels, a node

@@ -27,9 +27,6 @@ use crate::error::{Error, ErrorKind, Result};
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The numeric profile that a run follows.
-pub const PROFILE: &str = "strict-1";
-
 /// A value of a run: its name, its type and shape, and the digest of its elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedValue {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use onnx_container_machine::Profile;
 
 use super::paths::model_to_read;
 use super::plan::dim;
@@ -39,6 +40,32 @@ pub struct LimitArgs {
     /// Fail after N steps; steps in branches, and iterations of loops, count too
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u64>,
+}
+
+/// How the machine rounds.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// How numbers are computed
+    #[arg(long, value_name = "PROFILE", default_value = "strict")]
+    pub profile: ProfileName,
+}
+
+/// A numeric profile, as it is named on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfileName {
+    /// The same bits on every machine: strict-1
+    Strict,
+    /// Faster, and rounded as the processor does it best
+    Fast,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Self {
+        match name {
+            ProfileName::Strict => Self::Strict,
+            ProfileName::Fast => Self::Fast,
+        }
+    }
 }
 
 /// What computes the outputs.
@@ -141,6 +168,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "timings", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     #[command(flatten)]
+    pub profile: ProfileArgs,
+    #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -173,6 +202,8 @@ pub struct TraceArgs {
     /// Also write every output of every step to a file in DIR: output 0 of step 12 to 12_0.pb
     #[arg(long, value_name = "DIR")]
     pub dump: Option<PathBuf>,
+    #[command(flatten)]
+    pub profile: ProfileArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
     #[command(flatten)]

@@ -5,9 +5,9 @@ use std::io::{self, BufReader, Read as _};
 use std::path::Path;
 
 use onnx_container::Error;
-use onnx_container_machine::Value;
 use onnx_container_machine::compare::{Distance, distance};
 use onnx_container_machine::trace::{Part, Step, Trace, TraceDiff, TracedValue};
+use onnx_container_machine::{Profile, Value};
 use serde::Serialize;
 
 use super::{options, write};
@@ -66,7 +66,8 @@ impl Side {
         let model = Model::load(path, mapping::choice(&args.map))?;
         let inputs = inputs(&model.program, &args.inputs)?;
         let mut lines = Vec::new();
-        write(&model, &inputs, &args.limits, options(&model)?, &mut lines)?;
+        let machine = model.machine(&inputs, Profile::Strict, &args.limits)?;
+        write(&model, machine, options(&model)?, &mut lines)?;
         Ok(Self { trace: Trace::read(&lines[..])?, model: Some((model, inputs)) })
     }
 
@@ -82,7 +83,7 @@ impl Side {
             return Ok(self.trace.dumped(folder, step, output)?);
         }
         let Some((model, inputs)) = &self.model else { return Ok(None) };
-        let mut machine = model.machine(inputs, &args.limits)?;
+        let mut machine = model.machine(inputs, Profile::Strict, &args.limits)?;
         let (mut done, mut found) = (0, None);
         while found.is_none() {
             let went_on = machine.step_with(&mut |record, memory| {

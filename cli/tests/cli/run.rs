@@ -349,3 +349,17 @@ fn node_tests_of_onnx_pass() {
         folder.run(&["run", &model, "--input-dir", &set, "--expect", &set]).done();
     }
 }
+
+#[test]
+fn profiles_are_named_and_agree_within_rounding() {
+    let folder = Folder::new();
+    folder.save("tanh.onnx", &of_one("Tanh", DataType::Float));
+    let strict = folder.run(&["run", "tanh.onnx", "--seed", "1", "-o", "strict", "--json"]);
+    assert_eq!(strict.json()["profile"], "strict-1");
+    let fast = ["run", "tanh.onnx", "--seed", "1", "--profile", "fast"];
+    let compared = [&fast[..], &["--expect", "strict", "--rtol", "1e-6"]].concat();
+    folder.run(&compared).says(&["of memory, profile fast", "as expected"]);
+    assert_eq!(folder.run(&[&fast[..], &["--json"]].concat()).json()["profile"], "fast");
+    let trace = folder.run(&["trace", "tanh.onnx", "--seed", "1", "--profile", "fast"]);
+    trace.says(&[r#""profile":"fast""#]);
+}

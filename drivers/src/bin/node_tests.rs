@@ -15,17 +15,18 @@ use std::{env, fs, io, thread};
 use onnx_container::{Buffer, Container, MmapChoice};
 use onnx_container_machine::compare::{Tolerance, difference};
 use onnx_container_machine::{
-    Block, Error, ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Result, Value,
-    data,
+    Block, Error, ErrorKind, Limits, Machine, Profile, Program, ProgramOptions, Registry, Result,
+    Value, data,
 };
 
 const USAGE: &str = "\
-node_tests [--data DIR] [--set NAME] [--only TEXT]... [--floor N] [--table] [--quiet]
+node_tests [--data DIR] [--set NAME] [--only TEXT]... [--floor N] [--fast] [--table] [--quiet]
 
   --data DIR   onnx/backend/test/data of the wheel [default: .models/onnx/onnx/backend/test/data]
   --set NAME   node, simple, pytorch-converted or pytorch-operator [default: node]
   --only TEXT  tests with TEXT in their name, or a node with the operator TEXT
   --floor N    fail when fewer than N tests pass [default: the one of the set, for all its tests]
+  --fast       in the numeric profile fast
   --table      print the counts by operator as Markdown
   --quiet      do not print the reasons of failures";
 
@@ -33,14 +34,17 @@ node_tests [--data DIR] [--set NAME] [--only TEXT]... [--floor N] [--table] [--q
 const FLOORS: [(&str, usize); 4] =
     [("node", 1748), ("simple", 21), ("pytorch-converted", 82), ("pytorch-operator", 35)];
 
+/// The flags by which a process of its own is asked to run a test, and the profile.
+const RUNS: [(&str, Profile); 2] = [("--run", Profile::Strict), ("--run-fast", Profile::Fast)];
+
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if let [flag, folder] = arguments.as_slice()
-        && flag == "--run"
+        && let Some((_, profile)) = RUNS.iter().find(|(run, _)| run == flag)
     {
-        return match run(Path::new(folder)) {
+        return match run(Path::new(folder), *profile) {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
                 println!("{reason}");
@@ -63,6 +67,7 @@ struct Options {
     set: String,
     only: Vec<String>,
     floor: Option<usize>,
+    profile: Profile,
     table: bool,
     quiet: bool,
 }
@@ -74,6 +79,7 @@ impl Options {
             set: "node".into(),
             only: Vec::new(),
             floor: None,
+            profile: Profile::Strict,
             table: false,
             quiet: false,
         };
@@ -87,6 +93,7 @@ impl Options {
                 "--floor" => {
                     options.floor = Some(value()?.parse().map_err(|_| USAGE.to_owned())?);
                 }
+                "--fast" => options.profile = Profile::Fast,
                 "--table" => options.table = true,
                 "--quiet" => options.quiet = true,
                 _ => return Err(USAGE.to_owned()),
@@ -123,7 +130,7 @@ fn all(options: &Options) -> io::Result<bool> {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(outcome) = outcome(folder, &options.only)
+                    if let Some(outcome) = outcome(folder, options)
                         && let Ok(mut outcomes) = outcomes.lock()
                     {
                         outcomes.push(outcome);
@@ -172,14 +179,15 @@ fn print_table(outcomes: &[Outcome]) {
 }
 
 /// Runs one test in a process of its own; `None` if it is not wanted.
-fn outcome(folder: &Path, only: &[String]) -> Option<Outcome> {
+fn outcome(folder: &Path, options: &Options) -> Option<Outcome> {
+    let only = &options.only;
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let operators = operators(folder).unwrap_or_default();
     let wanted = |text: &String| name.contains(text.as_str()) || operators.contains(text);
     if !only.is_empty() && !only.iter().any(wanted) {
         return None;
     }
-    let failure = spawn(folder).unwrap_or_else(|error| Some(error.to_string()));
+    let failure = spawn(folder, options.profile).unwrap_or_else(|error| Some(error.to_string()));
     Some(Outcome { name, operators, failure })
 }
 
@@ -196,9 +204,10 @@ fn operators(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Why the test fails, if it does.
-fn spawn(folder: &Path) -> io::Result<Option<String>> {
+fn spawn(folder: &Path, profile: Profile) -> io::Result<Option<String>> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg("--run").arg(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let flag = RUNS.iter().find(|(_, of)| *of == profile).map_or("", |(flag, _)| flag);
+    command.arg(flag).arg(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     if !wait(&mut child)? {
         return Ok(Some(format!("took longer than {LIMIT:?}")));
@@ -233,10 +242,10 @@ fn wait(child: &mut Child) -> io::Result<bool> {
 }
 
 /// Runs the test in `folder` with every set of its data.
-fn run(folder: &Path) -> Result<()> {
+fn run(folder: &Path, profile: Profile) -> Result<()> {
     let container = Container::load(folder.join("model.onnx"), MmapChoice::never())?;
     let program = Program::new(&container, ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::of(profile), Limits::new());
     machine.check_runnable()?;
     let mut sets = 0;
     while let Some(set) = Some(folder.join(format!("test_data_set_{sets}"))).filter(|f| f.is_dir())

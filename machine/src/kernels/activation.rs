@@ -107,7 +107,7 @@ fn celu(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-fn gelu(cx: &mut RunCx<'_>) -> Result<()> {
+pub(super) fn gelu(cx: &mut RunCx<'_>) -> Result<()> {
     let by_tanh = cx.str_or("approximate", "none")? == "tanh";
     for_type!(cx.dtype(0)?, floats, T => match by_tanh {
         true => map(cx, |x: T| Float::map(x, gelu_tanh)),
@@ -119,7 +119,7 @@ fn gelu_erf<R: Real>(x: R) -> R {
     R::of(0.5) * x * (R::ONE + Real::erf(x / R::of(2.0).sqrt()))
 }
 
-fn gelu_tanh<R: Real>(x: R) -> R {
+pub(super) fn gelu_tanh<R: Real>(x: R) -> R {
     let inner = R::of(2.0 / std::f64::consts::PI).sqrt() * (x + R::of(0.044_715) * x * x * x);
     R::of(0.5) * x * (R::ONE + inner.tanh())
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
 use crate::numeric::{Float, Number, Real, for_type};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Attention", infer, |cx| {
     for_type!(cx.dtype(0)?, floats, T => {
@@ -309,7 +310,7 @@ impl<T: Float> Run<'_, T> {
             }
             let mut results = vec![<T::Real as Number>::ZERO; block.len() * len];
             let scores = Matrix::new(&scores, block.len(), total)?;
-            gemm(scores, &Matrix::new(value, total, len)?, &mut results)?;
+            gemm(Profile::Strict, scores, &Matrix::new(value, total, len)?, &mut results)?;
             for (row, i) in results.chunks_exact(len.max(1)).zip(block) {
                 let target = y.get_mut(out_rows.range(b, h, i)).unwrap_or_default();
                 target.iter_mut().zip(row).for_each(|(y, x)| *y = T::round_from(*x));
@@ -333,7 +334,7 @@ impl<T: Float> Run<'_, T> {
         let (mut scores, mut bias) = (vec![zero; queries * total], vec![zero; total]);
         let query = Matrix::new(query, queries, self.sizes.head)?;
         let key = Matrix::new(key, total, self.sizes.head)?;
-        gemm(query, &key.transposed(), &mut scores)?;
+        gemm(Profile::Strict, query, &key.transposed(), &mut scores)?;
         let mut shown_rows = shown.chunks_exact_mut(total.max(1));
         for (row, i) in scores.chunks_exact_mut(total.max(1)).zip(first..) {
             let shown = shown_rows.next().unwrap_or_default();

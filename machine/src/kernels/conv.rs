@@ -17,12 +17,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, Real, for_type, not_taken};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new("Conv", |call| spec(call, [0, 1], call.dtype(0)?), conv),
+    Builtin::new("Conv", conv_spec, |cx| conv(cx, Profile::Strict)),
     Builtin::new("ConvInteger", |call| spec(call, [0, 1], DataType::Int32), conv_integer),
     Builtin::new("QLinearConv", |call| spec(call, [0, 3], call.dtype(7)?), qlinear_conv),
 ];
+
+/// Those of profile `fast`.
+pub(super) const FAST: &[Builtin] =
+    &[Builtin::new("Conv", conv_spec, |cx| conv(cx, Profile::Fast))];
 
 /// The sizes of a convolution; channels are those of one group.
 #[derive(Debug)]
@@ -63,17 +68,22 @@ pub(super) fn spec(call: &Call<'_>, [x, w]: [usize; 2], dtype: DataType) -> Resu
     Ok(vec![OutSpec::tensor(dtype, shape)])
 }
 
-fn conv(cx: &mut RunCx<'_>) -> Result<()> {
+fn conv_spec(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    spec(call, [0, 1], call.dtype(0)?)
+}
+
+fn conv(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::new(cx, [0, 1])?;
     for_type!(cx.dtype(0)?, floats, T => {
         let (x, w) = (terms(cx.input::<T>(0)?), terms(cx.input::<T>(1)?));
         let bias = cx.input_if::<T>(2)?.map(terms);
-        T::fill_sums(cx.output::<T>(0)?, |y| convolve(&sizes, &x, &w, bias.as_deref(), y))
+        T::fill_sums(cx.output::<T>(0)?, |y| convolve(profile, &sizes, &x, &w, bias.as_deref(), y))
     })
 }
 
 /// Fills `y` with the convolution of `x` by `w`, plus `bias`. `y` is zero before.
 fn convolve<T: Number>(
+    profile: Profile,
     sizes: &Sizes,
     x: &[T],
     w: &[T],
@@ -97,12 +107,17 @@ fn convolve<T: Number>(
     let weights = w.chunks_exact(sizes.outputs * taps).cycle();
     for ((x, w), y) in inputs.zip(weights).zip(outputs) {
         if window.is_pointwise() {
-            gemm(Matrix::new(w, sizes.outputs, taps)?, &Matrix::new(x, taps, plane)?, y)?;
+            gemm(profile, Matrix::new(w, sizes.outputs, taps)?, &Matrix::new(x, taps, plane)?, y)?;
         } else if sizes.inputs == 1 && sizes.outputs < 8 {
             let channels = y.chunks_exact_mut(plane).zip(w.chunks_exact(taps));
             channels.for_each(|(y, w)| depthwise(window, x, w, y));
         } else {
-            gemm(Matrix::new(w, sizes.outputs, taps)?, &Patches { window, x, rows: taps }, y)?;
+            gemm(
+                profile,
+                Matrix::new(w, sizes.outputs, taps)?,
+                &Patches { window, x, rows: taps },
+                y,
+            )?;
         }
     }
     Ok(())
@@ -243,7 +258,7 @@ fn centred_of<T: Number + Into<i32>>(cx: &RunCx<'_>, i: usize, zero: usize) -> R
 fn conv_integer(cx: &mut RunCx<'_>) -> Result<()> {
     let sizes = Sizes::new(cx, [0, 1])?;
     let (x, w) = (centred(cx, 0, 2)?, centred(cx, 1, 3)?);
-    i32::fill_sums(cx.output::<i32>(0)?, |y| convolve(&sizes, &x, &w, None, y))
+    i32::fill_sums(cx.output::<i32>(0)?, |y| convolve(Profile::Strict, &sizes, &x, &w, None, y))
 }
 
 /// The convolution of integers, scaled and rounded to the nearest integer, ties to even.
@@ -253,7 +268,7 @@ fn qlinear_conv(cx: &mut RunCx<'_>) -> Result<()> {
     let channels = sizes.all_outputs();
     let (plane, len) = (sizes.window.output_len(), crate::broadcast::count(cx.out_shape(0)?));
     let mut sums = vec![0; len];
-    convolve(&sizes, &x, &w, cx.input_if::<i32>(8)?, &mut sums)?;
+    convolve(Profile::Strict, &sizes, &x, &w, cx.input_if::<i32>(8)?, &mut sums)?;
     let (x_scale, w_scales, y_scale) =
         (cx.scalar::<f32>(1)?, cx.input::<f32>(4)?, cx.scalar::<f32>(6)?);
     if w_scales.len() != 1 && w_scales.len() != channels {

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("ConvTranspose", conv_transpose_infer, conv_transpose),
@@ -135,7 +136,7 @@ fn transposed<T: Number>(
             cols.clear();
             cols.resize(rows * from, T::ZERO);
             let weights = Matrix::new(&turned, *inputs, rows)?.transposed();
-            gemm(weights, &Matrix::new(x, *inputs, from)?, &mut cols)?;
+            gemm(Profile::Strict, weights, &Matrix::new(x, *inputs, from)?, &mut cols)?;
             let channels = y.chunks_exact_mut(to).zip(cols.chunks_exact(taps * from));
             channels.for_each(|(y, cols)| add_windows(window, cols, y));
         }

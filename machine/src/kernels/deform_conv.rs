@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, Real, for_type};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("DeformConv", |call| spec(call, [0, 1], call.dtype(0)?), deform_conv)];
@@ -73,7 +74,7 @@ fn deform_conv(cx: &mut RunCx<'_>) -> Result<()> {
                     first: group * inputs,
                     of_offset: sizes.groups * inputs / groups,
                 };
-                gemm(Matrix::new(w, sizes.outputs, rows)?, &source, y)?;
+                gemm(Profile::Strict, Matrix::new(w, sizes.outputs, rows)?, &source, y)?;
             }
             Ok(())
         })

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Einsum", infer, |cx| {
     let equation = Equation::new(cx)?;
@@ -255,7 +256,7 @@ fn by_matrices<T: Number>(
     for (b, product) in each {
         let left = left.get(b * m * k..(b + 1) * m * k).unwrap_or_default();
         let right = right.get(b * k * n..(b + 1) * k * n).unwrap_or_default();
-        gemm(Matrix::new(left, m, k)?, &Matrix::new(right, k, n)?, product)?;
+        gemm(Profile::Strict, Matrix::new(left, m, k)?, &Matrix::new(right, k, n)?, product)?;
     }
     let order = [batch.as_slice(), rows, columns].concat();
     let (shape, output) = (equation.shape(&order), cx.output::<T>(0)?);

@@ -7,8 +7,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::profile::Profile;
 
-pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Gemm", infer, run)];
+pub(super) const KERNELS: &[Builtin] =
+    &[Builtin::new("Gemm", infer, |cx| run(cx, Profile::Strict))];
+pub(super) const FAST: &[Builtin] = &[Builtin::new("Gemm", infer, |cx| run(cx, Profile::Fast))];
 
 /// The rows and columns of input `i`, exchanged where attribute `transposed` is set.
 fn matrix(call: &Call<'_>, i: usize, transposed: &str) -> Result<[usize; 2]> {
@@ -33,11 +36,11 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, [m, n])])
 }
 
-fn run(cx: &mut RunCx<'_>) -> Result<()> {
-    for_type!(cx.dtype(0)?, numbers, T => compute::<T>(cx))
+fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
+    for_type!(cx.dtype(0)?, numbers, T => compute::<T>(cx, profile))
 }
 
-fn compute<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
+fn compute<T: Number>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let (alpha, beta) = (cx.float_or("alpha", 1.0)?, cx.float_or("beta", 1.0)?);
     let ([m, k], [_, n]) = (matrix(cx, 0, "transA")?, matrix(cx, 1, "transB")?);
     let (a, b) = (terms(cx.input::<T>(0)?), terms(cx.input::<T>(1)?));
@@ -48,7 +51,7 @@ fn compute<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.out_shape(0)?;
     let strides = if c.is_some() { broadcast_strides(&cx.shape(2)?, shape) } else { vec![0, 0] };
     T::fill_sums(cx.output::<T>(0)?, |sums| {
-        gemm(a, &b, sums)?;
+        gemm(profile, a, &b, sums)?;
         sums.iter_mut().for_each(|sum| *sum = scaled(*sum, alpha));
         let places = offsets(shape, &strides).map(|at| c.unwrap_or_default().get(at));
         for (sum, c) in sums.iter_mut().zip(places.map_while(|c| c)) {

@@ -6,8 +6,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::product;
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::profile::Profile;
 
-pub(super) const KERNELS: &[Builtin] = &[Builtin::new("MatMul", infer, matmul)];
+pub(super) const KERNELS: &[Builtin] =
+    &[Builtin::new("MatMul", infer, |cx| matmul(cx, Profile::Strict))];
+pub(super) const FAST: &[Builtin] =
+    &[Builtin::new("MatMul", infer, |cx| matmul(cx, Profile::Fast))];
 
 /// The sizes of a product of stacks of matrices, as NumPy's matmul defines them.
 pub(super) struct Sizes {
@@ -43,7 +47,13 @@ impl Sizes {
     }
 
     /// Every product of the stacks, of `a` and `b` to `c`.
-    pub(super) fn products<T: Number>(&self, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
+    pub(super) fn products<T: Number>(
+        &self,
+        profile: Profile,
+        a: &[T],
+        b: &[T],
+        c: &mut [T],
+    ) -> Result<()> {
         let Self { m, k, n, stacks: [of_a, of_b, stack], .. } = self;
         let (step_a, step_b) = (broadcast_strides(of_a, stack), broadcast_strides(of_b, stack));
         let places = offsets(stack, &step_a).zip(offsets(stack, &step_b));
@@ -51,7 +61,7 @@ impl Sizes {
         for (c, (i, j)) in matrices.take(count(stack)) {
             let a = a.get(i * m * k..(i + 1) * m * k).unwrap_or_default();
             let b = b.get(j * k * n..(j + 1) * k * n).unwrap_or_default();
-            product(a, b, c, *k, *n)?;
+            product(profile, a, b, c, [*k, *n])?;
         }
         Ok(())
     }
@@ -62,9 +72,9 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, sizes.output)])
 }
 
-fn matmul(cx: &mut RunCx<'_>) -> Result<()> {
+fn matmul(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::of(&cx.shape(0)?, &cx.shape(1)?)?;
     for_type!(cx.dtype(0)?, numbers, T => {
-        sizes.products(cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?)
+        sizes.products(profile, cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?)
     })
 }

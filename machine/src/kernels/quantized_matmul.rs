@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::narrow::{Rounding, decode, set_codes, values};
 use crate::numeric::{Number, Real, for_type};
+use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("MatMulInteger", infer_integer, integer),
@@ -80,7 +81,7 @@ fn integer(cx: &mut RunCx<'_>) -> Result<()> {
     let sizes = Sizes::of(&cx.shape(0)?, &cx.shape(1)?)?;
     let a = centred::<i32>(cx, 0, 2, Along::Rows)?;
     let b = centred::<i32>(cx, 1, 3, Along::Columns)?;
-    sizes.products(&a, &b, cx.output::<i32>(0)?)
+    sizes.products(Profile::Strict, &a, &b, cx.output::<i32>(0)?)
 }
 
 /// The inputs are A, its scale and zero point, those of B, and the scale and zero point of the output.
@@ -97,7 +98,7 @@ fn linear_as<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     let (a, b) = (centred::<T>(cx, 0, 2, Along::Rows)?, centred::<T>(cx, 3, 5, Along::Columns)?);
     let sizes = Sizes::of(&cx.shape(0)?, &cx.shape(3)?)?;
     let mut sums = vec![T::ZERO; count(&sizes.output)];
-    sizes.products(&a, &b, &mut sums)?;
+    sizes.products(Profile::Strict, &a, &b, &mut sums)?;
     let size = [sizes.m, sizes.n];
     let factors = match cx.dtype(1)? {
         DataType::Float16 => factors::<f16>(cx, size, sums.len()),

@@ -40,7 +40,7 @@ fn line(call: &Call<'_>) -> Result<(usize, usize)> {
 }
 
 /// `f` of each line of input 0, in place.
-fn along<T: Float>(cx: &mut RunCx<'_>, f: impl Fn(&mut [T::Real])) -> Result<()> {
+pub(super) fn along<T: Float>(cx: &mut RunCx<'_>, f: impl Fn(&mut [T::Real])) -> Result<()> {
     let (dim, inner) = line(cx)?;
     let (input, output) = (cx.input::<T>(0)?, cx.output::<T>(0)?);
     let mut row = vec![<T::Real as Number>::ZERO; dim];
@@ -53,7 +53,7 @@ fn along<T: Float>(cx: &mut RunCx<'_>, f: impl Fn(&mut [T::Real])) -> Result<()>
 }
 
 /// The highest element that is a number; minus infinity without one.
-fn highest<R: Real>(row: &[R]) -> R {
+pub(super) fn highest<R: Real>(row: &[R]) -> R {
     row.iter().fold(R::LOWEST, |max, x| if *x > max { *x } else { max })
 }
 

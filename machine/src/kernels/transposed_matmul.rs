@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
+use crate::profile::Profile;
 
 /// The domain of the operators that only programs have.
 pub(crate) const INTERNAL_DOMAIN: &str = "onnx_container";
@@ -17,7 +18,10 @@ pub(crate) const INTERNAL_DOMAIN: &str = "onnx_container";
 pub(crate) const TRANSPOSED_MATMUL: &str = "TransposedMatMul";
 
 pub(super) const KERNELS: &[Builtin] =
-    &[Builtin::new(TRANSPOSED_MATMUL, infer, run).domain(INTERNAL_DOMAIN)];
+    &[Builtin::new(TRANSPOSED_MATMUL, infer, |cx| run(cx, Profile::Strict))
+        .domain(INTERNAL_DOMAIN)];
+pub(super) const FAST: &[Builtin] =
+    &[Builtin::new(TRANSPOSED_MATMUL, infer, |cx| run(cx, Profile::Fast)).domain(INTERNAL_DOMAIN)];
 
 /// The sizes of the product, and whether its first factor is the transposed one.
 fn sizes(call: &Call<'_>) -> Result<(Sizes, bool)> {
@@ -35,32 +39,44 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![OutSpec::tensor(call.dtype(0)?, sizes(call)?.0.output)])
 }
 
-fn run(cx: &mut RunCx<'_>) -> Result<()> {
+fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let (sizes, first) = sizes(cx)?;
     for_type!(cx.dtype(0)?, numbers, T => {
         let (a, b, c) = (cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?);
-        if first { by_left(&sizes, a, b, c) } else { by_right(&sizes, a, b, c) }
+        if first { by_left(profile, &sizes, a, b, c) } else { by_right(profile, &sizes, a, b, c) }
     })
 }
 
 /// The product of the transpose of `a` and each matrix of `b`.
-fn by_left<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
+fn by_left<T: Number>(
+    profile: Profile,
+    sizes: &Sizes,
+    a: &[T],
+    b: &[T],
+    c: &mut [T],
+) -> Result<()> {
     let Sizes { m, k, n, .. } = *sizes;
     let a = terms(a);
     let each = c.chunks_exact_mut((m * n).max(1)).enumerate();
     for (i, c) in each {
         let b = terms(b.get(i * k * n..(i + 1) * k * n).unwrap_or_default());
         let left = Matrix::new(&a, k, m)?.transposed();
-        T::fill_sums(c, |sums| gemm(left, &Matrix::new(&b, k, n)?, sums))?;
+        T::fill_sums(c, |sums| gemm(profile, left, &Matrix::new(&b, k, n)?, sums))?;
     }
     Ok(())
 }
 
 /// The product of all rows of `a` at once and the transpose of `b`.
-fn by_right<T: Number>(sizes: &Sizes, a: &[T], b: &[T], c: &mut [T]) -> Result<()> {
+fn by_right<T: Number>(
+    profile: Profile,
+    sizes: &Sizes,
+    a: &[T],
+    b: &[T],
+    c: &mut [T],
+) -> Result<()> {
     let Sizes { k, n, .. } = *sizes;
     let Some(rows) = c.len().checked_div(n) else { return Ok(()) };
     let (a, b) = (terms(a), terms(b));
     let right = Matrix::new(&b, n, k)?.transposed();
-    T::fill_sums(c, |sums| gemm(Matrix::new(&a, rows, k)?, &right, sums))
+    T::fill_sums(c, |sums| gemm(profile, Matrix::new(&a, rows, k)?, &right, sums))
 }

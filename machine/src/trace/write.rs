@@ -11,9 +11,7 @@ use onnx_container::proto::Str;
 use super::digest::{hex, traced};
 use super::hasher::{Hasher, Sha};
 use super::known::KnownDigests;
-use super::{
-    Chain, End, Head, Line, PROFILE, Stats, Step, TracedValue, VERSION, failed, json, weights,
-};
+use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, json, weights};
 use crate::compare::to_f64;
 use crate::data;
 use crate::error::Result;
@@ -136,7 +134,7 @@ impl<W: Write> TraceWriter<W> {
         let plan = plan.ok().filter(|plan| plan.barrier.is_none()).map(|plan| plan.plan);
         Ok(Head {
             v: VERSION,
-            profile: PROFILE.to_owned(),
+            profile: machine.registry().profile().name().to_owned(),
             model: self.options.model.clone(),
             semantic: container.semantic_digest().ok().map(|digest| hex(digest.as_bytes())),
             opset: imports(container).collect(),

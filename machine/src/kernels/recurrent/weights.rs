@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm};
 use crate::narrow::values;
 use crate::numeric::{Float, Number, Real};
+use crate::profile::Profile;
 
 /// The weights of one direction, for vectors of `depth` elements.
 pub(super) enum Weights<R> {
@@ -76,7 +77,7 @@ impl<R: Real> Weights<R> {
                 let bytes = x.iter().map(|x| i32::from(to_byte(*x, scale, zero)) - i32::from(zero));
                 let (bytes, mut sums) = (bytes.collect::<Vec<_>>(), vec![0; result.len()]);
                 let matrix = Matrix::new(elements.as_slice(), *depth, columns)?;
-                gemm(Matrix::new(&bytes, rows, *depth)?, &matrix, &mut sums)?;
+                gemm(Profile::Strict, Matrix::new(&bytes, rows, *depth)?, &matrix, &mut sums)?;
                 for ((y, sum), of_column) in result.iter_mut().zip(&sums).zip(scales.iter().cycle())
                 {
                     let product = f32::of(f64::from(*sum)) * (scale * of_column);
@@ -106,5 +107,10 @@ fn add<R: Real>(x: &[R], elements: &[R], depth: usize, result: &mut [R]) -> Resu
     else {
         return Ok(());
     };
-    gemm(Matrix::new(x, rows, depth)?, &Matrix::new(elements, columns, depth)?.transposed(), result)
+    gemm(
+        Profile::Strict,
+        Matrix::new(x, rows, depth)?,
+        &Matrix::new(elements, columns, depth)?.transposed(),
+        result,
+    )
 }

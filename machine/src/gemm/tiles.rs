@@ -1,0 +1,189 @@
+//! A product by tiles of the result: lines of the left matrix, read where they lie, and panels of the right one, which
+//! are as many of its columns as a tile has, packed.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::{Grid, MANY_COLUMNS, Source, parts};
+use crate::numeric::Number;
+
+/// The elements that are packed at a time, about: few enough for the second cache.
+const PACKED: usize = 1 << 17;
+/// The rows and the columns of the result that are computed at a time.
+const ROW_BLOCK: usize = 96;
+const COLUMN_BLOCK: usize = 512;
+
+/// The product of lines and of a matrix that is packed, added to `c`.
+pub(super) struct Tiles<'m, T, R> {
+    /// Whether products and their sums are rounded once.
+    pub(super) fused: bool,
+    /// The rows of the left matrix.
+    pub(super) lines: Vec<&'m [T]>,
+    pub(super) right: &'m R,
+    pub(super) c: Grid<'m, T>,
+}
+
+impl<T: Number, R: Source<T>> WithSimd for Tiles<'_, T, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // Without vectors there may be no instruction for it, and a function for each product is slow.
+        match self.fused && !S::IS_SCALAR {
+            true => self.sized::<true>(),
+            false => self.sized::<false>(),
+        }
+    }
+}
+
+/// `part` of what begins at `start`.
+fn behind(start: usize, part: &Range<usize>) -> Range<usize> {
+    start + part.start..start + part.end
+}
+
+impl<T: Number, R: Source<T>> Tiles<'_, T, R> {
+    /// In tiles of the size that suits the type and the rows.
+    #[inline(always)]
+    fn sized<const FUSED: bool>(self) {
+        let rows = self.lines.len();
+        // Rows of 4 fill their tiles better than rows of 6, which compute faster.
+        let by_four = rows <= 16 && rows.next_multiple_of(4) < rows.next_multiple_of(6);
+        match (size_of::<T>(), rows, self.right.columns()) {
+            (_, _, 1) => self.blocks::<FUSED, 6, 1>(),
+            (8, 1, _) => self.blocks::<FUSED, 1, 32>(),
+            (8, _, _) => self.blocks::<FUSED, 6, 8>(),
+            (_, 1, _) => self.blocks::<FUSED, 1, 64>(),
+            _ if by_four => self.blocks::<FUSED, 4, 16>(),
+            _ => self.blocks::<FUSED, 6, 16>(),
+        }
+    }
+
+    /// In tiles of `M` rows and `N` columns.
+    #[inline(always)]
+    fn blocks<const FUSED: bool, const M: usize, const N: usize>(mut self) {
+        let mut packed = Vec::new();
+        // Most of the time is spent on reading the right matrix then.
+        let most = if self.lines.len() <= ROW_BLOCK { MANY_COLUMNS } else { COLUMN_BLOCK };
+        for columns in parts(self.right.columns(), most) {
+            // Odd, so that the panels do not begin at the same place of the first cache.
+            let depth = (PACKED / columns.len()).max(16) | 1;
+            for ks in parts(self.right.rows(), depth) {
+                packed.resize(columns.len().div_ceil(N) * ks.len(), [T::ZERO; N]);
+                self.right.pack(ks.clone(), columns.clone(), &mut packed);
+                for rows in parts(self.lines.len(), ROW_BLOCK) {
+                    self.block::<FUSED, M, N>(&rows, &ks, &columns, &packed);
+                }
+            }
+        }
+    }
+
+    /// Adds the products of `ks` to the result in `rows` and `columns`.
+    #[inline(always)]
+    fn block<const FUSED: bool, const M: usize, const N: usize>(
+        &mut self,
+        rows: &Range<usize>,
+        ks: &Range<usize>,
+        columns: &Range<usize>,
+        packed: &[[T; N]],
+    ) {
+        let right = parts(columns.len(), N).zip(packed.chunks_exact(ks.len()));
+        for (width, right) in right {
+            let width = behind(columns.start, &width);
+            for height in parts(rows.len(), M) {
+                let height = behind(rows.start, &height);
+                let from = height.start * self.c.row + width.start * self.c.column;
+                let left: [&[T]; M] = std::array::from_fn(|i| {
+                    // Where there are fewer rows, the last one stands for the others.
+                    let line = self.lines.get((height.start + i).min(height.end - 1));
+                    line.and_then(|line| line.get(ks.clone())).unwrap_or_default()
+                });
+                self.c.tile::<FUSED, M, N>(from, height.len(), width.len(), left, right);
+            }
+        }
+    }
+}
+
+impl<T: Number> Grid<'_, T> {
+    /// Adds a tile of `height` rows and `width` columns, of which the first element is at `from`.
+    #[inline(always)]
+    fn tile<const FUSED: bool, const M: usize, const N: usize>(
+        &mut self,
+        from: usize,
+        height: usize,
+        width: usize,
+        left: [&[T]; M],
+        right: &[[T; N]],
+    ) {
+        let mut sums = [[T::ZERO; N]; M];
+        self.each(from, height, width, &mut sums, |sum, c| *sum = *c);
+        let mut sums = add_products::<T, FUSED, M, N>(sums, left, right);
+        self.each(from, height, width, &mut sums, |sum, c| *c = *sum);
+    }
+
+    /// `f` of each element of a tile and of its place in the result.
+    #[inline(always)]
+    fn each<const M: usize, const N: usize>(
+        &mut self,
+        from: usize,
+        height: usize,
+        width: usize,
+        sums: &mut [[T; N]; M],
+        f: impl Fn(&mut T, &mut T),
+    ) {
+        for (i, sums) in sums.iter_mut().enumerate().take(height) {
+            let line = self.elements.get_mut(from + i * self.row..).unwrap_or_default();
+            if self.column == 1 && width == N {
+                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
+            } else {
+                let line = line.iter_mut().step_by(self.column.max(1)).take(width);
+                sums.iter_mut().zip(line).for_each(|(sum, c)| f(sum, c));
+            }
+        }
+    }
+}
+
+/// `sums` plus the products of the lines and the panel, in the order of the panel's rows. Tiles are 1, 4 or 6
+/// rows high.
+#[inline(always)]
+fn add_products<T: Number, const FUSED: bool, const M: usize, const N: usize>(
+    mut sums: [[T; N]; M],
+    left: [&[T]; M],
+    right: &[[T; N]],
+) -> [[T; N]; M] {
+    // Slices that are zipped need no check of an index in the loop.
+    match left.as_slice() {
+        [a] => {
+            for (right, a) in right.iter().zip(*a) {
+                add_row::<T, FUSED, M, N, _>(&mut sums, [a], right);
+            }
+        }
+        [a, b, c, d] => {
+            for ((((right, a), b), c), d) in right.iter().zip(*a).zip(*b).zip(*c).zip(*d) {
+                add_row::<T, FUSED, M, N, _>(&mut sums, [a, b, c, d], right);
+            }
+        }
+        [a, b, c, d, e, f] => {
+            let front = right.iter().zip(*a).zip(*b).zip(*c);
+            for ((((((right, a), b), c), d), e), f) in front.zip(*d).zip(*e).zip(*f) {
+                add_row::<T, FUSED, M, N, _>(&mut sums, [a, b, c, d, e, f], right);
+            }
+        }
+        _ => debug_assert!(false, "a tile of another height"),
+    }
+    sums
+}
+
+/// Adds the products of one k: of an element of each line and a row of the panel.
+#[inline(always)]
+fn add_row<T: Number, const FUSED: bool, const M: usize, const N: usize, const L: usize>(
+    sums: &mut [[T; N]; M],
+    left: [&T; L],
+    right: &[T; N],
+) {
+    for (sums, a) in sums.iter_mut().zip(left) {
+        for (sum, b) in sums.iter_mut().zip(right) {
+            *sum = if FUSED { sum.fused(*a, *b) } else { sum.add(a.mul(*b)) };
+        }
+    }
+}

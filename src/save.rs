@@ -117,9 +117,9 @@ impl Container {
     /// ([`ErrorKind::MissingFile`]), a target that must not be replaced
     /// ([`ErrorKind::AlreadyExists`]), too little space ([`ErrorKind::NoSpace`]), a model file over
     /// [`SaveOptions::max_model_bytes`] ([`ErrorKind::ModelTooLarge`]), the errors of
-    /// [`inline_functions`](crate::inline_functions) where that was asked for, and for
-    /// [`WeightFiles::AsLoaded`] weights that cannot be kept ([`ErrorKind::CannotKeep`], one error for
-    /// all files). Later [`ErrorKind::Io`]; the old files are then still in place.
+    /// [`inline_functions`](crate::inline_functions) where that was asked for, a tensor that is too long
+    /// for [`ShardNames::TransformersJs`] ([`ErrorKind::TooLarge`]), and for [`WeightFiles::AsLoaded`]
+    /// weights that cannot be kept ([`ErrorKind::CannotKeep`], one error for all files). Later [`ErrorKind::Io`]; the old files are then still in place.
     pub fn save(&self, path: impl AsRef<Path>, options: impl Into<SaveOptions>) -> Result<Saved> {
         let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
@@ -208,7 +208,8 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`].
+    /// Those of [`check`](Self::check); [`ErrorKind::CannotKeep`] for [`WeightFiles::AsLoaded`],
+    /// [`ErrorKind::TooLarge`] for a tensor that is too long for [`ShardNames::TransformersJs`].
     pub fn to_parts(&self, options: impl Into<SaveOptions>) -> Result<Parts> {
         let options = options.into();
         if options.weight_files == WeightFiles::AsLoaded {

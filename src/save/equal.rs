@@ -199,3 +199,39 @@ fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
         start..start.saturating_add(PIECE).min(len)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array1;
+
+    use super::*;
+    use crate::container::Handle;
+    use crate::initializer::Initializer;
+
+    #[test]
+    fn weights_of_one_hash_share_nothing_where_a_byte_differs() {
+        const LEN: usize = (3 << 20) + 5;
+        let bytes = |changed: Option<usize>| {
+            let mut bytes = vec![7_u8; LEN];
+            changed.into_iter().for_each(|at| bytes[at] = 8);
+            Initializer::from(Array1::from(bytes))
+        };
+        let changes = [None, Some(0), None, Some(2 << 20), Some(LEN - 1), None];
+        let handle: Handle = "#w".parse().unwrap();
+        let initializers = changes.map(bytes);
+        let weight = |initializer| Weight {
+            handle: &handle,
+            initializer,
+            len: LEN as u64,
+            address: Initializer::address(initializer),
+        };
+        let weights: Vec<_> = initializers.iter().map(weight).collect();
+        let reader = Reader { weights: &weights, random: RandomState::default() };
+        let all = vec![(0..weights.len()).collect::<Vec<_>>()];
+        let equal = HashMap::from([(0, 0), (2, 0), (5, 0)]);
+        assert_eq!(reader.compare(&all).unwrap(), equal);
+        assert_eq!(reader.split_by_hash(all.clone(), u64::MAX).unwrap(), [[0, 2, 5]]);
+        // Of the first bytes all but one are equal.
+        assert_eq!(reader.split_by_hash(all, FIRST).unwrap(), [[0, 2, 3, 4, 5]]);
+    }
+}

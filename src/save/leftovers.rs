@@ -66,6 +66,12 @@ impl Abandoned {
         abandoned.collect()
     }
 
+    /// Whether there are folders for files in it. A save makes them when it has the lock, so there are none yet in a
+    /// folder that was made just now, and none any more in one that was removed while it was being locked.
+    fn is_begun(&self) -> bool {
+        ["old", "new"].iter().any(|part| self.path.join(part).is_dir())
+    }
+
     /// The paths of the old and the new model in this folder; the files may be missing.
     pub(crate) fn models(&self, model_name: &str) -> [PathBuf; 2] {
         ["old", "new"].map(|part| self.path.join(part).join(model_name))
@@ -119,7 +125,7 @@ pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
     let model = model.as_ref();
     let Some(name) = model.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let left = Abandoned::all(&directory_of(model), name);
-    left.into_iter().map(|left| left.path).collect()
+    left.into_iter().filter(Abandoned::is_begun).map(|left| left.path).collect()
 }
 
 #[cfg(test)]
@@ -143,5 +149,17 @@ mod tests {
             assert_eq!(is_staging_name(&name, model_name), own, "{name} of {model_name}");
         }
         assert!(staging_prefix(&"é".repeat(127)).len() + RANDOM <= 255);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_was_made_just_now_is_no_interrupted_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, staging) =
+            (folder.path().join("m.onnx"), folder.path().join(".m.onnx.saving-aB3xYz"));
+        std::fs::create_dir(&staging).unwrap();
+        assert!(interrupted_saves(&model).is_empty());
+        std::fs::create_dir(staging.join("new")).unwrap();
+        assert_eq!(interrupted_saves(&model), [staging]);
     }
 }

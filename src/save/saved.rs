@@ -40,11 +40,11 @@ pub struct Saved {
     /// The length of all these files in bytes.
     pub bytes: u64,
     /// The weights files that the model refers to and that were not rewritten, by their locations;
-    /// see [`SaveOptions::keep_placement`].
+    /// see [`SaveOptions::keep_placement`](crate::SaveOptions::keep_placement).
     pub kept: Vec<SavedFile>,
     /// The number of bytes in the kept files that no tensor of the model refers to: padding, and the
     /// bytes of tensors that were deleted or replaced. Saving with
-    /// [`keep_placement(false)`](SaveOptions::keep_placement) drops them.
+    /// [`keep_placement(false)`](crate::SaveOptions::keep_placement) drops them.
     pub unreferenced_bytes: u64,
     /// What equal weights were spared, when that was asked for by [`SaveOptions::dedup`](crate::SaveOptions::dedup).
     pub deduplicated: Option<Deduplicated>,
@@ -77,8 +77,8 @@ impl Saved {
     }
 
     /// The graph that was written: the container's model, or the result of
-    /// [inlining](SaveOptions::inline_functions). Its external tensors name handles. A tensor that
-    /// was inline in the container is inline here too, even where [`SaveOptions::externalize`]
+    /// [inlining](crate::SaveOptions::inline_functions). Its external tensors name handles. A tensor that
+    /// was inline in the container is inline here too, even where [`SaveOptions::externalize`](crate::SaveOptions::externalize)
     /// wrote it to a weights file, unless functions were inlined; [`model`](Self::model) has it as
     /// written.
     pub fn structure(&self) -> &ModelProto {

@@ -194,7 +194,7 @@ mod unix {
         let folder = Folder::packed();
         for name in ["p.onnx", "gone.onnx"] {
             let left = format!(".{name}.saving-aB3xYz");
-            fs::create_dir(folder.path(&left)).unwrap();
+            fs::create_dir_all(folder.path(&left).join("old")).unwrap();
         }
         let said = "left by a save that was interrupted";
         let run = folder.run(&["check", "p.onnx"]).done();

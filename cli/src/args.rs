@@ -46,7 +46,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the model with its large tensors in one file beside it
+    /// Write the model with its large tensors in one file beside it, or in several of limited length
     Pack(PackArgs),
     /// Write the model with each large tensor in a file of its own
     Split(SplitArgs),

@@ -78,8 +78,8 @@ pub struct ExtractArgs {
 #[command(after_help = format!(
     "Inline tensors stay inline and external ones external. When an inline tensor is replaced, weights \
      stay in their files if these are in OUT's folder or below it. Otherwise, or with an option for \
-     the weights file, all weights go to one file beside OUT; with --split to one for each \
-     tensor.\n\n{NAMES}"
+     the weights file, all weights go to one file beside OUT; with --max-shard-size to several, with \
+     --split to one for each tensor.\n\n{NAMES}"
 ))]
 pub struct ReplaceArgs {
     /// The model to read

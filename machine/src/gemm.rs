@@ -15,6 +15,7 @@
 //! which they lie. Both are loops over arrays of constant length, which the compiler turns into vector
 //! instructions; `pulp` has them compiled for the vectors of newer processors too, and chooses at run time.
 
+mod matrix;
 mod strips;
 mod tiles;
 
@@ -24,6 +25,8 @@ use std::ops::Range;
 use onnx_container::Element;
 use pulp::Arch;
 
+use self::matrix::Grid;
+pub(crate) use self::matrix::{Matrix, Source, panels};
 use self::strips::Strips;
 use self::tiles::Tiles;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,136 +37,6 @@ use crate::profile::Profile;
 const FEW_ROWS: Range<usize> = 2..65;
 /// With fewer columns, preparing strips takes longer than packing.
 const FEW_COLUMNS: usize = 128;
-/// The columns that are computed at a time then: long parts of rows are read faster.
-const MANY_COLUMNS: usize = 4096;
-
-/// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
-/// else, such as the windows of an image.
-pub(crate) trait Source<T> {
-    fn rows(&self) -> usize;
-    fn columns(&self) -> usize;
-
-    /// The transpose as a matrix in memory, when its rows lie there as lines.
-    fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
-        None
-    }
-
-    /// The same matrix in memory, when its rows lie there as lines.
-    fn lines_of_rows(&self) -> Option<Matrix<'_, T>> {
-        None
-    }
-
-    /// Copies the part in `rows` and `columns` to `packed`, which has the [`panels`] of these. What lies in the
-    /// last panel behind the columns stays as it is.
-    fn pack<const N: usize>(
-        &self,
-        rows: Range<usize>,
-        columns: Range<usize>,
-        packed: &mut [[T; N]],
-    );
-}
-
-/// The panels of `columns` and of so many rows that lie one behind the other in `packed`, each with its `N`
-/// columns or fewer.
-#[inline(always)]
-pub(crate) fn panels<T, const N: usize>(
-    packed: &mut [[T; N]],
-    rows: usize,
-    columns: Range<usize>,
-) -> impl Iterator<Item = (Range<usize>, &mut [[T; N]])> {
-    let parts = parts(columns.len(), N)
-        .map(move |part| columns.start + part.start..columns.start + part.end);
-    parts.zip(packed.chunks_exact_mut(rows.max(1)))
-}
-
-/// A matrix in memory, by rows or by columns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Matrix<'a, T> {
-    elements: &'a [T],
-    rows: usize,
-    columns: usize,
-    by_rows: bool,
-}
-
-impl<'a, T> Matrix<'a, T> {
-    /// The row-major matrix of `elements`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Shape`] when there are more or fewer elements.
-    pub(crate) fn new(elements: &'a [T], rows: usize, columns: usize) -> Result<Self> {
-        if rows.checked_mul(columns) != Some(elements.len()) {
-            let reason =
-                format!("{} elements in {rows} rows and {columns} columns", elements.len());
-            return Err(Error::new(ErrorKind::Shape, reason));
-        }
-        Ok(Self { elements, rows, columns, by_rows: true })
-    }
-
-    /// The matrix with rows and columns exchanged. Nothing is copied.
-    pub(crate) fn transposed(self) -> Self {
-        Self { rows: self.columns, columns: self.rows, by_rows: !self.by_rows, ..self }
-    }
-}
-
-impl<'a, T: Copy> Matrix<'a, T> {
-    /// The elements row by row; copied when they lie by columns.
-    fn by_rows(&self) -> Cow<'a, [T]> {
-        if self.by_rows {
-            return Cow::Borrowed(self.elements);
-        }
-        let row = |i: usize| self.elements.iter().skip(i).step_by(self.rows.max(1));
-        Cow::Owned((0..self.rows).flat_map(row).copied().collect())
-    }
-}
-
-impl<T: Copy> Source<T> for Matrix<'_, T> {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn columns(&self) -> usize {
-        self.columns
-    }
-
-    fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
-        (!self.by_rows).then(|| self.transposed())
-    }
-
-    fn lines_of_rows(&self) -> Option<Matrix<'_, T>> {
-        self.by_rows.then_some(*self)
-    }
-
-    #[inline(always)]
-    fn pack<const N: usize>(
-        &self,
-        rows: Range<usize>,
-        columns: Range<usize>,
-        packed: &mut [[T; N]],
-    ) {
-        let len = rows.len();
-        if self.by_rows {
-            let lines = self.elements.chunks_exact(self.columns.max(1)).skip(rows.start);
-            for (k, line) in lines.take(len).enumerate() {
-                let (parts, rest) = line.get(columns.clone()).unwrap_or_default().as_chunks::<N>();
-                let row = packed.get_mut(k..).unwrap_or_default();
-                let mut row = row.iter_mut().step_by(len.max(1));
-                parts.iter().zip(&mut row).for_each(|(from, to)| *to = *from);
-                let last = row.next().into_iter().flatten();
-                last.zip(rest).for_each(|(to, from)| *to = *from);
-            }
-        } else {
-            for (columns, panel) in panels(packed, len, columns) {
-                let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
-                for (i, line) in lines.take(columns.len()).enumerate() {
-                    let line = line.get(rows.clone()).unwrap_or_default();
-                    for (packed, from) in panel.iter_mut().zip(line) {
-                        packed.get_mut(i).into_iter().for_each(|to| *to = *from);
-                    }
-                }
-            }
-        }
-    }
-}
 
 /// The product of `a`, m x k, and `b`, k x n; all row-major.
 ///
@@ -235,19 +108,6 @@ fn multiply<T: Number>(
         Some(right) => Arch::new().dispatch(Strips { fused, lines, right, c: c.elements }),
         None => Arch::new().dispatch(Tiles { fused, lines, right, c }),
     }
-}
-
-/// The result: element (i, j) is at `i * row + j * column`.
-struct Grid<'c, T> {
-    elements: &'c mut [T],
-    row: usize,
-    column: usize,
-}
-
-/// The parts of `0..len` with `size` elements; the last one has what is left.
-#[inline(always)]
-fn parts(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(size).map(move |start| start..len.min(start + size))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::{MANY_COLUMNS, Matrix, parts};
+use super::matrix::{MANY_COLUMNS, Matrix, parts};
 use crate::numeric::Number;
 
 /// The rows of the right matrix that are read at a time.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::{Grid, MANY_COLUMNS, Source, parts};
+use super::matrix::{Grid, MANY_COLUMNS, Source, parts};
 use crate::numeric::Number;
 
 /// The elements that are packed at a time, about: few enough for the second cache.

@@ -1,4 +1,5 @@
-"""The machine on every real model, beside onnxruntime: the same outputs within 1e-3 of the largest value.
+"""The machine on every real model in both numeric profiles, beside onnxruntime: the same outputs within 1e-3 of
+the largest value.
 
     python runs.py             the models that take seconds in a build without optimizations
     python runs.py --all       also the others, for a build with them
@@ -61,17 +62,19 @@ def session(model: corpus.Model) -> ort.InferenceSession:
     return ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
 
 
-def ours(model: corpus.Model, given: dict, folder: pathlib.Path, count: int) -> tuple[list, float]:
-    """What the machine computes, and how many seconds the command took."""
-    arguments = []
-    for i, (name, value) in enumerate(given.items()):
-        path = folder / f"given_{i}.pb"
-        path.write_bytes(numpy_helper.from_array(np.asarray(value)).SerializeToString())
-        arguments += ["--input", f"{name}={path}"]
-    start = time.monotonic()
-    common.must_run("run", model.path, *arguments, "-o", folder, "--format", "pb", timeout=1200)
-    seconds = time.monotonic() - start
-    return [onnx.load_tensor(folder / f"output_{i}.pb") for i in range(count)], seconds
+def ours(model: corpus.Model, given: dict, profile: str, count: int) -> tuple[list, float]:
+    """What the machine computes in a numeric profile, and how many seconds the command took."""
+    arguments = ["--profile", profile]
+    with common.scratch() as folder:
+        for i, (name, value) in enumerate(given.items()):
+            path = folder / f"given_{i}.pb"
+            path.write_bytes(numpy_helper.from_array(np.asarray(value)).SerializeToString())
+            arguments += ["--input", f"{name}={path}"]
+        start = time.monotonic()
+        common.must_run("run", model.path, *arguments, "-o", folder, "--format", "pb", timeout=1200)
+        seconds = time.monotonic() - start
+        tensors = [onnx.load_tensor(folder / f"output_{i}.pb") for i in range(count)]
+    return [numpy_helper.to_array(tensor) for tensor in tensors], seconds
 
 
 def difference(expected, found) -> float:
@@ -113,12 +116,12 @@ def compare(model: corpus.Model) -> tuple[float, float]:
     reader = session(model)
     given = inputs(model, reader)
     expected = reader.run(None, given)
-    with common.scratch() as folder:
-        found, seconds = ours(model, given, folder, len(expected))
-        found = [numpy_helper.to_array(tensor) for tensor in found]
-    apart, limit = worst(expected, found), allowed(model, reader, given, expected)
-    print(f"{model}: {apart:.1e} of {limit:.1e}, {seconds:.1f} s", flush=True)
-    assert apart <= limit, f"{apart:.2e} from onnxruntime"
+    limit = allowed(model, reader, given, expected)
+    found, seconds = ours(model, given, "strict", len(expected))
+    faster, _ = ours(model, given, "fast", len(expected))
+    apart, fast = worst(expected, found), worst(expected, faster)
+    print(f"{model}: {apart:.1e}, in profile fast {fast:.1e}, of {limit:.1e}, {seconds:.1f} s", flush=True)
+    assert max(apart, fast) <= limit, f"{apart:.2e} and {fast:.2e} from onnxruntime"
     return apart, seconds
 
 

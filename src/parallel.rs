@@ -56,6 +56,37 @@ where
     first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
+/// Calls `work` on up to `threads - 1` other threads again and again while `run` runs in the calling one, until it
+/// returns `false` or `run` is done, and returns what `run` does. A panic in either goes on in the calling thread.
+pub(crate) fn alongside<T>(
+    threads: usize,
+    work: impl Fn() -> bool + Sync,
+    run: impl FnOnce() -> T,
+) -> T {
+    let is_done = AtomicBool::new(false);
+    let until_done = || while !is_done.load(Ordering::Relaxed) && work() {};
+    thread::scope(|scope| {
+        let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, until_done);
+        let others: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();
+        let stop = StopOnDrop(&is_done);
+        let result = run();
+        drop(stop);
+        for other in others {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        result
+    })
+}
+
+/// Tells the other threads to stop, also when this one panics.
+struct StopOnDrop<'s>(&'s AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// As much stack as a main thread has: messages nest deep. It costs address space, not memory.
 const STACK: usize = 8 << 20;
 
@@ -105,6 +136,27 @@ mod tests {
         };
         for_each(3, 0..3, work).unwrap();
         assert_eq!(ids.into_inner().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn work_goes_on_beside_a_run_and_ends_with_it() {
+        // The run waits for the work, and the work has no end of its own.
+        let (turns, met) = (AtomicUsize::new(0), Barrier::new(2));
+        let work = || {
+            if turns.fetch_add(1, Ordering::Relaxed) == 3 {
+                met.wait();
+            }
+            true
+        };
+        let run = || {
+            met.wait();
+            7
+        };
+        assert_eq!(alongside(2, work, run), 7);
+        assert!(turns.into_inner() > 3);
+        let panics = || alongside(2, || true, || panic!("at once"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(alongside(1, || panic!("there is no other thread"), || 8), 8);
     }
 
     #[test]

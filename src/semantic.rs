@@ -175,7 +175,8 @@ impl Container {
 
     fn evaluated(&self) -> Result<(Evaluator<'_>, Outputs)> {
         let mut evaluator = Evaluator::new(self)?;
-        let outputs = evaluator.run()?;
+        let weights = evaluator.store.weights.jobs();
+        let outputs = weights.alongside(|| evaluator.run())?;
         Ok((evaluator, outputs))
     }
 }

@@ -3,10 +3,13 @@
 //! The bytes of a tensor are hashed alone, and the digest of the tensor is made of that with its type and
 //! dimensions. So tied weights are read once, and where and how a tensor is stored does not matter. An error
 //! is kept for its tensor: it counts only if an output depends on it.
+//!
+//! The graph is gone through at the same time. Who needs a digest that is not there yet hashes with the others
+//! until it is.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
@@ -23,7 +26,7 @@ use crate::initializer::{Address, Initializer};
 use crate::parallel;
 use crate::proto::{Message, SparseTensorProto, TensorProto};
 use crate::tensor::Tensor;
-use crate::traversal;
+use crate::traversal::{self, Place};
 
 /// A model with fewer bytes of weights than this is hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;
@@ -37,34 +40,37 @@ const CHUNK: usize = 1 << 20;
 /// The digests of the tensors of one model.
 pub(super) struct Weights<'c> {
     container: &'c Container,
-    digests: HashMap<*const TensorProto, Result<Digest>, RandomState>,
+    jobs: Arc<Jobs<'c>>,
+    /// Each tensor's place in the model, and the job that hashes its bytes.
+    tensors: HashMap<*const TensorProto, (Place<'c>, Result<usize>), RandomState>,
 }
 
 impl<'c> Weights<'c> {
-    /// Hashes every tensor of the model of `container`.
+    /// Finds every tensor of the model of `container`. None is hashed before it is needed.
     pub(super) fn of(container: &'c Container) -> Self {
         let mut jobs = Jobs::default();
-        let tensors: Vec<_> = traversal::iter(&container.model)
-            .map(|(place, proto)| (place, proto, jobs.add(container, proto)))
+        let tensors = traversal::iter(&container.model)
+            .map(|(place, proto)| (std::ptr::from_ref(proto), (place, jobs.add(container, proto))))
             .collect();
-        jobs.run();
-        let digests = tensors.into_iter().map(|(place, proto, job)| {
-            let bytes = job.and_then(|job| jobs.result(job));
-            let digest = bytes.and_then(|bytes| of_tensor(proto, &bytes));
-            let named = digest.map_err(|error| error.with_tensor(place.qualified_name(proto)));
-            (std::ptr::from_ref(proto), named)
-        });
-        Self { container, digests: digests.collect() }
+        jobs.sort();
+        Self { container, jobs: Arc::new(jobs), tensors }
+    }
+
+    /// What hashes the tensors while something else is done.
+    pub(super) fn jobs(&self) -> Arc<Jobs<'c>> {
+        Arc::clone(&self.jobs)
     }
 
     /// The digest of `tensor`, which is in the model.
     pub(super) fn get(&self, tensor: &TensorProto) -> Result<Digest> {
-        if let Some(digest) = self.digests.get(&std::ptr::from_ref(tensor)) {
-            return digest.clone();
+        if let Some((place, job)) = self.tensors.get(&std::ptr::from_ref(tensor)) {
+            let bytes = job.clone().and_then(|job| self.jobs.result(job));
+            let digest = bytes.and_then(|bytes| of_tensor(tensor, &bytes));
+            return digest.map_err(|error| error.with_tensor(place.qualified_name(tensor)));
         }
         let mut jobs = Jobs::default();
         let job = jobs.add(self.container, tensor)?;
-        jobs.run();
+        jobs.sort();
         of_tensor(tensor, &jobs.result(job)?)
     }
 
@@ -164,10 +170,15 @@ impl Key {
     }
 }
 
+/// What is to be hashed, by whoever has time.
 #[derive(Default)]
-struct Jobs<'c> {
+pub(super) struct Jobs<'c> {
     list: Vec<Job<'c>>,
     by_key: HashMap<Key, usize, RandomState>,
+    /// The order in which the jobs are taken.
+    order: Vec<usize>,
+    /// How many were taken.
+    taken: AtomicUsize,
 }
 
 impl<'c> Jobs<'c> {
@@ -223,24 +234,34 @@ impl<'c> Jobs<'c> {
         }
     }
 
-    /// Hashes everything, the longest first, so that no thread is left with a long one at the end.
-    fn run(&self) {
+    /// Makes the jobs ready: the longest come first, so that no thread is left with a long one at the end.
+    fn sort(&mut self) {
         self.refuse_overlaps();
-        let mut order: Vec<_> = self.list.iter().collect();
-        order.sort_by_key(|job| std::cmp::Reverse(job.len));
-        let total = order.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));
-        let threads = if total < WORTH_THREADS { 1 } else { parallel::cores(usize::MAX) };
-        let work = |job: &Job<'_>| {
-            job.digest.get_or_init(|| job.hash());
-            Ok::<_, Infallible>(())
-        };
-        // No work fails: an error is kept with the job.
-        let Ok(()) = parallel::for_each(threads, order.into_iter(), work);
+        let mut order: Vec<_> = self.list.iter().map(|job| job.len).enumerate().collect();
+        order.sort_by_key(|(_, len)| std::cmp::Reverse(*len));
+        self.order = order.into_iter().map(|(job, _)| job).collect();
     }
 
+    /// Hashes on all cores while `run` runs, which is one of them, and stops when it is done.
+    pub(super) fn alongside<T>(&self, run: impl FnOnce() -> T) -> T {
+        let total = self.list.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));
+        let threads = if total < WORTH_THREADS { 1 } else { parallel::cores(usize::MAX) };
+        parallel::alongside(threads, || self.take_one(), run)
+    }
+
+    /// Does the next job; `false` when all are taken.
+    fn take_one(&self) -> bool {
+        let next = self.order.get(self.taken.fetch_add(1, Ordering::Relaxed));
+        let job = next.and_then(|job| self.list.get(*job));
+        job.map(Job::digest).is_some()
+    }
+
+    /// The digest of this job. Until it is there, others are done, so that nobody waits.
     fn result(&self, job: usize) -> Result<Digest> {
-        let digest = self.list.get(job).and_then(|job| job.digest.get());
-        digest.cloned().unwrap_or_else(|| Err(Error::internal("a tensor was not hashed")))
+        let missing = || Error::internal("a tensor that is not to be hashed");
+        let job = self.list.get(job).ok_or_else(missing)?;
+        while job.digest.get().is_none() && self.take_one() {}
+        job.digest().clone()
     }
 }
 
@@ -253,6 +274,11 @@ fn last_bits(proto: &TensorProto) -> Result<u8> {
 }
 
 impl Job<'_> {
+    /// The digest, which is made if nobody did that.
+    fn digest(&self) -> &Result<Digest> {
+        self.digest.get_or_init(|| self.hash())
+    }
+
     fn hash(&self) -> Result<Digest> {
         match &self.bytes {
             Bytes::Here(bytes) => Ok(self.whole(bytes)),

@@ -64,7 +64,13 @@ pub(crate) fn alongside<T>(
     run: impl FnOnce() -> T,
 ) -> T {
     let is_done = AtomicBool::new(false);
-    let until_done = || while !is_done.load(Ordering::Relaxed) && work() {};
+    let until_done = || {
+        while !is_done.load(Ordering::Relaxed) {
+            if !work() {
+                break;
+            }
+        }
+    };
     thread::scope(|scope| {
         let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, until_done);
         let others: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();

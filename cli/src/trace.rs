@@ -80,7 +80,7 @@ fn write(
     out: impl Write,
 ) -> Result<(), Failure> {
     let mut trace = TraceWriter::new(out, &model.container, &machine, options)?;
-    let ran = machine.run_with(&mut |step, memory| trace.step(step, memory));
+    let ran = trace.run(&mut machine);
     if let Err(error) = ran {
         trace.flush()?;
         return Err(error.into());

@@ -13,8 +13,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use self::places::Places;
+pub(crate) use self::runner::Watch;
 pub use self::runner::{Limits, StepRecord, Touched};
-use self::runner::{Observer, Runner};
+use self::runner::{Nobody, Observer, Runner, Shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, ProgramPlan};
@@ -185,8 +186,7 @@ impl Machine {
     /// # Errors
     /// An input is missing; or what the kernel, the memory or the limits refuse, with the node and its path.
     pub fn step(&mut self) -> Result<Option<StepRecord>> {
-        self.runner.keeps_overwritten = false;
-        self.take_step(&mut |_: &StepRecord, _: &Memory| Ok(()))
+        self.take_step(&mut Nobody)
     }
 
     /// As [`step`](Self::step), and shows `observer` every step when it is done: those of inner blocks in
@@ -195,11 +195,10 @@ impl Machine {
     /// # Errors
     /// As [`step`](Self::step), and those of `observer`.
     pub fn step_with(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
-        self.runner.keeps_overwritten = true;
-        self.take_step(observer)
+        self.take_step(&mut Shown(observer))
     }
 
-    fn take_step(&mut self, observer: &mut Observer<'_>) -> Result<Option<StepRecord>> {
+    fn take_step(&mut self, watch: &mut dyn Watch) -> Result<Option<StepRecord>> {
         if self.pc == 0 {
             self.check_inputs()?;
             if self.bound.is_empty() && self.places.is_empty() && !self.is_unplanned {
@@ -213,7 +212,7 @@ impl Machine {
         let program = Arc::clone(&self.program);
         let places = self.places.last();
         let at = runner::At { block: &program.main, index: self.pc, path: "", places };
-        let record = self.runner.step(at, &mut self.table, observer)?;
+        let record = self.runner.step(at, &mut self.table, watch)?;
         self.pc += 1;
         Ok(Some(record))
     }
@@ -233,6 +232,12 @@ impl Machine {
     /// As [`step_with`](Self::step_with).
     pub fn run_with(&mut self, observer: &mut Observer<'_>) -> Result<Vec<(String, Value)>> {
         while self.step_with(observer)?.is_some() {}
+        self.outputs()
+    }
+
+    /// As [`run_with`](Self::run_with), for who may know the bytes that a step writes over.
+    pub(crate) fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<Vec<(String, Value)>> {
+        while self.take_step(watch)?.is_some() {}
         self.outputs()
     }
 

@@ -185,6 +185,7 @@ impl Line {
         }
     }
 
+    /// Puts back what [`take_chain`](Self::take_chain) took.
     fn put_chain(&mut self, chain: String, stats: Option<Vec<Stats>>) {
         match self {
             Self::Head(head) => head.chain = Some(chain),
@@ -199,16 +200,15 @@ impl Line {
 struct Chain([u8; 32]);
 
 impl Chain {
-    /// The digest of `line`, which must not state one itself, chained to the lines before it.
-    fn next(&mut self, line: &Line) -> Result<String> {
-        let canonical = json(line)?;
+    /// The digest of a line, without what [`Line::take_chain`] takes out of it, chained to the lines before it.
+    fn next(&mut self, canonical: &[u8]) -> String {
         self.0 = Sha256::new().chain_update(self.0).chain_update(canonical).finalize().into();
-        Ok(hex(&self.0))
+        hex(&self.0)
     }
 }
 
-fn json(line: &Line) -> Result<Vec<u8>> {
-    serde_json::to_vec(line).map_err(|error| Error::internal(format!("a line of a trace: {error}")))
+fn json(part: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(part).map_err(|error| Error::internal(format!("a line of a trace: {error}")))
 }
 
 fn failed(reason: impl std::fmt::Display) -> Error {

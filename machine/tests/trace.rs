@@ -74,7 +74,7 @@ fn traced_on(model: ModelProto, options: TraceOptions, x: &[f32]) -> Vec<u8> {
     machine.bind("x", Value::from_elements([3], x).unwrap()).unwrap();
     let mut lines = Vec::new();
     let mut trace = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();
-    machine.run_with(&mut |step, memory| trace.step(step, memory)).unwrap();
+    trace.run(&mut machine).unwrap();
     trace.finish(&machine).unwrap();
     lines
 }

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut trace = TraceWriter::new(io::sink(), &container, &machine, options)?;
         heads.push(start.elapsed());
         let start = Instant::now();
-        machine.run_with(&mut |step, memory| trace.step(step, memory))?;
+        trace.run(&mut machine)?;
         trace.finish(&machine)?;
         traced.push(start.elapsed());
     }

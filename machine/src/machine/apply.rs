@@ -6,7 +6,7 @@
 use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
 use super::places::Places;
-use super::runner::{At, Runner, not_in_memory, slot_of};
+use super::runner::{At, Runner, Watch, not_in_memory, slot_of};
 use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
@@ -24,6 +24,7 @@ impl Runner {
         node: &Node,
         at: At<'_>,
         table: &TensorTable,
+        watch: &dyn Watch,
     ) -> Result<Vec<Option<Entry>>> {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
         let call = Call::new(node, self.operands(&inputs)?);
@@ -36,6 +37,8 @@ impl Runner {
         }
         let dies = |i| self.dies(node, at, &inputs, i);
         if let Some((i, parts)) = in_place::place(kernel, &call, &specs, dies) {
+            let own = inputs.get(i).copied().flatten().and_then(slot_of);
+            self.overwritten = own.map_or(Ok(None), |own| self.kept(own, watch))?;
             return self.write_over(kernel, node, at, &inputs, &specs, (i, &parts));
         }
         let slots = self.place(node, at, &specs)?;
@@ -70,6 +73,13 @@ impl Runner {
         is_last && span.is_some_and(|span| self.memory.holders(span) == 1)
     }
 
+    /// The bytes at `own`, which are about to be written over, if `watch` has to have them; and where they are.
+    fn kept(&self, own: &Slot, watch: &dyn Watch) -> Result<Option<(u64, Buffer)>> {
+        let span = own.span()?;
+        let keep = || Ok((own.offset, Buffer::from(self.memory.read(span)?.to_vec())));
+        watch.needs(span, &self.memory).then(keep).transpose()
+    }
+
     /// Applies `kernel` so that its result is written over input `i`, part by part.
     fn write_over(
         &mut self,
@@ -84,10 +94,6 @@ impl Runner {
         let own = own.ok_or_else(|| Error::internal("a result in the place of nothing"))?;
         let slot = self.slot_over(node, at, own, specs)?;
         let span = own.span()?;
-        self.overwritten = match self.keeps_overwritten {
-            true => Some((own.offset, Buffer::from(self.memory.read(span)?.to_vec()))),
-            false => None,
-        };
         let slots = || inputs.iter().map(|entry| entry.and_then(slot_of));
         let is_own = |slot: &Slot| slot.offset == own.offset;
         let same: Vec<_> = slots().map(|slot| slot.is_some_and(is_own)).collect();

@@ -17,13 +17,13 @@ use crate::broadcast::count;
 use crate::call::{Call, Operand};
 use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::runner::{Observer, Runner};
+use crate::machine::runner::{Runner, Watch};
 use crate::program::{Block, Declared, Dim, Node};
 use crate::table::{Entry, TensorTable, dims};
 use crate::value::{Type, Value};
 
 /// Runs an operator, and returns the entries of its outputs, `None` where one is left out.
-pub(crate) type Control = fn(&mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>>;
+pub(crate) type Control = fn(&mut Frame<'_>) -> Result<Vec<Option<Entry>>>;
 
 /// The function of `node` if its operator runs graphs.
 pub(crate) fn of(node: &Node) -> Option<Control> {
@@ -39,15 +39,15 @@ pub(crate) fn of(node: &Node) -> Option<Control> {
 }
 
 /// A node with graphs inside that is about to run.
-pub(crate) struct Frame<'f, 'o> {
+pub(crate) struct Frame<'f> {
     pub(crate) runner: &'f mut Runner,
     pub(crate) node: &'f Node,
     pub(crate) path: &'f str,
     pub(crate) table: &'f TensorTable,
-    pub(crate) observer: &'f mut Observer<'o>,
+    pub(crate) watch: &'f mut dyn Watch,
 }
 
-impl<'f> Frame<'f, '_> {
+impl<'f> Frame<'f> {
     /// Input `i`; `None` where it is left out.
     pub(crate) fn input(&self, i: usize) -> Option<&'f Entry> {
         self.table.get(self.node.inputs.get(i).copied()??)
@@ -124,7 +124,7 @@ impl<'f> Frame<'f, '_> {
         label: &str,
     ) -> Result<Vec<Entry>> {
         let path = format!("{}/{label}/", self.path);
-        self.runner.run_block(block, self.table, inputs, &path, self.observer)
+        self.runner.run_block(block, self.table, inputs, &path, self.watch)
     }
 
     /// As [`run`](Self::run), on values that are copied into M and out of it.

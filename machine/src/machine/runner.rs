@@ -12,7 +12,7 @@ use super::control;
 use super::places::Places;
 use crate::bodies::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Memory;
+use crate::memory::{Memory, Span};
 use crate::program::{Block, Node, ValueId, block_of};
 use crate::registry::Registry;
 use crate::table::{Entry, Slot, TensorTable};
@@ -105,6 +105,41 @@ pub struct StepRecord {
 /// A function that gets the record of every step, with the memory as the step left it.
 pub type Observer<'o> = dyn FnMut(&StepRecord, &Memory) -> Result<()> + 'o;
 
+/// Who is shown the steps of a run.
+pub(crate) trait Watch {
+    /// Whether the record of a step has to have the bytes at `span`, if the step writes over them.
+    fn needs(&self, span: Span, memory: &Memory) -> bool;
+
+    /// Gets the record of a step, with the memory as the step left it.
+    fn show(&mut self, record: &StepRecord, memory: &Memory) -> Result<()>;
+}
+
+/// Nobody is shown the steps.
+pub(crate) struct Nobody;
+
+impl Watch for Nobody {
+    fn needs(&self, _: Span, _: &Memory) -> bool {
+        false
+    }
+
+    fn show(&mut self, _: &StepRecord, _: &Memory) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An observer, of which nothing is known.
+pub(crate) struct Shown<'a, 'o>(pub(crate) &'a mut Observer<'o>);
+
+impl Watch for Shown<'_, '_> {
+    fn needs(&self, _: Span, _: &Memory) -> bool {
+        true
+    }
+
+    fn show(&mut self, record: &StepRecord, memory: &Memory) -> Result<()> {
+        (self.0)(record, memory)
+    }
+}
+
 /// A node to step to: in which block, and the path of the block (empty, or with a `/` at its end).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At<'b> {
@@ -122,15 +157,13 @@ pub(crate) struct Runner {
     pub(crate) memory: Memory,
     limits: Limits,
     steps: u64,
-    /// Whether records of steps have the bytes that the step wrote over.
-    pub(super) keeps_overwritten: bool,
     /// The bytes that the step wrote over, and where.
     pub(super) overwritten: Option<(u64, Buffer)>,
 }
 
 impl Runner {
     pub(crate) fn new(registry: Registry, memory: Memory, limits: Limits) -> Self {
-        Self { registry, memory, limits, steps: 0, keeps_overwritten: false, overwritten: None }
+        Self { registry, memory, limits, steps: 0, overwritten: None }
     }
 
     /// Forgets the steps and every range of the arena.
@@ -172,12 +205,12 @@ impl Runner {
         &mut self,
         at: At<'_>,
         table: &mut TensorTable,
-        observer: &mut Observer<'_>,
+        watch: &mut dyn Watch,
     ) -> Result<StepRecord> {
         let node = at.block.nodes.get(at.index);
         let node = node.ok_or_else(|| Error::internal("a step behind the last node"))?;
         let path = format!("{}{}", at.path, at.index);
-        self.step_at(node, &path, at, table, observer)
+        self.step_at(node, &path, at, table, watch)
             .map_err(|error| error.at_node(&node.name, node.op()).at_step(path))
     }
 
@@ -187,19 +220,17 @@ impl Runner {
         path: &str,
         at: At<'_>,
         table: &mut TensorTable,
-        observer: &mut Observer<'_>,
+        watch: &mut dyn Watch,
     ) -> Result<StepRecord> {
         self.count_step()?;
         let mut reads = touched(at.block, table, &self.memory, &node.inputs);
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {
                 let kernel = Arc::clone(kernel);
-                self.apply(&*kernel, node, at, table)?
+                self.apply(&*kernel, node, at, table, watch)?
             }
             None => match control::of(node) {
-                Some(run) => {
-                    run(&mut control::Frame { runner: self, node, path, table, observer })?
-                }
+                Some(run) => run(&mut control::Frame { runner: self, node, path, table, watch })?,
                 None => {
                     return Err(self
                         .unsupported(node)
@@ -233,7 +264,7 @@ impl Runner {
             reads,
             writes,
         };
-        observer(&record, &self.memory)?;
+        watch.show(&record, &self.memory)?;
         for value in at.block.dead_after.get(at.index).into_iter().flatten() {
             let entry = table.remove(*value);
             self.release(entry);
@@ -286,12 +317,12 @@ impl Runner {
         outer: &TensorTable,
         inputs: Vec<Entry>,
         path: &str,
-        observer: &mut Observer<'_>,
+        watch: &mut dyn Watch,
     ) -> Result<Vec<Entry>> {
         let mut table = TensorTable::new(block.names.clone());
         let result = self.fill(block, outer, inputs, &mut table).and_then(|()| {
             for index in 0..block.nodes.len() {
-                self.step(At { block, index, path, places: None }, &mut table, observer)?;
+                self.step(At { block, index, path, places: None }, &mut table, watch)?;
             }
             self.block_outputs(block, &table)
         });

@@ -1,7 +1,8 @@
 //! The SHA-256 of what steps read and wrote, made by a thread of its own while the run goes on.
 //!
 //! The run changes the memory meanwhile, so the thread gets a copy: a copy takes a small part of the time that the
-//! digest takes. Digests come in the order in which they were asked for.
+//! digest takes. To wake the thread takes time too, so it gets several values at once. Digests come in the order in
+//! which they were asked for.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -14,7 +15,9 @@ use super::digest::hex;
 use crate::error::{Error, Result};
 
 /// Fewer bytes than this are hashed at once: to hand them over would take longer.
-const FEW: usize = 4 << 10;
+const FEW: usize = 1 << 10;
+/// As many bytes are handed over at once.
+const BATCH: usize = 256 << 10;
 /// How many bytes may be copied and not hashed yet. More at a time are hashed where they lie.
 const MOST: usize = 64 << 20;
 
@@ -30,20 +33,41 @@ pub(super) fn known(sha: String) -> Sha {
 #[derive(Debug)]
 pub(super) struct Hasher {
     worker: Option<Worker>,
-    /// The digests that the worker makes, in the order in which they come.
+    /// The digests that were not made here, in the order in which they come.
     pending: VecDeque<Sha>,
-    /// The length of all copies that the worker has.
-    handed: usize,
+    /// The length of all copies that are not hashed yet.
+    copied: usize,
+    /// The copies that the worker gets next.
+    batch: Batch,
     /// Memory of copies that are hashed.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Batch>,
     /// The capacity of all of `spare`, in bytes.
     spared: usize,
 }
 
 #[derive(Debug)]
 struct Worker {
-    copies: Sender<Vec<u8>>,
-    digests: Receiver<(String, Vec<u8>)>,
+    batches: Sender<Batch>,
+    digests: Receiver<(Vec<String>, Batch)>,
+}
+
+/// Copies of values, one behind the other.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+impl Batch {
+    fn digests(&self) -> Vec<String> {
+        let mut rest = &self.bytes[..];
+        let digest = |len: &usize| {
+            let (value, after) = rest.split_at_checked(*len).unwrap_or_default();
+            rest = after;
+            hex(&Sha256::digest(value))
+        };
+        self.lengths.iter().map(digest).collect()
+    }
 }
 
 impl Hasher {
@@ -51,35 +75,64 @@ impl Hasher {
     pub(super) fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let worker = if cores > 1 { Worker::start() } else { None };
-        Self { worker, pending: VecDeque::new(), handed: 0, spare: Vec::new(), spared: 0 }
+        let (pending, batch, spare) = (VecDeque::new(), Batch::default(), Vec::new());
+        Self { worker, pending, copied: 0, batch, spare, spared: 0 }
     }
 
     /// Asks for the digest of `bytes`.
     pub(super) fn ask(&mut self, bytes: &[u8]) -> Sha {
         let here = || known(hex(&Sha256::digest(bytes)));
-        let Some(worker) = &self.worker else { return here() };
         // One step may read a tensor a thousand times, and digests are taken back between steps only.
-        if bytes.len() < FEW || self.handed.saturating_add(bytes.len()) > MOST {
+        let is_much = self.copied.saturating_add(bytes.len()) > MOST;
+        if self.worker.is_none() || bytes.len() < FEW || is_much {
             return here();
         }
-        let mut copy = self.spare.pop().unwrap_or_default();
-        self.spared -= copy.capacity();
-        copy.clear();
-        copy.extend_from_slice(bytes);
-        if worker.copies.send(copy).is_err() {
-            return here();
+        let len = self.batch.bytes.len().saturating_add(bytes.len());
+        if len > self.batch.bytes.capacity().min(BATCH) {
+            self.hand_over();
+            self.batch = self.empty_batch(bytes.len());
         }
-        self.handed += bytes.len();
+        self.batch.bytes.extend_from_slice(bytes);
+        self.batch.lengths.push(bytes.len());
+        self.copied += bytes.len();
         let sha = Sha::default();
         self.pending.push_back(sha.clone());
+        if self.batch.bytes.len() >= BATCH {
+            self.hand_over();
+        }
         sha
     }
 
-    /// Sets the next of the digests that are being made. Returns whether it is made: with `wait` always.
+    /// A batch that is empty, with room for `len` bytes.
+    fn empty_batch(&mut self, len: usize) -> Batch {
+        let Some(i) = self.spare.iter().rposition(|batch| batch.bytes.capacity() >= len) else {
+            let bytes = Vec::with_capacity(len.max(BATCH));
+            return Batch { bytes, lengths: Vec::new() };
+        };
+        let mut batch = self.spare.swap_remove(i);
+        self.spared -= batch.bytes.capacity();
+        batch.bytes.clear();
+        batch.lengths.clear();
+        batch
+    }
+
+    /// Hands the copies to the worker.
+    fn hand_over(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if let Some(worker) = self.worker.as_ref().filter(|_| !batch.lengths.is_empty()) {
+            // That the worker is gone is told by who waits for its digests.
+            let _ = worker.batches.send(batch);
+        }
+    }
+
+    /// Sets the next of the digests that are being made. Returns whether any is made: with `wait` always.
     pub(super) fn advance(&mut self, wait: bool) -> Result<bool> {
+        if wait {
+            self.hand_over();
+        }
         let gone = || Error::internal("the thread that hashes values is gone");
         let worker = self.worker.as_ref().ok_or_else(gone)?;
-        let (digest, copy) = if wait {
+        let (digests, batch) = if wait {
             worker.digests.recv().map_err(|_| gone())?
         } else {
             match worker.digests.try_recv() {
@@ -88,31 +141,34 @@ impl Hasher {
                 Err(TryRecvError::Disconnected) => return Err(gone()),
             }
         };
-        self.handed -= copy.len();
-        if self.spared + copy.capacity() <= MOST {
-            self.spared += copy.capacity();
-            self.spare.push(copy);
+        self.copied -= batch.bytes.len();
+        if self.spared + batch.bytes.capacity() <= MOST {
+            self.spared += batch.bytes.capacity();
+            self.spare.push(batch);
         }
-        let sha = self.pending.pop_front();
-        sha.map_or(Ok(true), |sha| sha.set(digest).map(|()| true))
-            .map_err(|_| Error::internal("a digest was made twice"))
+        for digest in digests {
+            let sha = self.pending.pop_front();
+            sha.map_or(Ok(()), |sha| sha.set(digest))
+                .map_err(|_| Error::internal("a digest was made twice"))?;
+        }
+        Ok(true)
     }
 }
 
 impl Worker {
     /// `None` when there is no further thread to be had. It ends when the hasher is dropped.
     fn start() -> Option<Self> {
-        let (copies, to_hash) = channel::<Vec<u8>>();
+        let (batches, to_hash) = channel::<Batch>();
         let (done, digests) = channel();
         let work = move || {
-            for copy in to_hash {
-                if done.send((hex(&Sha256::digest(&copy)), copy)).is_err() {
+            for batch in to_hash {
+                if done.send((batch.digests(), batch)).is_err() {
                     break;
                 }
             }
         };
         thread::Builder::new().name("trace digests".to_owned()).spawn(work).ok()?;
-        Some(Self { copies, digests })
+        Some(Self { batches, digests })
     }
 }
 
@@ -122,7 +178,8 @@ mod tests {
 
     #[test]
     fn digests_are_those_of_the_bytes_in_their_order() {
-        let lengths = [0, 1, FEW - 1, FEW, 5 * FEW, 3, 2 << 20, MOST / 2, MOST / 2, FEW, MOST + 1];
+        let lengths =
+            [0, 1, FEW - 1, FEW, BATCH - FEW, BATCH, 3, 2 << 20, MOST / 2, MOST / 2, FEW, MOST + 1];
         for worker in [true, false] {
             let mut hasher = Hasher::new();
             hasher.worker = if worker { Some(Worker::start().unwrap()) } else { None };
@@ -138,7 +195,7 @@ mod tests {
             }
             let found: Vec<_> = shas.iter().map(|sha| sha.get().unwrap()).collect();
             assert_eq!(found, expected.iter().collect::<Vec<_>>());
-            assert_eq!(hasher.handed, 0);
+            assert_eq!(hasher.copied, 0);
         }
     }
 }

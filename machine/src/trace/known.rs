@@ -19,7 +19,7 @@ const FEW: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct KnownDigests {
     digests: HashMap<Key, Sha>,
-    /// How many there are when those of contents that are gone are forgotten.
+    /// How many there may be before those of contents that are gone are forgotten.
     most: usize,
 }
 
@@ -49,14 +49,20 @@ impl KnownDigests {
         let sha = make();
         // What was read and is not there any more was kept, or the bytes are not those of this number.
         if touched.overwritten.is_some() || memory.content(span) == touched.content {
-            self.forget(memory);
             self.digests.insert(key, sha.clone());
         }
         Ok(sha)
     }
 
-    /// Forgets the digests of contents that are gone, if there are many.
-    fn forget(&mut self, memory: &Memory) {
+    /// Whether the digest of the content that `span` has now is known.
+    pub(super) fn has(&self, span: Span, memory: &Memory) -> bool {
+        let content = memory.content(span);
+        content.is_some_and(|content| self.digests.contains_key(&(content, span.offset, span.len)))
+    }
+
+    /// Forgets the digests of contents that are gone, if there are many. A step that is not recorded yet may have
+    /// written over one whose digest its record needs.
+    pub(super) fn forget(&mut self, memory: &Memory) {
         if self.digests.len() < self.most.max(FEW) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read as _};
 
-use super::{Chain, End, Head, Line, Step, Trace, VERSION, failed};
+use super::{Chain, End, Head, Line, Step, Trace, VERSION, failed, json};
 use crate::error::Result;
 
 /// The longest line in bytes. A line names the inputs and outputs of one step; the head names the weights.
@@ -88,7 +88,7 @@ impl<R: BufRead> Reader<R> {
         let mut line: Line = serde_json::from_slice(&text).map_err(|error| self.unread(&error))?;
         let (stated, stats) = line.take_chain();
         let stated = stated.ok_or_else(|| self.wrong("missing field `chain`"))?;
-        if self.chain.next(&line)? != stated {
+        if self.chain.next(&json(&line)?) != stated {
             return Err(
                 self.wrong("its digest `chain` is another: this line or one before it changed")
             );

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use onnx_container::Container;
 use onnx_container::proto::Str;
+use serde::Serialize;
 
 use super::digest::{hex, traced};
 use super::hasher::{Hasher, Sha};
@@ -15,8 +16,8 @@ use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, j
 use crate::compare::to_f64;
 use crate::data;
 use crate::error::Result;
-use crate::machine::{Machine, StepRecord, Touched};
-use crate::memory::Memory;
+use crate::machine::{Machine, StepRecord, Touched, Watch};
+use crate::memory::{Memory, Span};
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
 use crate::value::Value;
@@ -81,7 +82,7 @@ const LATER: &str = "";
 /// machine.bind("x", Value::from_elements([2], &[1.0_f32, 3.0])?)?;
 /// let mut lines = Vec::new();
 /// let mut trace = TraceWriter::new(&mut lines, &container, &machine, TraceOptions::new())?;
-/// machine.run_with(&mut |step, memory| trace.step(step, memory))?;
+/// trace.run(&mut machine)?;
 /// trace.finish(&machine)?;
 ///
 /// let trace = Trace::read(&lines[..])?;
@@ -191,6 +192,17 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Takes all steps of `machine` that are left, writes each, and returns the outputs of the graph, in its order.
+    ///
+    /// The trace is the same as that of [`step`](Self::step) in [`Machine::run_with`]. It takes less time: bytes that a step
+    /// writes over are not kept when their digest is known.
+    ///
+    /// # Errors
+    /// Those of [`Machine::run`] and of [`step`](Self::step).
+    pub fn run(&mut self, machine: &mut Machine) -> Result<Vec<(String, Value)>> {
+        machine.run_watched(self)
+    }
+
     /// Writes the line of a step: what [`Machine::step_with`] and [`Machine::run_with`] show. Its digests are made while
     /// the run goes on, of copies, of which at most 64 MiB wait at a time. So a line may be written by a later step or [`finish`](Self::finish).
     ///
@@ -214,6 +226,7 @@ impl<W: Write> TraceWriter<W> {
             chain: None,
         };
         self.steps += 1;
+        self.known.forget(memory);
         self.unwritten.push_back((step, shas));
         self.write_steps(false)
     }
@@ -260,11 +273,34 @@ impl<W: Write> TraceWriter<W> {
 
     fn line(&mut self, mut line: Line) -> Result<()> {
         let (_, stats) = line.take_chain();
-        let chain = self.chain.next(&line)?;
-        line.put_chain(chain, stats);
         let mut text = json(&line)?;
+        let last = Last { stats, chain: self.chain.next(&text) };
+        // Its last keys stand where the brace at the end of the line is, behind a comma for that at their start.
+        let end = text.len().saturating_sub(1);
+        text.splice(end.., json(&last)?);
+        if let Some(brace) = text.get_mut(end) {
+            *brace = b',';
+        }
         text.push(b'\n');
         self.out.write_all(&text).map_err(unwritten)
+    }
+}
+
+/// The keys of a line that are not part of its digest.
+#[derive(Serialize)]
+struct Last {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Vec<Stats>>,
+    chain: String,
+}
+
+impl<W: Write> Watch for TraceWriter<W> {
+    fn needs(&self, span: Span, memory: &Memory) -> bool {
+        !self.known.has(span, memory)
+    }
+
+    fn show(&mut self, record: &StepRecord, memory: &Memory) -> Result<()> {
+        self.step(record, memory)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::memory::WEIGHTS;
 use crate::table::Entry;
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let Some(Composite::Body(build)) = bodies::of(frame.node) else {
         return Err(Error::internal("an operator without a body"));
     };
@@ -21,7 +21,7 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
 
 /// The outputs of the graph of `body` for `inputs`. Its constants are given back, unless an output is one.
 pub(super) fn apply(
-    frame: &mut Frame<'_, '_>,
+    frame: &mut Frame<'_>,
     body: &Body,
     inputs: Vec<Entry>,
     label: &str,

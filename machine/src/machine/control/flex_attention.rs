@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::numeric::{Real, number};
 use crate::table::Entry;
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let attention = Attention::new(&frame.call()?)?;
     let mut inputs = frame.inputs_from(0)?.into_iter();
     let queries_and_keys = inputs.by_ref().take(2).collect();
@@ -27,7 +27,7 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
 }
 
 /// `values` after the graph of attribute `name`, if there is one.
-fn modify(frame: &mut Frame<'_, '_>, name: &str, values: Vec<Entry>) -> Result<Vec<Entry>> {
+fn modify(frame: &mut Frame<'_>, name: &str, values: Vec<Entry>) -> Result<Vec<Entry>> {
     match frame.node.attributes.graph(name)? {
         Some(block) => frame.run(block, values, name),
         None => Ok(values),

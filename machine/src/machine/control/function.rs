@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::program::FUNCTION_BODY;
 use crate::table::Entry;
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let block = frame.block(FUNCTION_BODY)?;
     // The graph has one input for each value, however often the call has it.
     let mut seen = HashSet::new();

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::table::Entry;
 use crate::value::Value;
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let body = frame.block("body")?;
     let trips = frame.value(0)?.map(|value| integer(&value)).transpose()?;
     let mut go_on = frame.input(1).is_none() || frame.condition(1)?;

@@ -14,7 +14,7 @@ use crate::program::Block;
 use crate::table::Entry;
 use crate::value::Value;
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let scan = Scan::of(frame)?;
     let values = if frame.node.version < 9 {
         batches(frame, &scan)?
@@ -26,7 +26,7 @@ pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
     values.into_iter().map(|value| frame.runner.put(value).map(Some)).collect()
 }
 
-fn required(frame: &Frame<'_, '_>, i: usize) -> Result<Value> {
+fn required(frame: &Frame<'_>, i: usize) -> Result<Value> {
     let missing = || Error::new(ErrorKind::Input, format!("input {i} is missing"));
     frame.value(i)?.ok_or_else(missing)
 }
@@ -42,7 +42,7 @@ struct Scan<'f> {
 }
 
 impl<'f> Scan<'f> {
-    fn of(frame: &Frame<'f, '_>) -> Result<Self> {
+    fn of(frame: &Frame<'f>) -> Result<Self> {
         let attributes = &frame.node.attributes;
         let ints = |name| Ok::<_, Error>(attributes.ints(name)?.unwrap_or_default());
         let is_first = frame.node.version < 9;
@@ -69,7 +69,7 @@ impl<'f> Scan<'f> {
     /// the results. `limit` is the number of slices to scan; `None` scans all.
     fn run(
         &self,
-        frame: &mut Frame<'_, '_>,
+        frame: &mut Frame<'_>,
         mut inputs: Vec<Value>,
         limit: Option<usize>,
         label: &str,
@@ -134,7 +134,7 @@ impl<'f> Scan<'f> {
 }
 
 /// Version 8: input 0 has the length of each batch, and the first axis of all others is the batch.
-fn batches(frame: &mut Frame<'_, '_>, scan: &Scan<'_>) -> Result<Vec<Value>> {
+fn batches(frame: &mut Frame<'_>, scan: &Scan<'_>) -> Result<Vec<Value>> {
     let count = frame.node.inputs.len();
     let inputs = (1..count).map(|i| unstack(&required(frame, i)?));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;

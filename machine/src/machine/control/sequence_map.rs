@@ -9,7 +9,7 @@ use crate::program::Declared;
 use crate::table::Entry;
 use crate::value::{Type, Value};
 
-pub(super) fn run(frame: &mut Frame<'_, '_>) -> Result<Vec<Option<Entry>>> {
+pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let body = frame.block("body")?;
     let inputs = (0..frame.node.inputs.len()).map(|i| frame.value(i));
     let inputs: Vec<Value> = inputs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();

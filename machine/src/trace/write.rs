@@ -192,7 +192,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Takes all steps of `machine` that are left, writes each, and returns the outputs of the graph, in its order.
+    /// Takes all steps of `machine` that are left, writes each, and returns the outputs of the graph, in its order. It is the
+    /// machine that the head was written for: contents of memory are numbered by each machine for itself.
     ///
     /// The trace is the same as that of [`step`](Self::step) in [`Machine::run_with`]. It takes less time: bytes that a step
     /// writes over are not kept when their digest is known.

@@ -111,6 +111,8 @@ struct Report<'a> {
     #[serde(serialize_with = "lossy")]
     b: &'a Path,
     same: bool,
+    /// The numeric profile of each run.
+    profiles: [&'a str; 2],
     /// The inputs of the graph, by name, that differ.
     inputs: Vec<&'a str>,
     /// The outputs of the graph, by name, that differ.
@@ -181,6 +183,7 @@ impl<'a> Report<'a> {
             a: &args.a,
             b: &args.b,
             same: diff.is_same(),
+            profiles: [&a.head.profile, &b.head.profile],
             inputs: names(&diff.inputs, &a.head.inputs, &b.head.inputs),
             outputs: names(&diff.outputs, &a.end.outputs, &b.end.outputs),
             steps: [a.steps.len(), b.steps.len()],
@@ -193,6 +196,10 @@ impl<'a> Report<'a> {
         let [a, b] = self.steps.map(|steps| count(steps, "step"));
         if self.same {
             return out.line(format_args!("same      all values of {a} and {b}"));
+        }
+        let [of_a, of_b] = self.profiles;
+        if of_a != of_b {
+            out.line(format_args!("profiles  {of_a} for A, {of_b} for B, which round otherwise"))?;
         }
         for name in &self.inputs {
             out.prose("input     ", format_args!("{name} differs"))?;

@@ -29,7 +29,7 @@ pub fn model() -> ModelProto {
     model
 }
 
-fn of_one(op: &str, dtype: DataType) -> ModelProto {
+pub fn of_one(op: &str, dtype: DataType) -> ModelProto {
     let mut graph = GraphProto::new("g");
     graph.input.push(ValueInfoProto::tensor_with("x", dtype, [2.into()]));
     graph.node.push(NodeProto::new(op, ["x"], ["y"]));

@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use onnx_container::proto::NodeProto;
+use onnx_container::DataType;
+use onnx_container::proto::{NodeProto, ValueInfoProto};
 use serde_json::json;
 
-use crate::run::model;
+use crate::run::{model, of_one};
 use crate::support::Folder;
 
 /// The model with other names and another order; with another operator for z when `other`.
@@ -111,6 +112,24 @@ fn the_first_step_that_differs_is_reported_with_its_distance() {
     folder
         .run(&[&by_traces[..], &["--dump-a", "b", "--dump-b", "b"]].concat())
         .failed(&["is not the value that the trace has"]);
+}
+
+#[test]
+fn other_profiles_are_named() {
+    let folder = Folder::new();
+    let mut model = of_one("Tanh", DataType::Float);
+    let graph = model.graph.as_mut().unwrap();
+    graph.input = vec![ValueInfoProto::tensor_with("x", DataType::Float, [1000.into()])];
+    folder.save("tanh.onnx", &model);
+    for (profile, trace) in [("strict", "a.jsonl"), ("fast", "b.jsonl")] {
+        folder.run(&["trace", "tanh.onnx", "--profile", profile, "-o", trace]).done();
+    }
+    let named = "profiles  strict-1 for A, fast for B, which round otherwise";
+    let differ = folder.run(&["trace", "diff", "a.jsonl", "b.jsonl"]);
+    assert!(differ.code() == 1 && differ.stdout().contains(named), "{}", differ.stdout());
+    let json = folder.run(&["trace", "diff", "b.jsonl", "b.jsonl", "--json"]).done().json();
+    assert_eq!(json["profiles"], json!(["fast", "fast"]));
+    assert!(!folder.run(&["trace", "diff", "b.jsonl", "b.jsonl"]).stdout().contains("profiles"));
 }
 
 #[test]

@@ -9,12 +9,9 @@ mod options;
 mod plan;
 mod survey;
 
-use std::collections::HashMap;
-
 use crate::buffer::{Buffer, BufferMut};
-use crate::container::{Container, Handle};
+use crate::container::{Container, Initializers};
 use crate::error::Result;
-use crate::initializer::Initializer;
 use crate::proto::ModelProto;
 
 pub use self::options::ConsolidateOptions;
@@ -63,7 +60,7 @@ pub fn consolidate(
     model: &mut ModelProto,
     options: impl Into<ConsolidateOptions>,
 ) -> Result<Buffer> {
-    consolidate_all(model, &mut HashMap::new(), &options.into())
+    consolidate_all(model, &mut Initializers::default(), &options.into())
 }
 
 impl Container {
@@ -97,7 +94,7 @@ impl Container {
 
 fn consolidate_all(
     model: &mut ModelProto,
-    initializers: &mut HashMap<Handle, Initializer>,
+    initializers: &mut Initializers,
     options: &ConsolidateOptions,
 ) -> Result<Buffer> {
     let survey = Survey::of(model, initializers, options)?;

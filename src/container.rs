@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
@@ -33,7 +35,18 @@ use crate::traversal::{self, Place};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(String);
 
+/// Initializers by handle.
+pub(crate) type Initializers = HashMap<Handle, Initializer, RandomState>;
+
 impl Handle {
+    /// `#name`.
+    pub(crate) fn of_name(name: &str) -> Self {
+        let mut handle = String::with_capacity("#".len().saturating_add(name.len()));
+        handle.push('#');
+        handle.push_str(name);
+        Self(handle)
+    }
+
     /// The handle with its `#`, as in a tensor's `location`.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -104,9 +117,9 @@ impl HandleNames {
 
     /// `#name`; where that is taken, qualified by its scope; where that is taken too, with a number.
     pub(crate) fn name(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
-        let name = format!("#{}", place.name_of(tensor));
-        if self.0.take(&name) {
-            return Handle(name);
+        let handle = Handle::of_name(&place.borrowed_name(tensor));
+        if self.0.take(handle.as_str()) {
+            return handle;
         }
         Handle(self.0.name(&format!("#{}", place.qualified_name(tensor)), ""))
     }
@@ -132,7 +145,7 @@ impl HandleNames {
 #[derive(Debug, Clone, Default)]
 pub struct Container {
     pub(crate) model: SharedModel,
-    pub(crate) initializers: HashMap<Handle, Initializer>,
+    pub(crate) initializers: Initializers,
     pub(crate) warnings: Vec<Error>,
     /// The files that the container was filled from, which a save does not replace.
     pub(crate) attached: Vec<PathBuf>,

@@ -12,11 +12,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::buffer::Buffer;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{StringStringEntryProto, TensorProto};
+use crate::wire::Str;
 
 /// The parsed `external_data` of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +72,7 @@ impl ExternalData {
         Ok(Self {
             location: location.to_owned(),
             offset: entries.offset.unwrap_or(0),
-            length: entries.length.filter(|length| *length > 0),
+            length: entries.declared_length(),
             checksum: entries.checksum.map(str::to_owned),
             unknown_keys: entries.unknown_keys.into_iter().map(str::to_owned).collect(),
         })
@@ -82,18 +84,22 @@ impl ExternalData {
     /// [`ErrorKind::Shape`] when the entry's length differs from `len`; [`ErrorKind::OutOfBounds`] when
     /// the range passes 2^63.
     pub fn range(&self, len: u64) -> Result<Range<u64>> {
-        if let Some(length) = self.length.filter(|length| *length != len) {
-            let reason =
-                format!("external data length is {length} bytes, dtype and shape need {len}");
-            return Err(Error::new(ErrorKind::Shape, reason));
-        }
-        let end = self.offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
-        let end = end.ok_or_else(|| {
-            let reason = format!("external data offset {} plus {len} bytes overflows", self.offset);
-            Error::new(ErrorKind::OutOfBounds, reason)
-        })?;
-        Ok(self.offset..end)
+        range(self.offset, self.length, len)
     }
+}
+
+/// The range of `len` bytes from `offset` on, where the entries give the length `declared`.
+fn range(offset: u64, declared: Option<u64>, len: u64) -> Result<Range<u64>> {
+    if let Some(length) = declared.filter(|length| *length != len) {
+        let reason = format!("external data length is {length} bytes, dtype and shape need {len}");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+    let end = end.ok_or_else(|| {
+        let reason = format!("external data offset {offset} plus {len} bytes overflows");
+        Error::new(ErrorKind::OutOfBounds, reason)
+    })?;
+    Ok(offset..end)
 }
 
 /// The handle of the external `tensor`, with its `#`, borrowed from it; `None` where
@@ -106,9 +112,9 @@ pub(crate) fn handle_of(tensor: &TensorProto) -> Option<&str> {
     is_handle(location).then_some(location)
 }
 
-/// The entries seen so far; each key at most once.
+/// The entries of one tensor, borrowed from it; each key at most once.
 #[derive(Default)]
-struct Entries<'t> {
+pub(crate) struct Entries<'t> {
     location: Option<&'t str>,
     offset: Option<u64>,
     length: Option<u64>,
@@ -119,7 +125,7 @@ struct Entries<'t> {
 
 impl<'t> Entries<'t> {
     /// The location of `tensor`, which is not empty, and all its entries.
-    fn of(tensor: &'t TensorProto) -> Result<(&'t str, Self)> {
+    pub(crate) fn of(tensor: &'t TensorProto) -> Result<(&'t str, Self)> {
         let mut entries = Self::default();
         for entry in &tensor.external_data {
             entries.take(entry)?;
@@ -136,36 +142,67 @@ impl<'t> Entries<'t> {
         Ok((location, entries))
     }
 
+    /// As [`ExternalData::range`].
+    pub(crate) fn range(&self, len: u64) -> Result<Range<u64>> {
+        range(self.offset.unwrap_or(0), self.declared_length(), len)
+    }
+
+    /// The length in bytes, where one is given.
+    fn declared_length(&self) -> Option<u64> {
+        self.length.filter(|length| *length > 0)
+    }
+
+    /// The first of the keys that the specification does not name.
+    pub(crate) fn unknown_key(&self) -> Option<&'t str> {
+        self.unknown_keys.first().copied()
+    }
+
     fn take(&mut self, entry: &'t StringStringEntryProto) -> Result<()> {
-        let text = |s: &'t Option<crate::wire::Str>| match s {
-            Some(s) => s.to_str().map_err(|_| {
-                invalid(format!("external data entry `{}` is not UTF-8", s.to_string_lossy()))
-            }),
-            None => Ok(""),
-        };
-        let (key, value) = (text(&entry.key)?, text(&entry.value)?);
-        let again = match key {
-            "location" => self.location.replace(value).is_some(),
-            "offset" => self.offset.replace(number(key, value)?).is_some(),
-            "length" => self.length.replace(number(key, value)?).is_some(),
-            "checksum" => self.checksum.replace(value).is_some(),
+        // Compared as bytes: models have thousands of entries, and the known keys are ASCII.
+        let again = match entry.key.as_ref().map_or(&[][..], Str::as_bytes) {
+            b"location" => self.location.replace(text(&entry.value)?).is_some(),
+            b"offset" => self.offset.replace(number("offset", &entry.value)?).is_some(),
+            b"length" => self.length.replace(number("length", &entry.value)?).is_some(),
+            b"checksum" => self.checksum.replace(text(&entry.value)?).is_some(),
             _ => {
+                let (key, _) = (text(&entry.key)?, text(&entry.value)?);
                 self.unknown_keys.push(key);
                 !self.unknown.insert(key)
             }
         };
-        if again { Err(invalid(format!("external data key `{key}` occurs twice"))) } else { Ok(()) }
+        if again {
+            return Err(invalid(format!("external data key `{}` occurs twice", text(&entry.key)?)));
+        }
+        Ok(())
     }
 }
 
-/// Parses decimal digits and nothing else: readers differ on signs, spaces and underscores.
-fn number(key: &str, value: &str) -> Result<u64> {
-    let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
-    let parsed = value.parse::<u64>().ok().filter(|n| digits && i64::try_from(*n).is_ok());
-    parsed.ok_or_else(|| {
-        let reason = format!("external data {key} {value:?} is not a decimal number below 2^63");
-        Error::new(ErrorKind::InvalidModel, reason)
+/// The text of a key or value, empty where there is none.
+fn text(string: &Option<Str>) -> Result<&str> {
+    string.as_ref().map_or(Ok(""), |string| {
+        string.to_str().map_err(|_| {
+            invalid(format!("external data entry `{}` is not UTF-8", string.to_string_lossy()))
+        })
     })
+}
+
+/// Parses decimal digits and nothing else: readers differ on signs, spaces and underscores.
+fn number(key: &str, value: &Option<Str>) -> Result<u64> {
+    let digits = value.as_ref().map_or(&[][..], Str::as_bytes);
+    let add = |number: u64, byte: &u8| match byte {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    };
+    let parsed = digits.iter().try_fold(0, add).filter(|n| i64::try_from(*n).is_ok());
+    match parsed.filter(|_| !digits.is_empty()) {
+        Some(number) => Ok(number),
+        None => {
+            let value = text(value)?;
+            let reason =
+                format!("external data {key} {value:?} is not a decimal number below 2^63");
+            Err(Error::new(ErrorKind::InvalidModel, reason))
+        }
+    }
 }
 
 fn invalid(reason: impl Into<String>) -> Error {
@@ -232,6 +269,19 @@ pub(crate) fn set_inline(tensor: &mut TensorProto, bytes: Buffer) {
 /// Makes `tensor` refer to the handle `#name`.
 pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
     set_entries(tensor, vec![StringStringEntryProto::new("location", handle)]);
+}
+
+/// Makes the external `tensor` refer to the handle `location`. The list of its entries is used again and
+/// the key is shared, so that nothing is allocated.
+pub(crate) fn move_to_handle(tensor: &mut TensorProto, location: Str) {
+    static KEY: LazyLock<Str> = LazyLock::new(|| Str::from("location"));
+    clear_values(tensor);
+    tensor.external_data.truncate(1);
+    if let Some(entry) = tensor.external_data.first_mut() {
+        entry.key = Some(KEY.clone());
+        entry.value = Some(location);
+        entry.unknown.clear();
+    }
 }
 
 /// Makes `tensor` refer to `range` (bytes) of the file `location`.

@@ -10,10 +10,9 @@ use std::mem;
 
 use super::survey::{Holder, Member, Source, too_large};
 use crate::buffer::Buffer;
-use crate::container::Handle;
+use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
 use crate::placement::{Alignment, Cursor};
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::Tensor;
@@ -142,7 +141,7 @@ impl Plan {
     pub(super) fn take_out(
         &mut self,
         model: &mut ModelProto,
-        initializers: &mut HashMap<Handle, Initializer>,
+        initializers: &mut Initializers,
     ) -> HashMap<Handle, Shape> {
         let mut inline = HashMap::new();
         let mut shapes = HashMap::new();
@@ -193,7 +192,7 @@ impl Plan {
         self,
         buffer: &Buffer,
         model: &mut ModelProto,
-        initializers: &mut HashMap<Handle, Initializer>,
+        initializers: &mut Initializers,
         mut shapes: HashMap<Handle, Shape>,
     ) -> Result<()> {
         let mut inline = HashMap::new();

@@ -2,12 +2,12 @@
 //!
 //! The walk over the model is done once, and changes nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::mem;
 
 use super::options::ConsolidateOptions;
 use crate::buffer::Buffer;
-use crate::container::Handle;
+use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{ExternalData, is_external};
@@ -48,7 +48,7 @@ pub(super) struct Member {
 /// The tensors that take part, in graph order.
 pub(super) struct Survey<'a> {
     options: &'a ConsolidateOptions,
-    initializers: &'a HashMap<Handle, Initializer>,
+    initializers: &'a Initializers,
     pub(super) members: Vec<Member>,
     /// The handles that were met.
     seen: HashSet<&'a Handle>,
@@ -60,7 +60,7 @@ pub(super) struct Survey<'a> {
 impl<'a> Survey<'a> {
     pub(super) fn of(
         model: &ModelProto,
-        initializers: &'a HashMap<Handle, Initializer>,
+        initializers: &'a Initializers,
         options: &'a ConsolidateOptions,
     ) -> Result<Self> {
         let (members, seen) = (Vec::new(), HashSet::new());

@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::error::Result;
 
 /// The least number of bytes for which several threads pay off.
-const WORTH: usize = 4 << 20;
+pub(super) const WORTH: usize = 4 << 20;
 /// The size of a chunk in bytes: much less than a core's cache.
 const CHUNK: usize = 512 << 10;
 

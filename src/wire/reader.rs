@@ -7,8 +7,8 @@
 
 use std::hint::black_box;
 
-use super::DecodeOptions;
 use super::placing::Placing;
+use super::{DecodeOptions, parallel};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -84,7 +84,9 @@ pub(super) struct Run {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Buffer, options: &DecodeOptions) -> Self {
-        let (levels, threads) = (options.recursion_limit, options.thread_count());
+        let levels = options.recursion_limit;
+        // How many cores there are is read from files, which takes longer than reading a short input.
+        let threads = if source.span() < parallel::WORTH { 1 } else { options.thread_count() };
         let placing = Placing::new(options);
         Self { source, bytes: source, at: 0, record: 0, levels, threads, raw_data: false, placing }
     }

@@ -31,6 +31,7 @@ mod large_messages;
 mod large_tensors;
 mod layers;
 mod lazy;
+mod loads;
 #[cfg(target_os = "linux")]
 mod memory;
 mod ownership;

@@ -1,0 +1,371 @@
+//! Finds the bytes and a handle for every external tensor of a model.
+//!
+//! Every weights file is opened once, beneath the model's directory. All faults of a model are reported
+//! together, and nothing is changed: the model gets its handles when everything was found. Models have tens
+//! of thousands of tensors, mostly in one file, so what is done for each of them allocates little.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use foldhash::fast::RandomState;
+
+use super::options::LoadOptions;
+use crate::buffer::Buffer;
+use crate::container::{Container, Handle, HandleNames, Initializers};
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
+use crate::file_format::{failed_download, known_format};
+use crate::initializer::Initializer;
+use crate::proto::TensorProto;
+use crate::tensor::Tensor;
+use crate::traversal::{self, Place, Position};
+
+/// The handles and initializers of the external tensors of a model.
+#[derive(Default)]
+pub(super) struct Resolved {
+    /// The tensors that get a handle, in graph order, and where in `texts` it is.
+    pub(super) handles: Vec<(Position, Range<usize>)>,
+    /// All new handles, one after the other.
+    pub(super) texts: String,
+    pub(super) found: Initializers,
+    pub(super) warnings: Vec<Error>,
+}
+
+/// Everything that was found for the external tensors of `container`, or one error for all that is wrong.
+pub(super) fn resolve(container: &Container, options: &LoadOptions) -> Result<Resolved> {
+    let mut resolver = Resolver::new(container, options)?;
+    traversal::tensors(&container.model, |place, tensor| {
+        resolver.tensor(place, tensor);
+        Ok(())
+    })?;
+    resolver.finish()
+}
+
+/// A byte range of a weights file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Extent {
+    file: usize,
+    offset: u64,
+    len: u64,
+}
+
+/// A byte range with a type and shape. Tensors with equal entries share a handle.
+#[derive(PartialEq, Eq, Hash)]
+struct Entry {
+    extent: Extent,
+    dtype: DataType,
+    dims: Vec<i64>,
+}
+
+/// The text of the handle of the first tensor at each range. Most models name ranges in ascending order,
+/// which need no hash table: these are in a list, and only the others in a table.
+#[derive(Default)]
+struct FirstHandles {
+    ascending: Vec<(Extent, Range<usize>)>,
+    others: HashMap<Extent, Range<usize>, RandomState>,
+}
+
+impl FirstHandles {
+    fn get(&self, extent: &Extent) -> Option<&Range<usize>> {
+        if self.is_next(extent) {
+            return None;
+        }
+        let index = self.ascending.binary_search_by_key(extent, |(extent, _)| *extent);
+        let listed = index.ok().and_then(|index| self.ascending.get(index));
+        listed.map(|(_, text)| text).or_else(|| self.others.get(extent))
+    }
+
+    /// Adds a range that is not there.
+    fn insert(&mut self, extent: Extent, text: Range<usize>) {
+        if self.is_next(&extent) {
+            self.ascending.push((extent, text));
+        } else {
+            self.others.insert(extent, text);
+        }
+    }
+
+    /// Whether the range comes after all of the list, and so is not there: ranges in the table come
+    /// before the last one of the list.
+    fn is_next(&self, extent: &Extent) -> bool {
+        self.ascending.last().is_none_or(|(last, _)| last < extent)
+    }
+}
+
+/// A weights file, and the tensors that it is too short for.
+struct OpenFile {
+    bytes: Buffer,
+    path: PathBuf,
+    cut_off: Option<CutOff>,
+}
+
+/// The first tensor whose data end beyond the file, the number of such tensors, and the file length
+/// that they need.
+struct CutOff {
+    tensor: String,
+    range: Range<u64>,
+    needed: u64,
+    count: usize,
+}
+
+/// Resolves the external tensors of one model, each file once.
+struct Resolver<'a> {
+    options: &'a LoadOptions,
+    directory: Option<Directory>,
+    known: &'a Initializers,
+    /// Made when a name occurs twice: until then the handles in use are those of `known` and `found`.
+    names: Option<HandleNames>,
+    files: Vec<OpenFile>,
+    /// By location: the index in `files`, or `None` for a file that could not be opened and was
+    /// reported.
+    opened: HashMap<String, Option<usize>, RandomState>,
+    /// The location of the last tensor, which is often that of the next one.
+    last: Option<(String, Option<usize>)>,
+    first: FirstHandles,
+    /// The text of the handle of tensors whose type or shape is not that of the first tensor at their range.
+    others: HashMap<Entry, Range<usize>>,
+    resolved: Resolved,
+    errors: Vec<Error>,
+    /// How many tensors there probably are.
+    expected: usize,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(container: &'a Container, options: &'a LoadOptions) -> Result<Self> {
+        Ok(Self {
+            options,
+            directory: options.base_dir.as_deref().map(Directory::open).transpose()?,
+            known: &container.initializers,
+            names: None,
+            files: Vec::new(),
+            opened: HashMap::default(),
+            last: None,
+            first: FirstHandles::default(),
+            others: HashMap::new(),
+            resolved: Resolved::default(),
+            errors: Vec::new(),
+            expected: container.model.graph.as_ref().map_or(0, |graph| graph.initializer.len()),
+        })
+    }
+
+    fn tensor(&mut self, place: &Place<'_>, tensor: &TensorProto) {
+        if !is_external(tensor) {
+            return;
+        }
+        match self.external(place, tensor) {
+            Ok(Some(text)) => self.resolved.handles.push((place.position, text)),
+            Ok(None) => {}
+            Err(error) => self.errors.push(error.with_tensor(place.qualified_name(tensor))),
+        }
+    }
+
+    /// Everything that was found, or one error for all that was wrong.
+    fn finish(mut self) -> Result<Resolved> {
+        for file in self.files {
+            if let Some(CutOff { tensor, range, needed, count }) = file.cut_off {
+                let (path, format) = (file.path, known_format(&file.bytes));
+                let len = u64::try_from(file.bytes.len()).map_err(Error::internal)?;
+                let error = external_data::cut_off(path, format, len, needed, &range, count);
+                self.errors.push(error.with_tensor(tensor));
+            }
+        }
+        Error::join(self.errors).map_or(Ok(self.resolved), Err)
+    }
+
+    /// The text of the tensor's new handle; `None` when it keeps its handle, or when the fault of its file
+    /// is reported once for all its tensors.
+    fn external(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<Option<Range<usize>>> {
+        let (location, entries) = Entries::of(tensor)?;
+        if self.known.contains_key(location) {
+            return Ok(None);
+        }
+        let (dtype, len) = external_data::layout(tensor)?;
+        let range = entries.range(len)?;
+        if let Some(key) = entries.unknown_key() {
+            let reason = format!("unknown external data key `{key}`, which onnxruntime refuses");
+            self.warn(ErrorKind::InvalidModel, reason, place, tensor);
+        }
+        let Some(file) = self.open(location)? else { return Ok(None) };
+        let extent = Extent { file, offset: range.start, len };
+        if let Some(text) = self.shared(extent, dtype, tensor) {
+            return Ok(Some(text));
+        }
+        let Some(bytes) = self.slice(file, &range, place, tensor)? else { return Ok(None) };
+        let bytes = self.options.decode.place(bytes)?;
+        let weights = Tensor::new(dtype, tensor.dims.as_slice(), bytes)?;
+        let text = self.insert(place, tensor, weights.into());
+        self.share(extent, dtype, tensor, text.clone());
+        Ok(Some(text))
+    }
+
+    /// The handle of an earlier tensor with the same bytes, type and shape.
+    fn shared(
+        &self,
+        extent: Extent,
+        dtype: DataType,
+        tensor: &TensorProto,
+    ) -> Option<Range<usize>> {
+        let first = self.first.get(&extent)?;
+        let handle = self.resolved.texts.get(first.clone())?;
+        let weights = self.resolved.found.get(handle)?;
+        if weights.dtype() == dtype && weights.dims() == tensor.dims {
+            return Some(first.clone());
+        }
+        self.others.get(&Entry { extent, dtype, dims: tensor.dims.clone() }).cloned()
+    }
+
+    /// Lets later tensors with the same bytes, type and shape find the handle.
+    fn share(&mut self, extent: Extent, dtype: DataType, tensor: &TensorProto, text: Range<usize>) {
+        if self.first.get(&extent).is_some() {
+            self.others.insert(Entry { extent, dtype, dims: tensor.dims.clone() }, text);
+        } else {
+            self.first.insert(extent, text);
+        }
+    }
+
+    /// Puts `weights` behind a new handle that is named after the tensor, and returns its text.
+    fn insert(
+        &mut self,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+        weights: Initializer,
+    ) -> Range<usize> {
+        self.reserve();
+        let handle = Handle::of_name(&place.borrowed_name(tensor));
+        let is_known = self.names.is_some() || self.known.contains_key(&handle);
+        let text = self.add_text(handle.as_str());
+        let weights = match self.resolved.found.entry(handle) {
+            MapEntry::Vacant(entry) if !is_known => {
+                entry.insert(weights);
+                return text;
+            }
+            _ => weights,
+        };
+        self.resolved.texts.truncate(text.start);
+        let handle = self.numbered(place, tensor);
+        let text = self.add_text(handle.as_str());
+        self.resolved.found.insert(handle, weights);
+        text
+    }
+
+    /// A handle that is not in use, where one was asked for twice.
+    fn numbered(&mut self, place: &Place<'_>, tensor: &TensorProto) -> Handle {
+        let in_use = || HandleNames::with(self.known.keys().chain(self.resolved.found.keys()));
+        self.names.get_or_insert_with(in_use).name(place, tensor)
+    }
+
+    fn add_text(&mut self, handle: &str) -> Range<usize> {
+        let texts = &mut self.resolved.texts;
+        let start = texts.len();
+        texts.push_str(handle);
+        start..texts.len()
+    }
+
+    /// Reserves room for all tensors when the first one is found, so that no list is moved as it grows.
+    fn reserve(&mut self) {
+        if self.resolved.found.is_empty() {
+            self.resolved.handles.reserve(self.expected);
+            self.resolved.found.reserve(self.expected);
+            self.first.ascending.reserve(self.expected);
+        }
+    }
+
+    fn warn(&mut self, kind: ErrorKind, reason: String, place: &Place<'_>, tensor: &TensorProto) {
+        let warning = Error::new(kind, reason).with_tensor(place.qualified_name(tensor));
+        self.resolved.warnings.push(warning);
+    }
+
+    /// The index in `files` of the file at `location`; `None` when it could not be opened, which was
+    /// reported before.
+    fn open(&mut self, location: &str) -> Result<Option<usize>> {
+        if let Some((last, number)) = &self.last
+            && last == location
+        {
+            return Ok(*number);
+        }
+        let name = without_dots(location);
+        if let Some(number) = self.opened.get(&name) {
+            self.last = Some((location.to_owned(), *number));
+            return Ok(*number);
+        }
+        // Entered before the file is opened, so that a missing file is reported once and not for
+        // each tensor.
+        self.last = Some((location.to_owned(), None));
+        self.opened.insert(name.clone(), None);
+        let bytes = self.bytes_of(location, &name)?;
+        let number = Some(self.files.len());
+        self.files.push(OpenFile { bytes, path: self.path(location), cut_off: None });
+        self.last = Some((location.to_owned(), number));
+        self.opened.insert(name, number);
+        Ok(number)
+    }
+
+    /// The bytes of the file at `location`, whose `name` is the same without `.` components.
+    fn bytes_of(&self, location: &str, name: &str) -> Result<Buffer> {
+        if !is_handle(location) {
+            external_data::check_location(location)
+                .map_err(|e| e.with_path(self.path(location)))?;
+        }
+        let bytes = if let Some(bytes) = self.options.files.get(name) {
+            bytes.clone()
+        } else if is_handle(location) {
+            let reason = format!("unresolved handle `{location}`: it names memory, not a file");
+            return Err(Error::new(ErrorKind::MissingHandle, reason));
+        } else if let Some(directory) = &self.directory {
+            let path = directory.join(location);
+            self.options.mmap.open(&directory.open_file(location)?, &path)?
+        } else {
+            let reason = "no directory and no bytes were given for this weights file";
+            return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));
+        };
+        match failed_download(&bytes) {
+            Some(what) => {
+                Err(Error::new(ErrorKind::MissingFile, what).with_path(self.path(location)))
+            }
+            None => Ok(bytes),
+        }
+    }
+
+    fn path(&self, location: &str) -> PathBuf {
+        self.directory.as_ref().map_or_else(|| location.into(), |d| d.join(location))
+    }
+
+    /// The bytes `range` of a file; `None` when they end beyond it, which `cut_off` records.
+    fn slice(
+        &mut self,
+        number: usize,
+        range: &Range<u64>,
+        place: &Place<'_>,
+        tensor: &TensorProto,
+    ) -> Result<Option<Buffer>> {
+        let unknown = || Error::internal(format!("no weights file has the number {number}"));
+        let file = self.files.get_mut(number).ok_or_else(unknown)?;
+        let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let Some(bytes) = bounds.and_then(|(start, end)| file.bytes.slice(start..end)) else {
+            let first = || CutOff {
+                tensor: place.qualified_name(tensor),
+                range: range.clone(),
+                needed: 0,
+                count: 0,
+            };
+            let cut_off = file.cut_off.get_or_insert_with(first);
+            cut_off.needed = cut_off.needed.max(range.end);
+            cut_off.count += 1;
+            return Ok(None);
+        };
+        if range.start == 0
+            && !range.is_empty()
+            && let Some(format) = known_format(&file.bytes)
+        {
+            let reason = format!("its data begin as {format} does: is this the right file?");
+            self.warn(ErrorKind::InvalidModel, reason, place, tensor);
+        }
+        Ok(Some(bytes))
+    }
+}

@@ -222,6 +222,33 @@ run_torch_interop() {
         cargo test --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
+# mount_new KIND FOLDER: a new file system of this kind, in a file, mounted in the folder.
+mount_new() {
+    local kind=$1 folder=$2
+    mkdir "$folder"
+    truncate -s 1G "$folder.img"
+    "mkfs.$kind" -q "$folder.img"
+    mount -o loop "$folder.img" "$folder"
+}
+
+# What is repacked on file systems where files can share extents takes no space.
+run_shared_extents() {
+    local folder
+    [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
+        skip 'only root can mount a file system: sharing extents is not tested'
+    if ! command -v mkfs.xfs mkfs.btrfs >/dev/null && [[ ${CI:-} == true ]]; then
+        apt-get install -y -qq xfsprogs btrfs-progs >/dev/null || true
+    fi
+    command -v mkfs.xfs mkfs.btrfs >/dev/null || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
+    folder=$(mktemp -d)
+    # shellcheck disable=SC2064 # the folder as it is now
+    trap "umount '$folder'/xfs '$folder'/btrfs 2>/dev/null; rm -r '$folder'" EXIT
+    mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
+        skip 'no file system can be mounted here: sharing extents is not tested'
+    ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
+        cargo test --test integration copies::a_repacked -- --nocapture
+}
+
 check_dependencies() {
     cargo deny --version >/dev/null 2>&1 || skip 'cargo-deny is not installed (cargo install cargo-deny)'
     cargo deny check bans licenses sources
@@ -303,6 +330,7 @@ section 'clippy' for_each_feature_set lint
 section 'Python environment' make_venv
 section 'models' fetch_models
 section 'tests' for_each_feature_set run_tests
+section 'shared extents' run_shared_extents
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' for_each_feature_set build_docs
 section 'docs.rs' build_docs_rs

@@ -184,6 +184,13 @@ impl Buffer {
         Arc::ptr_eq(&self.root.0, &other.root.0)
     }
 
+    /// The memory from the start of this buffer to the end of `next`, where that is a later part of the same
+    /// memory.
+    pub(crate) fn joined(&self, next: &Self) -> Option<Self> {
+        let follows = self.same_owner(next) && self.end <= next.start;
+        follows.then(|| Self { root: self.root.clone(), start: self.start, end: next.end })
+    }
+
     /// Who holds the memory now. Other threads that drop or clone slices of it can change the answer
     /// between [`Owned`](Ownership::Owned) and [`Shared`](Ownership::Shared).
     ///

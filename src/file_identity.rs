@@ -37,7 +37,6 @@ impl FileIdentity {
 
     /// Whether `other` is the same file with the same length, not written to since. Its names and
     /// permissions may have changed: a hard link changes one of its times.
-    #[cfg(feature = "tch")]
     pub(crate) fn has_the_bytes_of(&self, other: &Self) -> bool {
         #[cfg(unix)]
         let same_file = self.inode == other.inode;

@@ -11,7 +11,9 @@ mod file_names;
 mod folder;
 mod kept;
 mod leftovers;
+mod listing;
 mod lock;
+mod meter;
 mod options;
 mod plan;
 mod produce;
@@ -38,6 +40,7 @@ pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub use leftovers::interrupted_saves;
 pub(crate) use leftovers::staging_prefix;
+pub(crate) use meter::Meter;
 pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]
 pub(crate) use plan::{ExportStyle, Exports, PlannedFile};
@@ -50,7 +53,6 @@ pub use weight_files::{ShardNames, WeightFiles};
 pub(crate) use weights::NotLoaded;
 #[cfg(feature = "safetensors")]
 pub(crate) use weights::Weights;
-pub(crate) use write::Meter;
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::byte_size::ByteSize;
@@ -62,13 +64,14 @@ use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
 use crate::save::equal::Equal;
 use crate::save::kept::{Kept, KeptFile};
+use crate::save::meter::Metered;
 #[cfg(not(feature = "safetensors"))]
 use crate::save::plan::PlannedFile;
 use crate::save::plan::{Inputs, Place, Plan};
 use crate::save::produce::ahead_of;
-use crate::save::publish::Staging;
+use crate::save::publish::{NewFile, Staging};
 use crate::save::statistics::timed;
-use crate::save::write::{Metered, write_file};
+use crate::save::write::{Output, write_files};
 use crate::traversal::Position;
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
@@ -265,8 +268,12 @@ pub(crate) fn stage(
 ) -> Result<Staging> {
     let mut staging = Staging::new(&target.directory, &target.name, options)?;
     staging.producing = ahead_of(files, options.max_bytes_in_flight, |ahead| {
-        files.iter().try_for_each(|plan| {
-            staging.file(&plan.name, |file, path| write_file(plan, file, path, ahead, meter))
+        staging.write(files.iter().map(|plan| plan.name.as_str()), |staging| {
+            let create = |plan: &PlannedFile<'_>| {
+                let NewFile { file, staged, path } = staging.create(&plan.name)?;
+                Output::new(file, (&staged, path), plan, options)
+            };
+            write_files(files, create, ahead, meter)
         })?;
         Ok(ahead.producing())
     })?;
@@ -425,10 +432,12 @@ impl<'c, 'o> Job<'c, 'o> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
-        staging.file(&self.target.name, |file, path| {
-            let result = self.saved.model.encode(&mut Metered::new(file, &meter));
+        staging.write([self.target.name.as_str()], |staging| {
+            let NewFile { file, path, .. } = staging.create(&self.target.name)?;
+            let result = self.saved.model.encode(&mut Metered::new(&file, &meter));
             result.map_err(|e| meter.explain(e).with_path(path))
         })?;
+        staging.flush()?;
         let Staging { producing, writing, flushing, .. } = staging;
         let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
         if self.options.sync {

@@ -265,6 +265,10 @@ pub struct ExportArgs {
     /// Align every tensor to 256 bytes by additional entries of zeros; some readers refuse these entries
     #[arg(long)]
     pub padding: bool,
+    /// Write large tensors through the page cache and wait for the disk then: slower, but the first reader of the
+    /// new files finds them in memory
+    #[arg(long, conflicts_with = "no_sync")]
+    pub no_direct_io: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }
@@ -325,6 +329,10 @@ pub struct TargetArgs {
     /// Do not wait until all files are flushed to the disk
     #[arg(long)]
     pub no_sync: bool,
+    /// Write large tensors through the page cache and wait for the disk then: slower, but the first reader of the
+    /// new files finds them in memory
+    #[arg(long, conflicts_with = "no_sync")]
+    pub no_direct_io: bool,
     /// Print how long each step of the save took, and how many bytes of tensors were copied, shared or kept
     #[arg(long)]
     pub timings: bool,

@@ -20,6 +20,7 @@ pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     container.externalize(moving.all_tensors(args.all_tensors))?;
     let save = SaveOptions::new()
         .sync(!args.out.no_sync)
+        .direct_io(!args.no_direct_io)
         .overwrite(!args.out.no_clobber)
         .protect([&args.model]);
     let exported = progress::shown(save, &args.output, |save| {

@@ -34,7 +34,8 @@ pub fn options(
     packed: Option<&PackedArgs>,
     target: &TargetArgs,
 ) -> SaveOptions {
-    let options = SaveOptions::from(layout).sync(!target.no_sync).overwrite(!target.no_clobber);
+    let options = SaveOptions::from(layout).sync(!target.no_sync).direct_io(!target.no_direct_io);
+    let options = options.overwrite(!target.no_clobber);
     let Some(packed) = packed else { return options };
     let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
     match &packed.data_name {

@@ -188,7 +188,8 @@ impl Container {
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
         meter.step()?;
-        let staging = stage(&target, &plan.files, &options.save, &meter)?;
+        let mut staging = stage(&target, &plan.files, &options.save, &meter)?;
+        staging.flush()?;
         let look_again = || folder.check_locked(&request).and_then(|()| meter.step());
         warnings.extend(staging.publish(Vec::new(), look_again)?);
         warnings.extend(folder.remove_leftovers(true, &reads));

@@ -5,9 +5,11 @@
 //! bytes of a tensor that becomes inline are produced when the encoder reaches it. The whole message
 //! is built only by [`WrittenModel::to_message`].
 
+use std::any::Any;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::{HashMap, HashMapExt};
@@ -39,12 +41,13 @@ struct Changes {
     by_address: HashMap<usize, usize>,
 }
 
-/// A tensor as it is written.
-struct NewTensor {
-    /// The whole tensor, except inline bytes and the fields that follow them.
-    message: TensorProto,
-    /// The bytes, where the tensor is inline.
-    bytes: Option<InlineBytes>,
+/// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
+/// written: a model can have so many tensors that their names take more memory than the rest of a save.
+enum NewTensor {
+    /// The bytes are in this range of the file at this location.
+    InFile(Arc<str>, Range<u64>),
+    /// The bytes are stored in the model.
+    Inline(Box<InlineBytes>),
 }
 
 /// Bytes that are stored in the model.
@@ -52,8 +55,6 @@ struct InlineBytes {
     initializer: Initializer,
     handle: Handle,
     len: u64,
-    /// The fields of the message that follow the bytes.
-    after: TensorProto,
 }
 
 impl fmt::Debug for WrittenModel {
@@ -72,16 +73,26 @@ impl WrittenModel {
         kept: &Kept,
     ) -> Result<Self> {
         let Weights { used, tensors, .. } = weights;
-        let mut changes =
-            Changes { tensors: Vec::new(), by_address: HashMap::with_capacity(tensors.len()) };
-        for WeightTensor { position, address, header, weight, inline, .. } in tensors {
+        let written: Vec<Arc<str>> =
+            plan.files.iter().map(|file| file.name.as_str().into()).collect();
+        let stays: Vec<Arc<str>> =
+            kept.files.iter().map(|file| file.location.as_str().into()).collect();
+        let mut changes = Changes {
+            tensors: Vec::with_capacity(tensors.len()),
+            by_address: HashMap::with_capacity(tensors.len()),
+        };
+        for WeightTensor { position, address, weight, inline, .. } in tensors {
             let place = plan.places.get(weight).ok_or_else(no_weight)?;
-            let tensor = match location(place, plan, kept)?.filter(|_| !inline) {
-                Some((location, range)) => NewTensor::in_file(header, location, range),
-                None => {
-                    let weight = used.get(weight).ok_or_else(no_weight)?;
-                    NewTensor::inline(header, weight)
-                }
+            let in_file = |files: &[Arc<str>], file: usize, range: &Range<u64>| {
+                let location = files.get(file).cloned();
+                let location = location
+                    .ok_or_else(|| Error::internal("a weight is in no file of the plan"))?;
+                Ok::<_, Error>(NewTensor::InFile(location, range.clone()))
+            };
+            let tensor = match place {
+                Place::File(file, range) if !inline => in_file(&written, *file, range)?,
+                Place::Kept(file, range) if !inline => in_file(&stays, *file, range)?,
+                _ => NewTensor::inline(used.get(weight).ok_or_else(no_weight)?),
             };
             changes.by_address.insert(address, changes.tensors.len());
             changes.tensors.push((position, tensor));
@@ -123,7 +134,7 @@ impl WrittenModel {
         let mut tensors = self.changes.tensors.iter().peekable();
         traversal::tensors_mut(&mut model, |place, tensor| {
             if let Some((_, new)) = tensors.next_if(|(position, _)| *position == place.position) {
-                *tensor = new.to_message()?;
+                *tensor = new.message(tensor)?;
             }
             Ok(())
         })?;
@@ -135,45 +146,38 @@ fn lost() -> Error {
     Error::internal("a tensor that was resolved is not in the model")
 }
 
-/// The location of the file that `place` names and the byte range in it; `None` for the model.
-fn location<'a>(
-    place: &'a Place,
-    plan: &'a Plan<'_>,
-    kept: &'a Kept,
-) -> Result<Option<(&'a str, &'a Range<u64>)>> {
-    let (location, range) = match place {
-        Place::Model => return Ok(None),
-        Place::File(file, range) => (plan.files.get(*file).map(|file| &file.name), range),
-        Place::Kept(file, range) => (kept.files.get(*file).map(|file| &file.location), range),
-    };
-    let location = location.ok_or_else(|| Error::internal("a weight is in no file of the plan"))?;
-    Ok(Some((location, range)))
+impl NewTensor {
+    fn inline(weight: &Weight<'_>) -> Self {
+        let (initializer, handle) = (weight.initializer.clone(), weight.handle.clone());
+        Self::Inline(Box::new(InlineBytes { initializer, handle, len: weight.len }))
+    }
+
+    /// The tensor that is written in place of `original`, without inline bytes.
+    fn header(&self, original: &TensorProto) -> TensorProto {
+        let mut header = external_data::header_of(original);
+        if let Self::InFile(location, range) = self {
+            external_data::set_range(&mut header, location, range);
+        }
+        header
+    }
+
+    /// The tensor that is written in place of `original`.
+    fn message(&self, original: &TensorProto) -> Result<TensorProto> {
+        let mut message = self.header(original);
+        if let Self::Inline(bytes) = self {
+            message.raw_data = Some(bytes.produce()?);
+        }
+        Ok(message)
+    }
 }
 
-impl NewTensor {
-    fn in_file(header: TensorProto, location: &str, range: &Range<u64>) -> Self {
-        let mut message = header;
-        external_data::set_range(&mut message, location, range);
-        Self { message, bytes: None }
-    }
-
-    fn inline(header: TensorProto, weight: &Weight<'_>) -> Self {
-        let mut message = header;
-        let after = TensorProto {
-            doc_string: message.doc_string.take(),
-            metadata_props: std::mem::take(&mut message.metadata_props),
-            unknown: std::mem::take(&mut message.unknown),
-            ..TensorProto::default()
-        };
-        let (initializer, handle) = (weight.initializer.clone(), weight.handle.clone());
-        Self { message, bytes: Some(InlineBytes { initializer, handle, len: weight.len, after }) }
-    }
-
-    fn to_message(&self) -> Result<TensorProto> {
-        let Some(bytes) = &self.bytes else { return Ok(self.message.clone()) };
-        let TensorProto { doc_string, metadata_props, unknown, .. } = bytes.after.clone();
-        let raw_data = Some(bytes.produce()?);
-        Ok(TensorProto { raw_data, doc_string, metadata_props, unknown, ..self.message.clone() })
+/// Takes the fields that follow the bytes out of `header`.
+fn take_fields_after_bytes(header: &mut TensorProto) -> TensorProto {
+    TensorProto {
+        doc_string: header.doc_string.take(),
+        metadata_props: std::mem::take(&mut header.metadata_props),
+        unknown: std::mem::take(&mut header.unknown),
+        ..TensorProto::default()
     }
 }
 
@@ -197,17 +201,24 @@ impl InlineBytes {
 const RAW_DATA: u32 = 9;
 
 impl Replacement for NewTensor {
-    fn size(&self, sizes: &mut Sizes<'_>) -> u64 {
-        let size = self.message.fields_size(sizes);
-        let Some(InlineBytes { len, after, .. }) = &self.bytes else { return size };
-        size + wire::delimited_size(RAW_DATA, *len) + after.fields_size(sizes)
+    /// Zero where `original` is no tensor, of which [`write`](Self::write) then makes an error.
+    fn size(&self, original: &dyn Any, sizes: &mut Sizes<'_>) -> u64 {
+        let Some(original) = original.downcast_ref() else { return 0 };
+        let mut header = self.header(original);
+        let Self::Inline(bytes) = self else { return header.fields_size(sizes) };
+        let after = take_fields_after_bytes(&mut header);
+        let before = header.fields_size(sizes);
+        before + wire::delimited_size(RAW_DATA, bytes.len) + after.fields_size(sizes)
     }
 
-    fn write(&self, writer: &mut Writer<'_>) -> io::Result<()> {
-        self.message.write_fields(writer)?;
-        let Some(bytes) = &self.bytes else { return Ok(()) };
+    fn write(&self, original: &dyn Any, writer: &mut Writer<'_>) -> io::Result<()> {
+        let not_a_tensor = || io::Error::other(Error::internal("a message that is no tensor"));
+        let mut header = self.header(original.downcast_ref().ok_or_else(not_a_tensor)?);
+        let Self::Inline(bytes) = self else { return header.write_fields(writer) };
+        let after = take_fields_after_bytes(&mut header);
+        header.write_fields(writer)?;
         wire::write_one(&bytes.produce().map_err(io::Error::other)?, RAW_DATA, writer)?;
-        bytes.after.write_fields(writer)
+        after.write_fields(writer)
     }
 }
 

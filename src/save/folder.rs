@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of};
 use crate::file_identity::FileIdentity;
 use crate::save::leftovers::Abandoned;
+use crate::save::listing::Listing;
 use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
@@ -214,8 +215,9 @@ impl Folder {
     /// The files of the request that exist. The metadata of each is read only once, because another save
     /// may move the file away and back in the meantime.
     fn there(&self, request: &Request<'_>) -> Result<Vec<(String, Metadata)>> {
+        let listing = Listing::of(&self.directory, request.files.len());
         let look = |file: &SavedFile| {
-            let path = self.directory.join(&file.name);
+            let path = listing.may_have(&file.name).then(|| self.directory.join(&file.name))?;
             match path.symlink_metadata() {
                 Ok(meta) => Some(Ok((file.name.clone(), meta))),
                 Err(error) if leads_nowhere(&error) => None,

@@ -6,18 +6,27 @@
 //! leaves the old files, the new files, or no model file and a staging folder that holds both; it
 //! never leaves an old model beside new weights. When a rename fails, those before it are undone.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::parallel;
 use crate::save::leftovers::staging_prefix;
+use crate::save::listing::Listing;
 use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
+
+/// How many new files stay open until they are flushed; others are opened again.
+const MOST_OPEN: usize = 64;
+/// More threads than this do not flush faster.
+const MAX_THREADS: usize = 4;
 
 /// The error of a folder in which no staging folder can be made. The error of `tempfile` names a path
 /// that the user does not know, so only its kind is shown.
@@ -31,11 +40,16 @@ pub(crate) struct Staging {
     directory: PathBuf,
     /// As the caller gave it, for messages.
     directory_given: PathBuf,
-    model_name: String,
+    /// The permissions of the model that is replaced.
+    model_mode: Option<u32>,
     folder: TempDir,
     /// Marks the folder as in use.
     _lock: FolderLock,
     names: Vec<String>,
+    /// The files in the target's directory before the first of them is written.
+    there: Listing,
+    /// The first of the new files, still open.
+    open: Mutex<HashMap<String, File>>,
     /// How long files were written and flushed.
     pub(crate) writing: Duration,
     pub(crate) flushing: Duration,
@@ -64,16 +78,19 @@ impl Staging {
                 break (folder, lock);
             }
         };
-        let (model_name, options, names) = (model_name.to_owned(), options.clone(), Vec::new());
+        let model_mode = mode_of(&directory.join(model_name));
+        let (options, names) = (options.clone(), Vec::new());
         let directory_given = directory_given.to_path_buf();
         let (writing, flushing) = (Duration::ZERO, Duration::ZERO);
         let staging = Self {
             directory,
             directory_given,
-            model_name,
+            model_mode,
             folder,
             _lock: lock,
             names,
+            there: Listing::default(),
+            open: Mutex::default(),
             writing,
             flushing,
             producing: Duration::ZERO,
@@ -92,23 +109,67 @@ impl Staging {
         self.folder.path().join("old")
     }
 
-    /// Creates the file that will be published as `name`, and calls `write` to fill it. The file
-    /// gets the mode of the file that it replaces, or else of the replaced model, so that new
-    /// weights are not more accessible than the model was. Where neither exists, the umask decides.
-    pub(crate) fn file(
+    /// Has `write` create and fill the files that will be published as `names`, the model last.
+    pub(crate) fn write<'n>(
         &mut self,
-        name: &str,
-        write: impl FnOnce(&File, &Path) -> Result<()>,
+        names: impl IntoIterator<Item = &'n str>,
+        write: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
+        let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+        self.there = Listing::of(&self.directory, names.len());
+        let mut writing = self.writing;
+        timed(&mut writing, || write(self))?;
+        self.writing = writing;
+        self.names.extend(names);
+        Ok(())
+    }
+
+    /// Creates the file that will be published as `name`. It gets the mode of the file that it replaces, or
+    /// else of the replaced model, so that new weights are not more accessible than the model was. Where
+    /// neither exists, the umask decides.
+    pub(crate) fn create(&self, name: &str) -> Result<NewFile> {
         let (staged, path) = (self.new_files().join(name), self.directory.join(name));
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
-        take_mode(&file, &[&path, &self.directory.join(&self.model_name)]).map_err(fail)?;
-        timed(&mut self.writing, || write(&file, &path))?;
-        if self.options.sync {
-            timed(&mut self.flushing, || file.sync_all().map_err(fail))?;
+        let replaced = self.there.may_have(name).then(|| mode_of(&path)).flatten();
+        if let Some(mode) = replaced.or(self.model_mode) {
+            set_mode(&file, mode).map_err(fail)?;
         }
-        self.names.push(name.to_owned());
+        if self.options.sync {
+            self.keep_open(name, &file);
+        }
+        Ok(NewFile { file, staged, path })
+    }
+
+    /// Keeps the file open until it is flushed, if only few are, so that no error of the disk is missed.
+    fn keep_open(&self, name: &str, file: &File) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() < MOST_OPEN
+            && let Ok(file) = file.try_clone()
+        {
+            open.insert(name.to_owned(), file);
+        }
+    }
+
+    /// Waits until all files are on the disk, where that was requested.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if !self.options.sync {
+            return Ok(());
+        }
+        let open = std::mem::take(&mut self.open).into_inner();
+        let open = open.unwrap_or_else(PoisonError::into_inner);
+        let mut flushing = self.flushing;
+        timed(&mut flushing, || {
+            parallel::for_each(parallel::cores(MAX_THREADS), self.names.iter(), |name| {
+                let staged = self.new_files().join(name);
+                let flushed = match open.get(name) {
+                    Some(file) => file.sync_all(),
+                    None => open_again(&staged).and_then(|file| file.sync_all()),
+                };
+                flushed.map_err(|error| Error::io(&staged, error))
+            })
+        })?;
+        self.flushing = flushing;
         Ok(())
     }
 
@@ -160,7 +221,10 @@ impl Staging {
             Some((model, weights)) => (Some(model), weights),
             None => (None, &[][..]),
         };
-        let there = |name: &String| self.directory.join(name).symlink_metadata().is_ok();
+        let listing = Listing::of(&self.directory, self.names.len());
+        let there = |name: &String| {
+            listing.may_have(name) && self.directory.join(name).symlink_metadata().is_ok()
+        };
         // Where no weights file is replaced, one rename replaces the old model.
         let replaces_weights = weights.iter().any(there);
         let replaces_model =
@@ -184,22 +248,42 @@ impl Staging {
     }
 }
 
-/// Gives `file` the mode of the first of the files `paths` that is there.
+/// Opens a file to flush it. Some systems flush only what is open for writing, and the file may have taken the
+/// permissions of a read-only one.
+fn open_again(path: &Path) -> io::Result<File> {
+    File::options().write(true).open(path).or_else(|_| File::open(path))
+}
+
+/// A file that was created in a staging folder.
+pub(crate) struct NewFile {
+    pub(crate) file: File,
+    /// Where it is.
+    pub(crate) staged: PathBuf,
+    /// Where it will be, for messages.
+    pub(crate) path: PathBuf,
+}
+
+/// The permissions of the regular file at `path`.
 #[cfg(unix)]
-fn take_mode(file: &File, paths: &[&Path]) -> io::Result<()> {
+fn mode_of(path: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt;
-    let there = paths.iter().filter_map(|path| path.symlink_metadata().ok());
-    match there.into_iter().find(fs::Metadata::is_file) {
-        Some(old) => {
-            let mode = old.permissions().mode() & 0o777;
-            file.set_permissions(fs::Permissions::from_mode(mode))
-        }
-        None => Ok(()),
-    }
+    let metadata = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
+    Some(metadata.permissions().mode() & 0o777)
+}
+
+#[cfg(unix)]
+fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
 #[cfg(not(unix))]
-fn take_mode(_: &File, _: &[&Path]) -> io::Result<()> {
+fn mode_of(_: &Path) -> Option<u32> {
+    None
+}
+
+#[cfg(not(unix))]
+fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
 }
 
@@ -332,9 +416,12 @@ mod tests {
 
     fn write(name: &str, staging: &mut Staging) {
         use std::io::Write;
-        let fill =
-            |mut file: &File, path: &Path| file.write_all(b"new").map_err(|e| Error::io(path, e));
-        staging.file(name, fill).unwrap();
+        let fill = |staging: &Staging| {
+            let NewFile { mut file, path, .. } = staging.create(name)?;
+            file.write_all(b"new").map_err(|e| Error::io(path, e))
+        };
+        staging.write([name], fill).unwrap();
+        staging.flush().unwrap();
     }
 
     /// A folder with an old model and its weights, and the new ones staged.

@@ -49,8 +49,6 @@ pub(crate) struct WeightTensor {
     pub(crate) position: Position,
     /// The address of the message, which identifies it while the model is encoded.
     pub(crate) address: usize,
-    /// The message without values and without external entries.
-    pub(crate) header: TensorProto,
     /// The number of its weight.
     pub(crate) weight: usize,
     /// Whether it is inline in the model as written.
@@ -131,7 +129,6 @@ impl<'c> Weights<'c> {
         self.tensors.push(WeightTensor {
             position: place.position,
             address: std::ptr::from_ref(tensor).addr(),
-            header: external_data::header_of(tensor),
             weight,
             inline: false,
             refusable: Refusals::are_possible(place, tensor),

@@ -48,7 +48,7 @@ pub(crate) fn size<M: Message>(message: &M, sizes: &mut Sizes<'_>) -> u64 {
         message.fields_size(sizes)
     } else {
         sizes.remember(|sizes| match replacement(message, sizes.overlay()) {
-            Some(other) => other.size(sizes),
+            Some(other) => other.size(message, sizes),
             None => message.fields_size(sizes),
         })
     };
@@ -70,7 +70,7 @@ pub(crate) fn write<M: Message>(message: &M, writer: &mut Writer<'_>) -> io::Res
     let len = if M::LEAF { message.fields_size(&mut Sizes::default()) } else { writer.next_len() };
     writer.varint(len)?;
     match replacement(message, writer.overlay()) {
-        Some(other) => other.write(writer),
+        Some(other) => other.write(message, writer),
         None => message.write_fields(writer),
     }
 }

@@ -6,6 +6,7 @@
 //! cannot change while the model is borrowed. Only messages that the table marks as `replaceable` are
 //! looked up, and only where there is an overlay.
 
+use std::any::Any;
 use std::io;
 
 use super::writer::{Sizes, Writer};
@@ -16,11 +17,12 @@ pub(crate) trait Overlay: Sync {
     fn replacement(&self, address: usize) -> Option<&dyn Replacement>;
 }
 
-/// The fields of a message that is written in place of another.
+/// The fields of a message that is written in place of another, `original`. What both have in common need not be
+/// kept by the replacement.
 pub(crate) trait Replacement: Sync {
     /// The length of all fields in bytes, counted as [`Message::fields_size`](super::Message) does.
-    fn size(&self, sizes: &mut Sizes<'_>) -> u64;
+    fn size(&self, original: &dyn Any, sizes: &mut Sizes<'_>) -> u64;
 
     /// Writes the fields: exactly as many bytes as `size` counts.
-    fn write(&self, writer: &mut Writer<'_>) -> io::Result<()>;
+    fn write(&self, original: &dyn Any, writer: &mut Writer<'_>) -> io::Result<()>;
 }

@@ -13,6 +13,7 @@
 mod cast;
 mod checks;
 mod consolidate;
+mod copies;
 mod dedup;
 mod descriptor;
 mod dump;

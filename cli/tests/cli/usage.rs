@@ -40,6 +40,7 @@ fn each_command_has_its_own_options_and_ignores_none() {
     let folder = Folder::with_model();
     let common = [
         "--no-sync",
+        "--no-direct-io",
         "--no-mmap",
         "--no-clobber",
         "--allow-over-2gib",

@@ -1,0 +1,177 @@
+//! One new file, and the ways in which bytes get into it: written from memory, written past the page
+//! cache, or copied by the system from another file.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::batch::Batch;
+use super::direct::{Bounces, Direct};
+use super::origin::Run;
+use crate::error::{Error, Result};
+use crate::save::options::SaveOptions;
+use crate::save::plan::PlannedFile;
+
+/// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is direct.
+const SMALL: u64 = 1 << 20;
+
+/// A new file that is written to.
+pub(crate) struct Output {
+    file: File,
+    /// For messages.
+    path: PathBuf,
+    direct: Option<Direct>,
+    /// Whether the system copies from other files into this one.
+    copies: AtomicBool,
+}
+
+impl Output {
+    /// The new, empty `file`, which is at `staged` now and for which messages say `path`. Blocks are allocated,
+    /// so that a full disk is detected before the copy.
+    pub(crate) fn new(
+        file: File,
+        (staged, path): (&Path, PathBuf),
+        plan: &PlannedFile<'_>,
+        options: &SaveOptions,
+    ) -> Result<Self> {
+        let direct = options.sync && options.direct_io && plan.len >= SMALL;
+        let direct = direct.then(|| Direct::open(staged)).flatten();
+        let mapped = plan.pieces.iter().any(|piece| piece.initializer.file_range().is_some());
+        let shares = mapped && shares_extents(&file);
+        let copies = mapped && (direct.is_none() || shares);
+        // Extents that will be shared need no blocks of their own.
+        let reserved = reserve(&file, plan, !shares);
+        reserved.map_err(|error| Error::io(&path, error))?;
+        Ok(Self { file, path, direct, copies: AtomicBool::new(copies) })
+    }
+
+    /// Writes the batch at its place.
+    pub(super) fn write(&self, batch: &Batch) -> Result<()> {
+        write_all(&self.file, &mut batch.slices()?, batch.start()).map_err(|e| self.error(e))
+    }
+
+    /// Which of `len` bytes that go to the offset `at` are written past the page cache.
+    pub(super) fn direct_part(&self, len: usize, at: u64) -> Range<usize> {
+        self.direct.as_ref().map_or(0..0, |direct| direct.part(len, at))
+    }
+
+    /// Writes `bytes`, a [direct part](Self::direct_part), to the offset `at`; returns how many were written.
+    /// Fewer are written only where the file system refuses direct writes after all.
+    pub(super) fn write_direct(&self, bytes: &[u8], at: u64, bounces: &Bounces) -> Result<usize> {
+        let Some(direct) = &self.direct else { return Ok(0) };
+        direct.write(bytes, at, bounces)?.map_err(|e| self.error(e))
+    }
+
+    /// Whether the system is asked to copy `run`. Where writes are direct, only extents that can be shared are
+    /// faster.
+    pub(super) fn may_copy(&self, run: &Run) -> bool {
+        self.copies.load(Ordering::Relaxed) && (self.direct.is_none() || run.is_shareable())
+    }
+
+    /// Has the system copy `len` bytes at the offset `source` of `origin` to the offset `at`, and returns how
+    /// many were copied.
+    #[cfg(target_os = "linux")]
+    pub(super) fn copy(
+        &self,
+        origin: &File,
+        mut source: u64,
+        mut at: u64,
+        len: usize,
+    ) -> Result<usize> {
+        use rustix::io::Errno;
+        let mut done = 0;
+        while done < len {
+            let (from, to) = (Some(&mut source), Some(&mut at));
+            match rustix::fs::copy_file_range(origin, from, &self.file, to, len - done) {
+                // The source ended, or the file system only pretends to copy.
+                Ok(0) => break,
+                Ok(copied) => done = done.saturating_add(copied),
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::IO)) => {
+                    return Err(self.error(error.into()));
+                }
+                // Two file systems, or one that cannot copy.
+                Err(_) => {
+                    self.copies.store(false, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn copy(&self, _: &File, _: u64, _: u64, _: usize) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::io(&self.path, error)
+    }
+}
+
+/// Sets the file's length, and allocates its blocks if `allocate`. A small file gets both by being written.
+fn reserve(file: &File, plan: &PlannedFile<'_>, allocate: bool) -> io::Result<()> {
+    let written = plan.pieces.last().map_or(0, |piece| piece.end());
+    if plan.len >= SMALL || written < plan.len {
+        file.set_len(plan.len)?;
+    }
+    #[cfg(target_os = "linux")]
+    if allocate && plan.len >= SMALL {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        // Where the file system does not support this, blocks are allocated as they are written.
+        let taken = fallocate(file, FallocateFlags::empty(), 0, plan.len);
+        if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = taken {
+            return Err(error.into());
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = allocate;
+    Ok(())
+}
+
+/// Whether the file system lets two files have the same extents: btrfs and XFS, by their magic numbers.
+#[cfg(target_os = "linux")]
+fn shares_extents(file: &File) -> bool {
+    const MAGIC: [u32; 2] = [0x9123_683E, 0x5846_5342];
+    let found = rustix::fs::fstatfs(file).ok().and_then(|found| u32::try_from(found.f_type).ok());
+    found.is_some_and(|magic| MAGIC.contains(&magic))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn shares_extents(_: &File) -> bool {
+    false
+}
+
+/// Writes all of `slices` to the offset `at`.
+#[cfg(unix)]
+fn write_all(file: &File, mut slices: &mut [io::IoSlice<'_>], mut at: u64) -> io::Result<()> {
+    while !slices.is_empty() {
+        match rustix::io::pwritev(file, slices, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                io::IoSlice::advance_slices(&mut slices, written);
+                at = at.saturating_add(written as u64);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn write_all(file: &File, slices: &mut [io::IoSlice<'_>], mut at: u64) -> io::Result<()> {
+    for slice in slices {
+        let mut bytes: &[u8] = slice;
+        while !bytes.is_empty() {
+            let n = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
+            bytes = bytes.get(n..).filter(|_| n > 0).ok_or(io::ErrorKind::WriteZero)?;
+            at = at.saturating_add(u64::try_from(n).map_err(io::Error::other)?);
+        }
+    }
+    Ok(())
+}

@@ -149,6 +149,8 @@ pub struct Container {
     pub(crate) warnings: Vec<Error>,
     /// The files that the container was filled from, which a save does not replace.
     pub(crate) attached: Vec<PathBuf>,
+    /// Whether only what holds tensors was decoded: see [`Outline`](crate::Outline).
+    pub(crate) is_outline: bool,
 }
 
 /// A shared model, copied on write: the result of a save shows the graph that was written, also when

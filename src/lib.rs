@@ -159,6 +159,7 @@ mod names;
 mod one_save;
 mod operands;
 mod opset;
+mod outline;
 mod parallel;
 mod placement;
 pub mod proto;
@@ -201,6 +202,7 @@ pub use inline::{
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
+pub use outline::Outline;
 pub use placement::Alignment;
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};

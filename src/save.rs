@@ -311,7 +311,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, equal.lazy));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
-        let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?;
+        let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?
+            .of_outline(content.container.is_outline);
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), model.encoded_len()?));
         let saved = Saved {

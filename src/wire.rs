@@ -9,6 +9,7 @@
 mod field;
 pub(crate) mod nested;
 mod number;
+mod outline;
 mod overlay;
 mod packed;
 mod parallel;
@@ -71,9 +72,20 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     #[doc(hidden)]
     const REPLACEABLE: bool;
 
+    /// Whether an outline passes over the elements of its lists that hold no tensor.
+    #[doc(hidden)]
+    const OUTLINED: bool;
+
     /// Merges the value of a record. `false`, with nothing read, if the record is not of a known field.
     #[doc(hidden)]
     fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
+    /// Passes over the value of a record. `None`, with nothing read, if the record is not of a known field; else
+    /// whether it holds a tensor, in which case the reader may be left in its middle.
+    #[doc(hidden)]
+    fn pass_record(tag: Tag, reader: &mut Reader<'_>) -> Result<Option<bool>>;
+    /// How many elements the list has that a record belongs to; `None` if it belongs to no list of messages.
+    #[doc(hidden)]
+    fn listed(&self, tag: Tag) -> Option<usize>;
     #[doc(hidden)]
     fn fields_size(&self, sizes: &mut Sizes<'_>) -> u64;
     #[doc(hidden)]
@@ -128,6 +140,13 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         while !reader.at_end() {
             let tag = reader.tag()?;
+            if Self::OUTLINED
+                && reader.is_outline()
+                && let Some(gap) = outline::gap(self, tag, reader)?
+            {
+                self.unknown_mut().push_gap(gap);
+                continue;
+            }
             reader.expect_raw_data(Self::RAW_DATA != 0 && tag.number() == Self::RAW_DATA);
             if !self.merge_record(tag, reader)? {
                 self.unknown_mut().push(reader.unknown(tag)?);
@@ -195,13 +214,16 @@ pub struct DecodeOptions {
     threads: usize,
     pub(crate) buffers: TensorBufferOptions,
     copying: Copying,
+    /// Whether only what holds tensors is decoded.
+    pub(crate) outline: bool,
 }
 
 impl DecodeOptions {
     /// The defaults: 100 levels, as in the official parser, and every core for a large message.
     pub fn new() -> Self {
         let buffers = TensorBufferOptions::new().raw_data_threshold(1024);
-        Self { recursion_limit: 100, threads: 0, buffers, copying: Copying::WhereUnaligned }
+        let copying = Copying::WhereUnaligned;
+        Self { recursion_limit: 100, threads: 0, buffers, copying, outline: false }
     }
 
     /// How many levels deep messages may nest; a subgraph takes three. Every level costs stack, also when

@@ -6,9 +6,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onnx_container::traversal::{self, Tensors};
 use onnx_container::{
-    ByteSize, Container, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved,
-    SavedFile, ShardNames, Statistics, WeightFiles,
+    ByteSize, Container, Deduplicated, Error, ErrorKind, Initializer, MAX_PROTOBUF, Outline,
+    SaveOptions, Saved, SavedFile, ShardNames, Statistics, WeightFiles,
 };
 use serde::Serialize;
 
@@ -67,28 +68,28 @@ pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Writes `container` to `path`, or only plans.
+/// Writes what was `loaded` to `path`, or only plans.
 pub fn save(
-    container: &Container,
+    loaded: &impl Loaded,
     path: &Path,
     options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Failure> {
-    try_save(container, path, options, args).map_err(|error| refused(error, path, args))
+    try_save(loaded, path, options, args).map_err(|error| refused(error, path, args))
 }
 
 /// As [`save`], with the library's error.
 pub fn try_save(
-    container: &Container,
+    loaded: &impl Loaded,
     path: &Path,
     options: SaveOptions,
     args: &TargetArgs,
 ) -> Result<Saved, Error> {
     let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
     let saved = if args.dry_run {
-        container.dry_run(path, progress::reporting_waits(options))?
+        loaded.dry_run(path, progress::reporting_waits(options))?
     } else {
-        progress::shown(options, path, |options| container.save(path, options))?
+        progress::shown(options, path, |options| loaded.save(path, options))?
     };
     print_warnings(&saved.warnings);
     Ok(saved)
@@ -163,8 +164,65 @@ fn is_about_default_data_file(error: &Error, output: &Path) -> bool {
 }
 
 /// Prints the warnings of a load on stderr.
-pub fn warn(container: &Container) {
-    print_warnings(container.warnings());
+pub fn warn(loaded: &impl Loaded) {
+    print_warnings(loaded.warnings());
+}
+
+/// A model that was loaded to be saved.
+pub trait Loaded {
+    /// Every tensor with its place, in graph order.
+    fn tensors(&self) -> Tensors<'_>;
+    /// The large initializer behind `handle`.
+    fn get(&self, handle: &str) -> Option<&Initializer>;
+    /// What the load found that some readers refuse.
+    fn warnings(&self) -> &[Error];
+    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error>;
+    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error>;
+}
+
+impl Loaded for Container {
+    fn tensors(&self) -> Tensors<'_> {
+        traversal::iter(self.model())
+    }
+
+    fn get(&self, handle: &str) -> Option<&Initializer> {
+        self.get(handle)
+    }
+
+    fn warnings(&self) -> &[Error] {
+        self.warnings()
+    }
+
+    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
+        self.save(path, options)
+    }
+
+    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
+        self.dry_run(path, options)
+    }
+}
+
+/// An outline is saved with all weights inside the model.
+impl Loaded for Outline {
+    fn tensors(&self) -> Tensors<'_> {
+        self.tensors()
+    }
+
+    fn get(&self, handle: &str) -> Option<&Initializer> {
+        self.get(handle)
+    }
+
+    fn warnings(&self) -> &[Error] {
+        self.warnings()
+    }
+
+    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
+        self.embed(path, options)
+    }
+
+    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
+        self.dry_run(path, options)
+    }
 }
 
 /// The files of a save, for people and as JSON.
@@ -260,12 +318,12 @@ impl File {
 }
 
 impl Written {
-    /// The report of a save of `container` to `output`, or of a dry run.
-    pub fn new(container: &Container, output: &Path, saved: &Saved, args: &TargetArgs) -> Self {
+    /// The report of a save of what was `loaded` to `output`, or of a dry run.
+    pub fn new(loaded: &impl Loaded, output: &Path, saved: &Saved, args: &TargetArgs) -> Self {
         let folder = output.parent().unwrap_or(Path::new(""));
         let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
         let left = saved.left_behind.iter();
-        let warnings = container.warnings().iter().chain(&saved.warnings);
+        let warnings = loaded.warnings().iter().chain(&saved.warnings);
         Self {
             dry_run: args.dry_run,
             statistics: Done::from(&saved.statistics),

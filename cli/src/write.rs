@@ -8,7 +8,9 @@ mod verify;
 
 use std::path::Path;
 
-use onnx_container::{Container, ExternalizeOptions, Externalized, SaveOptions, WeightFiles};
+use onnx_container::{
+    Container, ExternalizeOptions, Externalized, Outline, SaveOptions, WeightFiles,
+};
 
 use crate::args::{EmbedArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs};
 use crate::failure::{Failure, Outcome};
@@ -37,7 +39,9 @@ pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
 pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::Embedded, None, &args.write.target);
-    Job::new("embed", input, output, &args.write, None, options).run(out)
+    let job = Job::new("embed", input, output, &args.write, None, options);
+    // Verifying needs the whole graph, all else only the tensors.
+    if args.write.verify { job.run(out) } else { job.embed(out) }
 }
 
 /// What a command that writes was asked to do.
@@ -88,6 +92,18 @@ impl<'a> Job<'a> {
         self.write(container, None, out)
     }
 
+    /// Moves all weights into the model.
+    fn embed(self, out: &mut Output) -> Result<Outcome, Failure> {
+        save::refuse_weights(self.output, None)?;
+        let outline = Outline::load(self.input, mapping::choice(&self.args.map))?;
+        save::warn(&outline);
+        let read = Read::of(&outline, !self.args.map.no_mmap)?;
+        let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;
+        let moved = Externalized::default();
+        let report = Report::new(&self, &outline, read, moved, &saved, None, None);
+        self.print(report, out)
+    }
+
     /// Writes `container`, which was read and perhaps filled.
     fn write(
         self,
@@ -110,7 +126,11 @@ impl<'a> Job<'a> {
             let semantic = original.semantic_digest().ok();
             verify(&original, semantic, &saved, self.output, map)
         });
-        let mut report = Report::new(&self, &container, read, moved, &saved, verified, filled);
+        let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
+        self.print(report, out)
+    }
+
+    fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {
         report.warn(leftovers::notes(self.input));
         if self.args.json {
             out.json(&report)?;

@@ -33,7 +33,7 @@ messages! {
     }
 
     /// A function: the nodes that a call of it stands for.
-    message FunctionProto {
+    message FunctionProto (outlined) {
         /// Its name. Domain, name and overload together are unique.
         1 name: Option<Str>,
         /// The names of its inputs.

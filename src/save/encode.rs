@@ -29,6 +29,8 @@ use crate::wire::{self, Message, Overlay, Replacement, Sizes, Writer};
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {
     model: SharedModel,
+    /// Whether only what holds tensors was decoded of the model.
+    is_outline: bool,
     changes: Changes,
 }
 
@@ -97,7 +99,12 @@ impl WrittenModel {
             changes.by_address.insert(address, changes.tensors.len());
             changes.tensors.push((position, tensor));
         }
-        Ok(Self { model, changes })
+        Ok(Self { model, is_outline: false, changes })
+    }
+
+    /// Remembers whether only what holds tensors was decoded of the model.
+    pub(crate) fn of_outline(self, is_outline: bool) -> Self {
+        Self { is_outline, ..self }
     }
 
     /// The graph, whose external tensors name handles.
@@ -130,6 +137,9 @@ impl WrittenModel {
 
     /// The message that is written, built by this call.
     pub(crate) fn to_message(&self) -> Result<ModelProto> {
+        if self.is_outline {
+            return ModelProto::decode(&Buffer::from(self.encode_to_vec()?));
+        }
         let mut model = ModelProto::clone(&self.model);
         let mut tensors = self.changes.tensors.iter().peekable();
         traversal::tensors_mut(&mut model, |place, tensor| {

@@ -80,7 +80,7 @@ impl Saved {
     /// [inlining](crate::SaveOptions::inline_functions). Its external tensors name handles. A tensor that
     /// was inline in the container is inline here too, even where [`SaveOptions::externalize`](crate::SaveOptions::externalize)
     /// wrote it to a weights file, unless functions were inlined; [`model`](Self::model) has it as
-    /// written.
+    /// written. Of an [`Outline`](crate::Outline), it has only what holds tensors.
     pub fn structure(&self) -> &ModelProto {
         self.model.model()
     }

@@ -5,15 +5,18 @@
 //! can hold tensors. In a file that is not a model the walk ends within a few bytes: at field number 0,
 //! an invalid tag, or a top level that no writer makes. Which files are read is decided in `folder`.
 
+mod blocks;
+
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::without_dots;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
+use crate::save::skim::blocks::{BLOCK, Blocks};
 use crate::wire::FieldInfo;
 
 /// What was found in a file.
@@ -182,9 +185,7 @@ type Walked<T> = Result<T, Fault>;
 /// The decoder's default limit of nesting.
 const MAX_DEPTH: u32 = 100;
 /// The maximum length of a path, in bytes.
-const MAX_TEXT: u64 = 1 << 16;
-/// How many bytes are read at a time.
-const BLOCK: usize = 32 << 10;
+const MAX_TEXT: usize = 1 << 16;
 /// How many bytes of one file are read in all: more than a model of millions of nodes has besides its
 /// payloads, and few enough to be read within seconds.
 const MAX_READ: u64 = 4 << 30;
@@ -193,8 +194,12 @@ const MAX_READ: u64 = 4 << 30;
 const MAX_NUMBERS: u32 = 1000;
 
 /// A walk over the messages of a file.
+///
+/// Messages that fit into a block, which are nearly all, are walked in memory. What holds them, such as the graph, and
+/// larger ones are walked from block to block.
 struct Walk {
-    file: BufReader<File>,
+    ways: &'static Ways,
+    file: Blocks,
     len: u64,
     at: u64,
     /// How many bytes were read and not skipped.
@@ -206,18 +211,16 @@ struct Walk {
 impl Walk {
     fn new(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
-        let file = BufReader::with_capacity(BLOCK, file);
-        let locations = BTreeSet::new();
-        Ok(Self { file, len, at: 0, read: 0, has_version: false, locations })
+        let (ways, file, locations) = (&*WAYS, Blocks::new(file), BTreeSet::new());
+        Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, locations })
     }
 
     /// Walks the model, which ends at byte `end`.
     fn model(&mut self, end: u64, entered_graph: &mut bool) -> Walked<()> {
-        let ways = &*WAYS;
         let mut numbers = 0;
         while self.at < end {
             let (number, wire) = self.tag()?;
-            let child = ways.child(ways.model, number);
+            let child = self.ways.child(self.ways.model, number);
             if wire != 2 {
                 numbers += 1;
                 // `graph` and other messages are never numbers; `ir_version` (field 1) always is.
@@ -238,7 +241,7 @@ impl Walk {
     fn message(&mut self, message: usize, end: u64, depth: u32) -> Walked<()> {
         while self.at < end {
             let (number, wire) = self.tag()?;
-            let child = WAYS.child(message, number).filter(|_| wire == 2);
+            let child = self.ways.child(message, number).filter(|_| wire == 2);
             self.field(child, number, wire, end, depth)?;
         }
         Ok(())
@@ -260,9 +263,17 @@ impl Walk {
         // A truncated file ends inside its messages.
         let len = self.varint()?;
         let inner = self.at.saturating_add(len).min(end);
+        let len = usize::try_from(inner - self.at.min(inner)).unwrap_or(usize::MAX);
+        if let Some(bytes) = self.file.whole(len)? {
+            let mut found = InMemory { ways: self.ways, locations: &mut self.locations };
+            let walked = found.child(child, bytes, depth + 1);
+            self.pass(len)?;
+            return walked;
+        }
         match child {
             Child::Message(message) => self.message(message, inner, depth + 1),
-            Child::Entry => self.entry(inner, depth + 1),
+            // No path is as long as a block.
+            Child::Entry => self.skip(inner - self.at.min(inner), end),
         }
     }
 
@@ -292,91 +303,37 @@ impl Walk {
         Err(Fault::NoModel)
     }
 
-    /// Reads an entry, a key and a value. Where one occurs several times, the last one counts.
-    fn entry(&mut self, end: u64, depth: u32) -> Walked<()> {
-        let (mut key, mut value) = (None, None);
-        while self.at < end {
-            let (number, wire) = self.tag()?;
-            let slot = match number {
-                number if number == WAYS.key => Some(&mut key),
-                number if number == WAYS.value => Some(&mut value),
-                _ => None,
-            };
-            match slot.filter(|_| wire == 2) {
-                Some(slot) => *slot = self.text(end)?,
-                None => self.skip_field(number, wire, end, depth)?,
-            }
-        }
-        if let (Some(b"location"), Some(value)) = (key.as_deref(), value) {
-            self.locations.insert(without_dots(&String::from_utf8_lossy(&value)));
-        }
-        Ok(())
-    }
-
     /// The number and the wire type of a field.
     fn tag(&mut self) -> Walked<(u64, u64)> {
-        let tag = self.varint()?;
-        let (number, wire) = (tag >> 3, tag & 7);
-        match number {
-            1..0x2000_0000 => Ok((number, wire)),
-            _ => Err(Fault::NoModel),
-        }
+        as_tag(self.varint()?)
     }
 
     fn varint(&mut self) -> Walked<u64> {
-        let (value, len) = match varint_in(self.file.buffer()) {
-            Some(found) => found,
-            None => self.varint_across_blocks()?,
-        };
-        self.file.consume(len);
-        let len = u64::try_from(len).unwrap_or(0);
-        self.at = self.at.saturating_add(len);
-        self.count(len)?;
+        let mut found = varint_in(self.file.ahead());
+        if found.is_none() {
+            // It may go on in the next block; at the end of the file there are fewer bytes than the longest has.
+            self.file.fill(MAX_VARINT)?;
+            found = varint_in(self.file.ahead());
+        }
+        let (value, len) = found.ok_or(Fault::NoModel)?;
+        self.pass(len)?;
         Ok(value)
     }
 
-    /// Reads a varint that is malformed or not complete in the current block. Returns it with the number
-    /// of its bytes that are still to be consumed.
-    fn varint_across_blocks(&mut self) -> Walked<(u64, usize)> {
-        let mut bytes = Vec::new();
-        loop {
-            let Some(byte) = self.file.fill_buf()?.first().copied() else {
-                return Err(Fault::NoModel);
-            };
-            bytes.push(byte);
-            if let Some((value, len)) = varint_in(&bytes) {
-                self.at = self.at.saturating_add(u64::try_from(len - 1).unwrap_or(0));
-                return Ok((value, 1));
-            }
-            if bytes.len() >= 10 {
-                return Err(Fault::NoModel);
-            }
-            self.file.consume(1);
-        }
-    }
-
-    /// The bytes of a string, or `None` when it is longer than any path.
-    fn text(&mut self, end: u64) -> Walked<Option<Vec<u8>>> {
-        let len = self.varint()?;
-        if len > MAX_TEXT {
-            self.skip(len, end)?;
-            return Ok(None);
-        }
-        let to = self.at.checked_add(len).filter(|to| *to <= end).ok_or(Fault::NoModel)?;
-        let mut bytes = Vec::new();
-        (&mut self.file).take(len).read_to_end(&mut bytes)?;
-        self.at = to;
-        self.count(len)?;
-        Ok(Some(bytes))
+    /// Moves past bytes of the current block.
+    fn pass(&mut self, len: usize) -> Walked<()> {
+        self.file.consume(len);
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        self.at = self.at.saturating_add(len);
+        self.count(len)
     }
 
     fn skip(&mut self, len: u64, end: u64) -> Walked<()> {
         let to = self.at.checked_add(len).filter(|to| *to <= end).ok_or(Fault::NoModel)?;
-        let ahead = u64::try_from(self.file.buffer().len()).unwrap_or(0);
-        self.file.seek_relative(i64::try_from(len).map_err(|_| Fault::NoModel)?)?;
+        let seeks = self.file.skip(len)?;
         self.at = to;
         // A skip past the end of the current block makes the reader read another one.
-        self.count(if len > ahead { BLOCK as u64 } else { 1 })
+        self.count(if seeks { BLOCK as u64 } else { 1 })
     }
 
     fn count(&mut self, bytes: u64) -> Walked<()> {
@@ -385,10 +342,134 @@ impl Walk {
     }
 }
 
+/// A walk over a message in memory.
+struct InMemory<'w> {
+    ways: &'static Ways,
+    locations: &'w mut BTreeSet<String>,
+}
+
+impl InMemory<'_> {
+    fn child(&mut self, child: Child, bytes: &[u8], depth: u32) -> Walked<()> {
+        match child {
+            Child::Message(message) => self.message(message, bytes, depth),
+            Child::Entry => self.entry(bytes, depth),
+        }
+    }
+
+    fn message(&mut self, message: usize, mut bytes: &[u8], depth: u32) -> Walked<()> {
+        while !bytes.is_empty() {
+            let (number, wire) = as_tag(varint(&mut bytes)?)?;
+            if depth > MAX_DEPTH {
+                return Err(Fault::NoModel);
+            }
+            match self.ways.child(message, number).filter(|_| wire == 2) {
+                Some(child) => self.child(child, truncated(&mut bytes)?, depth + 1)?,
+                None => skip_field(&mut bytes, number, wire, depth)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads an entry, a key and a value. Where one occurs several times, the last one counts.
+    fn entry(&mut self, mut bytes: &[u8], depth: u32) -> Walked<()> {
+        let (mut key, mut value) = (None, None);
+        while !bytes.is_empty() {
+            let (number, wire) = as_tag(varint(&mut bytes)?)?;
+            let slot = match number {
+                number if number == self.ways.key => Some(&mut key),
+                number if number == self.ways.value => Some(&mut value),
+                _ => None,
+            };
+            match slot.filter(|_| wire == 2) {
+                Some(slot) => {
+                    let text = payload(&mut bytes)?;
+                    *slot = Some(text).filter(|text| text.len() <= MAX_TEXT);
+                }
+                None => skip_field(&mut bytes, number, wire, depth)?,
+            }
+        }
+        if let (Some(b"location"), Some(value)) = (key, value) {
+            self.locations.insert(without_dots(&String::from_utf8_lossy(value)));
+        }
+        Ok(())
+    }
+}
+
+fn skip_field(bytes: &mut &[u8], number: u64, wire: u64, depth: u32) -> Walked<()> {
+    match wire {
+        0 => varint(bytes).map(drop),
+        1 => take(bytes, 8).map(drop),
+        2 => payload(bytes).map(drop),
+        3 => skip_group(bytes, number, depth + 1),
+        5 => take(bytes, 4).map(drop),
+        _ => Err(Fault::NoModel),
+    }
+}
+
+fn skip_group(bytes: &mut &[u8], group: u64, depth: u32) -> Walked<()> {
+    while !bytes.is_empty() && depth <= MAX_DEPTH {
+        let (number, wire) = as_tag(varint(bytes)?)?;
+        match wire {
+            4 if number == group => return Ok(()),
+            _ => skip_field(bytes, number, wire, depth)?,
+        }
+    }
+    Err(Fault::NoModel)
+}
+
+/// Removes the first `len` bytes.
+#[inline]
+fn take<'b>(bytes: &mut &'b [u8], len: usize) -> Walked<&'b [u8]> {
+    let (taken, rest) = bytes.split_at_checked(len).ok_or(Fault::NoModel)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+#[inline]
+fn varint(bytes: &mut &[u8]) -> Walked<u64> {
+    let (value, len) = varint_in(bytes).ok_or(Fault::NoModel)?;
+    take(bytes, len)?;
+    Ok(value)
+}
+
+/// Removes a length and that many bytes.
+#[inline]
+fn payload<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
+    let len = varint(bytes)?;
+    take(bytes, usize::try_from(len).map_err(|_| Fault::NoModel)?)
+}
+
+/// As [`payload`], or fewer bytes where the file is truncated.
+fn truncated<'b>(bytes: &mut &'b [u8]) -> Walked<&'b [u8]> {
+    let len = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
+    take(bytes, len.min(bytes.len()))
+}
+
+/// The number and the wire type of a field, from its tag.
+#[inline]
+fn as_tag(tag: u64) -> Walked<(u64, u64)> {
+    let (number, wire) = (tag >> 3, tag & 7);
+    match number {
+        1..0x2000_0000 => Ok((number, wire)),
+        _ => Err(Fault::NoModel),
+    }
+}
+
+/// The length of the longest varint, in bytes.
+const MAX_VARINT: usize = 10;
+
 /// The varint at the start of `bytes`, and its length.
+#[inline]
 fn varint_in(bytes: &[u8]) -> Option<(u64, usize)> {
+    match bytes {
+        [byte, ..] if *byte < 0x80 => Some((u64::from(*byte), 1)),
+        _ => long_varint_in(bytes),
+    }
+}
+
+fn long_varint_in(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
-    for (i, byte) in bytes.iter().take(10).enumerate() {
+    for (i, byte) in bytes.iter().take(MAX_VARINT).enumerate() {
         let shift = 7 * u32::try_from(i).ok()?;
         value |= u64::from(byte & 0x7F).checked_shl(shift).unwrap_or(0);
         if byte & 0x80 == 0 {

@@ -6,9 +6,11 @@
 
 use std::io;
 
+use super::outline;
 use super::rare::{Empty, Rare};
 use super::reader::{Reader, Wire};
 use super::text::Str;
+use super::unknown::Unknown;
 use super::writer::{Sizes, Writer, tag_size, varint_size};
 use crate::buffer::Buffer;
 use crate::error::Result;
@@ -83,6 +85,12 @@ pub trait Value: Sized {
     fn merge(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         *self = Self::read(reader)?;
         Ok(())
+    }
+
+    /// Passes over a value. `true` if it holds a tensor; the reader may then be left in its middle.
+    #[inline]
+    fn pass(reader: &mut Reader<'_>) -> Result<bool> {
+        reader.skip_value(Self::WIRE).map(|()| false)
     }
 
     /// Reads one more value, or several that follow each other.
@@ -194,6 +202,10 @@ impl<T: Value> Value for Box<T> {
         (**self).merge(reader)
     }
 
+    fn pass(reader: &mut Reader<'_>) -> Result<bool> {
+        T::pass(reader)
+    }
+
     fn strings(&self, visit: &mut dyn FnMut(&Str)) {
         (**self).strings(visit);
     }
@@ -235,6 +247,35 @@ pub trait Field: Sized {
     fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64;
     fn write(&self, number: u32, writer: &mut Writer<'_>) -> io::Result<()>;
 
+    /// Passes over a record, as [`Value::pass`] does.
+    #[inline]
+    fn pass(wire: Wire, reader: &mut Reader<'_>) -> Result<bool> {
+        reader.skip_value(wire).map(|()| false)
+    }
+
+    /// How many messages a list of messages has.
+    #[inline]
+    fn listed(&self) -> Option<usize> {
+        None
+    }
+
+    /// The size without the gaps that an outline has among the values of the field.
+    #[inline]
+    fn size_among(&self, number: u32, _unknown: &Unknown, sizes: &mut Sizes<'_>) -> u64 {
+        self.size(number, sizes)
+    }
+
+    /// Writes the values, and the gaps that an outline has among them.
+    #[inline]
+    fn write_among(
+        &self,
+        number: u32,
+        _unknown: &Unknown,
+        writer: &mut Writer<'_>,
+    ) -> io::Result<()> {
+        self.write(number, writer)
+    }
+
     /// Calls `visit` with each string in it.
     #[inline]
     fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
@@ -259,6 +300,11 @@ impl<T: Value> Field for Option<T> {
             None => *self = Some(T::read(reader)?),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn pass(_wire: Wire, reader: &mut Reader<'_>) -> Result<bool> {
+        T::pass(reader)
     }
 
     #[inline]
@@ -304,6 +350,45 @@ impl<T: Value> Field for Vec<T> {
     }
 
     #[inline]
+    fn pass(wire: Wire, reader: &mut Reader<'_>) -> Result<bool> {
+        if wire == T::WIRE {
+            return T::pass(reader);
+        }
+        let outer = reader.enter()?;
+        while !reader.at_end() {
+            T::pass(reader)?;
+        }
+        reader.leave(outer);
+        Ok(false)
+    }
+
+    #[inline]
+    fn listed(&self) -> Option<usize> {
+        T::NESTED.then_some(self.len())
+    }
+
+    #[inline]
+    fn size_among(&self, number: u32, unknown: &Unknown, sizes: &mut Sizes<'_>) -> u64 {
+        if T::NESTED && !unknown.gaps().is_empty() {
+            return outline::list_size(self, number, unknown, sizes);
+        }
+        self.size(number, sizes)
+    }
+
+    #[inline]
+    fn write_among(
+        &self,
+        number: u32,
+        unknown: &Unknown,
+        writer: &mut Writer<'_>,
+    ) -> io::Result<()> {
+        if T::NESTED && !unknown.gaps().is_empty() {
+            return outline::write_list(self, number, unknown, writer);
+        }
+        self.write(number, writer)
+    }
+
+    #[inline]
     fn size(&self, number: u32, sizes: &mut Sizes<'_>) -> u64 {
         T::list_size(self, number, sizes)
     }
@@ -333,6 +418,11 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
 
     fn merge(&mut self, wire: Wire, reader: &mut Reader<'_>) -> Result<()> {
         (**self).merge(wire, reader)
+    }
+
+    #[inline]
+    fn pass(wire: Wire, reader: &mut Reader<'_>) -> Result<bool> {
+        T::pass(wire, reader)
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::field::{self, Value, one_size, write_one};
+use super::outline;
 use super::overlay::{Overlay, Replacement};
 use super::parallel;
 use super::reader::{Reader, Wire};
@@ -25,12 +26,27 @@ pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Res
     Ok(())
 }
 
+/// Passes over a message. `true`, with the reader in its middle, if it is a tensor or holds one.
+pub(crate) fn pass<M: Message>(reader: &mut Reader<'_>) -> Result<bool> {
+    // Only tensors can be replaced.
+    if M::REPLACEABLE {
+        return Ok(true);
+    }
+    reader.descend()?;
+    let outer = reader.enter()?;
+    let holds_tensor = outline::pass_body::<M>(reader)?;
+    reader.leave(outer);
+    reader.ascend();
+    Ok(holds_tensor)
+}
+
 /// Appends a message, or the whole run of messages when it is long enough for several threads.
 pub(crate) fn append<M>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()>
 where
     M: Message + Value,
 {
-    if list.len() == list.capacity() {
+    // In an outline, most of the records that follow are not for this list.
+    if list.len() == list.capacity() && !reader.is_outline() {
         let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
         if parallel::pays(run, reader.threads()) {
             return parallel::append(list, reader);

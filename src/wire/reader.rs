@@ -66,6 +66,8 @@ pub struct Reader<'a> {
     /// How many more levels messages may nest.
     levels: u32,
     threads: usize,
+    /// Whether only what holds tensors is decoded.
+    outline: bool,
     /// Whether the record that is being read is the `raw_data` of a tensor.
     raw_data: bool,
     /// Set if values are copied, or may have to be.
@@ -88,7 +90,36 @@ impl<'a> Reader<'a> {
         // How many cores there are is read from files, which takes longer than reading a short input.
         let threads = if source.span() < parallel::WORTH { 1 } else { options.thread_count() };
         let placing = Placing::new(options);
-        Self { source, bytes: source, at: 0, record: 0, levels, threads, raw_data: false, placing }
+        let (raw_data, outline) = (false, options.outline);
+        Self {
+            source,
+            bytes: source,
+            at: 0,
+            record: 0,
+            levels,
+            threads,
+            outline,
+            raw_data,
+            placing,
+        }
+    }
+
+    /// Whether only what holds tensors is decoded.
+    #[inline]
+    pub(super) fn is_outline(&self) -> bool {
+        self.outline
+    }
+
+    /// A reader at the same position that looks ahead and makes no slices.
+    #[inline]
+    pub(super) fn probe(&self) -> Self {
+        Self { placing: None, ..*self }
+    }
+
+    /// The bytes from the tag that was just read to `end`, which a probe has found. They count as read.
+    pub(super) fn records_up_to(&mut self, end: usize) -> Result<Buffer> {
+        self.at = end;
+        self.slice_from(self.record)
     }
 
     /// The next record's tag.
@@ -274,12 +305,17 @@ impl<'a> Reader<'a> {
 
     /// Skips the value of a record of an unknown field. Returns the whole record.
     pub(super) fn unknown(&mut self, tag: Tag) -> Result<Buffer> {
+        self.pass_unknown(tag)?;
+        self.slice_from(self.record)
+    }
+
+    /// Skips the value of a record of an unknown field.
+    pub(super) fn pass_unknown(&mut self, tag: Tag) -> Result<()> {
         // Only here, not in `skip`: inside a group the official parser accepts the field number 0.
         if tag.number() == 0 {
             return Err(self.bad_tag(self.record));
         }
-        self.skip(tag)?;
-        self.slice_from(self.record)
+        self.skip(tag)
     }
 
     /// Skips the value of a record.
@@ -315,7 +351,7 @@ impl<'a> Reader<'a> {
     pub(super) fn run(&self, wire: Wire, limit: usize) -> Run {
         let tag = self.bytes.get(self.record..self.at).unwrap_or_default();
         debug_assert!(!tag.is_empty(), "a run starts at a value, whose tag was just read");
-        let mut probe = Self { placing: None, ..*self };
+        let mut probe = self.probe();
         let mut run = Run::default();
         while probe.skip_value(wire).is_ok() {
             let more = match tag {

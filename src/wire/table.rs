@@ -9,7 +9,8 @@
 //! and share one [`Rare`](super::Rare) struct, so that a message without them needs one word for all of
 //! them. They are read and written as fields of the message.
 //!
-//! A message that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay).
+//! A message that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay). In an outline, the
+//! elements of the lists of a message that is marked as `(outlined)` are decoded only if they hold tensors.
 
 /// Defines a struct with its [`Message`](super::Message) implementation for each message in the table.
 macro_rules! messages {
@@ -19,13 +20,16 @@ macro_rules! messages {
     )*) => {$(
         messages!(@type $(#[$about])* $Message { $($table)* });
         messages!(
-            @wire $Message, messages!(@name $Message $($full)?), messages!(@mark $($mark)?),
+            @wire $Message, messages!(@name $Message $($full)?),
+            (messages!(@mark replaceable $($mark)?), messages!(@mark outlined $($mark)?)),
             { $($table)* }
         );
     )*};
 
-    (@mark) => { false };
-    (@mark replaceable) => { true };
+    (@mark $wanted:ident) => { false };
+    (@mark replaceable replaceable) => { true };
+    (@mark outlined outlined) => { true };
+    (@mark $wanted:ident $mark:ident) => { false };
 
     (@name $Message:ident) => { stringify!($Message) };
     (@name $Message:ident $full:literal) => { $full };
@@ -143,7 +147,7 @@ macro_rules! messages {
     };
 
     // Reading and writing. Here the fields of a `rare` group are treated like all others.
-    (@wire $Message:ident, $name:expr, $replaceable:expr, {
+    (@wire $Message:ident, $name:expr, $marks:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         rare $rare:ident: $Rare:ident {
             $($(#[$doc1:meta])* $number1:literal $field1:ident: $type1:ty,)*
@@ -156,7 +160,7 @@ macro_rules! messages {
             $($(#[$doc4:meta])* $number4:literal $field4:ident: $type4:ty,)*
         )*
     }) => {
-        messages!(@wire $Message, $name, $replaceable, {
+        messages!(@wire $Message, $name, $marks, {
             $($number $field: $type,)*
             $($number1 $field1: $type1,)*
             $($number2 $field2: $type2,)*
@@ -164,7 +168,7 @@ macro_rules! messages {
         });
     };
 
-    (@wire $Message:ident, $name:expr, $replaceable:expr, {
+    (@wire $Message:ident, $name:expr, $marks:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
         $(
             oneof $oneof:ident: $Oneof:ident {
@@ -178,7 +182,8 @@ macro_rules! messages {
     }) => {
         impl $crate::wire::Message for $Message {
             const NAME: &'static str = $name;
-            const REPLACEABLE: bool = $replaceable;
+            const REPLACEABLE: bool = $marks.0;
+            const OUTLINED: bool = $marks.1;
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
                 $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)),)*
                 $(
@@ -241,10 +246,47 @@ macro_rules! messages {
                 Ok(true)
             }
 
+            fn pass_record(
+                tag: $crate::wire::Tag,
+                reader: &mut $crate::wire::Reader<'_>,
+            ) -> $crate::Result<Option<bool>> {
+                use $crate::wire::Field;
+                match tag.number() {
+                    $($number if <$type as Field>::accepts(tag.wire()) => {
+                        <$type as Field>::pass(tag.wire(), reader).map(Some)
+                    })*
+                    $(
+                        $($number1 if <$type1 as $crate::wire::Value>::WIRE == tag.wire() => {
+                            <$type1 as $crate::wire::Value>::pass(reader).map(Some)
+                        })*
+                        $($number2 if <$type2 as Field>::accepts(tag.wire()) => {
+                            <$type2 as Field>::pass(tag.wire(), reader).map(Some)
+                        })*
+                        $($($number3 if <$type3 as $crate::wire::Value>::WIRE == tag.wire() => {
+                            <$type3 as $crate::wire::Value>::pass(reader).map(Some)
+                        })*)?
+                    )?
+                    _ => Ok(None),
+                }
+            }
+
+            fn listed(&self, tag: $crate::wire::Tag) -> Option<usize> {
+                use $crate::wire::Field;
+                match tag.number() {
+                    $($number if <$type as Field>::accepts(tag.wire()) => self.$field.listed(),)*
+                    $(
+                        $($number2 if <$type2 as Field>::accepts(tag.wire()) => {
+                            self.$field2.listed()
+                        })*
+                    )?
+                    _ => None,
+                }
+            }
+
             fn fields_size(&self, sizes: &mut $crate::wire::Sizes<'_>) -> u64 {
                 use $crate::wire::Field;
                 let mut size = 0;
-                $(size += self.$field.size($number, sizes);)*
+                $(size += self.$field.size_among($number, &self.unknown, sizes);)*
                 $(
                     match &self.$oneof {
                         $(Some($Oneof::$Member1(value)) => {
@@ -252,7 +294,7 @@ macro_rules! messages {
                         })*
                         _ => {}
                     }
-                    $(size += self.$field2.size($number2, sizes);)*
+                    $(size += self.$field2.size_among($number2, &self.unknown, sizes);)*
                     $(match &self.$oneof {
                         $(Some($Oneof::$Member3(value)) => {
                             size += $crate::wire::one_size(value, $number3, sizes);
@@ -268,7 +310,7 @@ macro_rules! messages {
                 writer: &mut $crate::wire::Writer<'_>,
             ) -> std::io::Result<()> {
                 use $crate::wire::Field;
-                $(self.$field.write($number, writer)?;)*
+                $(self.$field.write_among($number, &self.unknown, writer)?;)*
                 $(
                     match &self.$oneof {
                         $(Some($Oneof::$Member1(value)) => {
@@ -276,7 +318,7 @@ macro_rules! messages {
                         })*
                         _ => {}
                     }
-                    $(self.$field2.write($number2, writer)?;)*
+                    $(self.$field2.write_among($number2, &self.unknown, writer)?;)*
                     $(match &self.$oneof {
                         $(Some($Oneof::$Member3(value)) => {
                             $crate::wire::write_one(value, $number3, writer)?;
@@ -344,6 +386,10 @@ macro_rules! messages {
 
             fn merge(&mut self, reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<()> {
                 $crate::wire::nested::merge(self, reader)
+            }
+
+            fn pass(reader: &mut $crate::wire::Reader<'_>) -> $crate::Result<bool> {
+                $crate::wire::nested::pass::<Self>(reader)
             }
 
             fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {

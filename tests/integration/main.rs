@@ -35,6 +35,7 @@ mod lazy;
 mod loads;
 #[cfg(target_os = "linux")]
 mod memory;
+mod outline;
 mod ownership;
 mod properties;
 mod random_models;

@@ -5,14 +5,14 @@ use std::io;
 use std::path::Path;
 
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::{ByteSize, Container, Externalized, Initializer, Result, Saved, traversal};
+use onnx_container::{ByteSize, Externalized, Initializer, Result, Saved};
 use serde::Serialize;
 
 use super::Job;
 use super::import::Imported;
 use super::verify::Verified;
 use crate::output::{Output, count, lossy};
-use crate::save::Written;
+use crate::save::{Loaded, Written};
 
 /// What was read.
 #[derive(Debug, Serialize)]
@@ -29,23 +29,22 @@ pub struct Read {
 }
 
 impl Read {
-    /// What `container` was loaded with.
-    pub fn of(container: &Container, mapped: bool) -> Result<Self> {
+    /// What was `loaded`.
+    pub fn of(loaded: &impl Loaded, mapped: bool) -> Result<Self> {
         let (tensors, external, tied) = (0, 0, 0);
         let (external_bytes, tied_bytes) = (0, 0);
         let mut read = Self { tensors, external, tied, external_bytes, tied_bytes, mapped };
         let mut stored = HashSet::new();
-        traversal::tensors(container.model(), |_, tensor| {
+        for (_, tensor) in loaded.tensors() {
             read.tensors += 1;
             if is_external(tensor) {
                 let location = ExternalData::parse(tensor)?.location;
-                let initializer = container.get(&location);
+                let initializer = loaded.get(&location);
                 let len = initializer.map_or(0, Initializer::byte_len);
                 let is_first = stored.insert(Stored::of(location, initializer));
                 read.add_external(len, is_first);
             }
-            Ok(())
-        })?;
+        }
         Ok(read)
     }
 
@@ -139,7 +138,7 @@ impl<'a> Report<'a> {
     /// What `job` read, moved and wrote.
     pub fn new(
         job: &Job<'a>,
-        container: &Container,
+        loaded: &impl Loaded,
         read: Read,
         moved: Externalized,
         saved: &Saved,
@@ -155,7 +154,7 @@ impl<'a> Report<'a> {
             read,
             imported,
             kept: moved.kept.into_iter().map(Kept::from).collect(),
-            written: Written::new(container, job.output, saved, &job.args.target),
+            written: Written::new(loaded, job.output, saved, &job.args.target),
             verified,
         }
     }

@@ -45,14 +45,17 @@ pub struct Buffer {
 }
 
 /// One reference count; see [`Buffer::fork`].
-struct Root(Arc<Owner>);
+struct Root {
+    owner: Arc<Owner>,
+    /// The file that the memory holds completely, if any. Memory may hold several files: then each has
+    /// a root.
+    file: Option<Arc<SourceFile>>,
+}
 
 struct Owner {
     memory: Memory,
     /// The part of the memory that is in use: all of it, except padding for alignment at both ends.
     used: Range<usize>,
-    /// The file that the memory holds completely, if any.
-    file: Option<SourceFile>,
 }
 
 struct SourceFile {
@@ -136,14 +139,16 @@ impl Buffer {
     }
 
     fn from_memory(memory: Memory, file: Option<SourceFile>) -> Self {
-        let mut owner = Owner { memory, used: 0..0, file };
+        let mut owner = Owner { memory, used: 0..0 };
         owner.used.end = owner.bytes().len();
-        Self::from_new(owner)
+        let used = owner.used.clone();
+        Self::rooted(Arc::new(owner), used, file.map(Arc::new))
     }
 
-    fn from_new(owner: Owner) -> Self {
-        let Range { start, end } = owner.used;
-        Self { root: Arc::new(Root(Arc::new(owner))), start, end }
+    /// The bytes `range` of the owner's memory, with a new root.
+    fn rooted(owner: Arc<Owner>, range: Range<usize>, file: Option<Arc<SourceFile>>) -> Self {
+        let Range { start, end } = range;
+        Self { root: Arc::new(Root { owner, file }), start, end }
     }
 
     /// The part of this buffer in `range` (bytes), sharing its owner; `None` when the range is not
@@ -176,12 +181,13 @@ impl Buffer {
     /// count, so threads that each clone their own fork do not contend.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self { root: Arc::new(Root(self.root.0.clone())), ..*self }
+        let Root { owner, file } = &*self.root;
+        Self::rooted(owner.clone(), self.start..self.end, file.clone())
     }
 
     /// Whether both share one owner, so that dropping only one of them frees no memory.
     pub fn same_owner(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.root.0, &other.root.0)
+        Arc::ptr_eq(&self.root.owner, &other.root.owner)
     }
 
     /// The memory from the start of this buffer to the end of `next`, where that is a later part of the same
@@ -206,7 +212,7 @@ impl Buffer {
     /// assert_eq!(Buffer::from_owner([1, 2, 3]).ownership(), Ownership::Lent);
     /// ```
     pub fn ownership(&self) -> Ownership {
-        match self.root.0.memory {
+        match self.root.owner.memory {
             Memory::Bytes(_) | Memory::Foreign(_) => Ownership::Lent,
             Memory::Map { .. } => Ownership::Shared,
             Memory::Vec(_) | Memory::Anonymous(_) if self.is_shared() => Ownership::Shared,
@@ -216,7 +222,7 @@ impl Buffer {
 
     /// Whether other buffers hold the same memory now, so that dropping this one frees no memory.
     pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.root) > 1 || Arc::strong_count(&self.root.0) > 1
+        Arc::strong_count(&self.root) > 1 || Arc::strong_count(&self.root.owner) > 1
     }
 
     /// The bytes, to be edited. Memory that only this buffer holds is edited in place; all other memory
@@ -259,11 +265,11 @@ impl Buffer {
             return self.copied();
         }
         let Self { root, start, end } = self;
-        let shared = |root| Self { root, start, end }.copied();
+        let shared = |owner| Self::rooted(owner, start..end, None).copied();
         // Another thread may have cloned this buffer's fork in the meantime. Then the bytes are copied.
         let owner = match Arc::try_unwrap(root) {
-            Ok(Root(owner)) => owner,
-            Err(root) => return shared(root),
+            Ok(Root { owner, .. }) => owner,
+            Err(root) => return Self { root, start, end }.copied(),
         };
         match Arc::try_unwrap(owner) {
             Ok(Owner { memory: Memory::Vec(bytes), .. }) => {
@@ -272,8 +278,8 @@ impl Buffer {
             Ok(Owner { memory: Memory::Anonymous(map), .. }) => {
                 Ok(BufferMut { memory: Zeroed::Map(map), range: start..end })
             }
-            Ok(owner) => shared(Arc::new(Root(Arc::new(owner)))),
-            Err(owner) => shared(Arc::new(Root(owner))),
+            Ok(owner) => shared(Arc::new(owner)),
+            Err(owner) => shared(owner),
         }
     }
 
@@ -293,35 +299,39 @@ impl Buffer {
     /// The bytes, where they are in memory of this crate that no other buffer holds. They may
     /// change from here on, so they no longer count as the copy of a file.
     fn sole_memory(&mut self) -> Option<&mut [u8]> {
-        let owner = Arc::get_mut(&mut Arc::get_mut(&mut self.root)?.0)?;
+        let Root { owner, file } = Arc::get_mut(&mut self.root)?;
+        let owner = Arc::get_mut(owner)?;
         let memory: &mut [u8] = match &mut owner.memory {
             Memory::Vec(bytes) => bytes,
             Memory::Anonymous(map) => map,
             Memory::Map { .. } | Memory::Bytes(_) | Memory::Foreign(_) => return None,
         };
-        owner.file = None;
+        *file = None;
         memory.get_mut(self.start..self.end)
     }
 
     /// All of the memory that this buffer is a part of, when this crate allocated it; `None` for memory
     /// of a file or a caller.
     pub(crate) fn whole_allocation(&self) -> Option<Self> {
-        let owner = &self.root.0;
+        let Root { owner, file } = &*self.root;
         let ours = matches!(owner.memory, Memory::Vec(_) | Memory::Anonymous(_));
-        let Range { start, end } = owner.used;
-        ours.then(|| Self { root: self.root.clone(), start, end })
+        let all_of_it = |file: &Arc<SourceFile>| {
+            file.start == owner.used.start && file.identity.len() == owner.used.len() as u64
+        };
+        let file = || file.clone().filter(all_of_it);
+        ours.then(|| Self::rooted(owner.clone(), owner.used.clone(), file()))
     }
 
     /// Where the bytes are on disk, when the buffer is (part of) a mapped file.
     pub fn file_range(&self) -> Option<FileRange<'_>> {
-        let mapped = matches!(self.root.0.memory, Memory::Map { .. });
+        let mapped = matches!(self.root.owner.memory, Memory::Map { .. });
         self.source().filter(|_| mapped).map(|(place, _)| place)
     }
 
     /// The file and the range that the bytes were mapped or read from, and the file's identity at that
     /// time. A copy of bytes that changed while they were read has no source.
     pub(crate) fn source(&self) -> Option<(FileRange<'_>, &FileIdentity)> {
-        let SourceFile { path, identity, start, .. } = self.root.0.file.as_ref()?;
+        let SourceFile { path, identity, start, .. } = self.root.file.as_deref()?;
         let offset = |at: usize| u64::try_from(at.checked_sub(*start)?).ok();
         let range = offset(self.start)?..offset(self.end)?;
         Some((FileRange { path, range }, identity))
@@ -329,13 +339,13 @@ impl Buffer {
 
     /// The path of the file that the bytes were mapped or read from.
     pub(crate) fn file_path(&self) -> Option<&Path> {
-        Some(&self.root.0.file.as_ref()?.path)
+        Some(&self.root.file.as_ref()?.path)
     }
 
     /// Whether an unchanged identity of the [`source`](Self::source) proves that it still holds these
     /// bytes.
     pub(crate) fn is_settled(&self) -> bool {
-        self.root.0.file.as_ref().is_some_and(|file| file.settled)
+        self.root.file.as_ref().is_some_and(|file| file.settled)
     }
 }
 
@@ -345,7 +355,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // Out of range only where a lent owner now returns fewer bytes; see `from_owner`.
-        self.root.0.bytes().get(self.start..self.end).unwrap_or_default()
+        self.root.owner.bytes().get(self.start..self.end).unwrap_or_default()
     }
 }
 
@@ -423,6 +433,15 @@ pub struct BufferMut {
     range: Range<usize>,
 }
 
+/// A whole file that was read into a part of a [`BufferMut`].
+pub(crate) struct FileInMemory {
+    /// The bytes of the memory.
+    pub(crate) range: Range<usize>,
+    pub(crate) path: PathBuf,
+    /// The file's identity, and whether an equal one later proves that it still holds these bytes.
+    pub(crate) identity: Option<(FileIdentity, bool)>,
+}
+
 impl BufferMut {
     /// `len` zeroed bytes whose address is a multiple of `alignment`.
     ///
@@ -451,15 +470,35 @@ impl BufferMut {
     }
 
     fn into_buffer(self, file: Option<(PathBuf, FileIdentity, bool)>) -> Buffer {
-        let Self { memory, range: used } = self;
+        let used = self.range.clone();
         let start = used.start;
         let file =
             file.map(|(path, identity, settled)| SourceFile { path, identity, start, settled });
-        let memory = match memory {
+        Buffer::rooted(self.into_owner(), used, file.map(Arc::new))
+    }
+
+    /// The ranges (bytes) of the memory that hold whole files, as buffers that share it. Each knows its file
+    /// where an identity is given, with the meaning of [`freeze_copy`](Self::freeze_copy); a range that
+    /// is not inside the memory is left out.
+    pub(crate) fn freeze_files(self, files: Vec<FileInMemory>) -> Vec<Buffer> {
+        let used = self.range.clone();
+        let owner = self.into_owner();
+        let place = |FileInMemory { range, path, identity }: FileInMemory| {
+            let start = used.start.checked_add(range.start)?;
+            let end = used.start.checked_add(range.end).filter(|end| *end <= used.end)?;
+            let file = identity
+                .map(|(identity, settled)| Arc::new(SourceFile { path, identity, start, settled }));
+            (start <= end).then(|| Buffer::rooted(owner.clone(), start..end, file))
+        };
+        files.into_iter().filter_map(place).collect()
+    }
+
+    fn into_owner(self) -> Arc<Owner> {
+        let memory = match self.memory {
             Zeroed::Heap(bytes) => Memory::Vec(bytes),
             Zeroed::Map(map) => Memory::Anonymous(map),
         };
-        Buffer::from_new(Owner { memory, used, file })
+        Arc::new(Owner { memory, used: self.range })
     }
 }
 
@@ -539,6 +578,44 @@ mod tests {
         let pages: std::collections::HashSet<_> =
             all.iter().map(|bytes| bytes.as_ptr().addr() / 4096).collect();
         assert!(pages.len() < 500, "{} pages", pages.len());
+    }
+
+    #[test]
+    fn files_share_memory_and_each_knows_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = |len| {
+            let path = folder.path().join("f");
+            std::fs::write(&path, vec![0; len]).unwrap();
+            FileIdentity::new(&path.metadata().unwrap())
+        };
+        let part = |range: Range<usize>, path: &str, known: bool| {
+            let identity = known.then(|| (identity(range.len()), true));
+            FileInMemory { range, path: path.into(), identity }
+        };
+        let mut memory = BufferMut::zeroed(256, Alignment::CACHE_LINE).unwrap();
+        memory[64..67].copy_from_slice(&[1, 2, 3]);
+        let parts =
+            vec![part(0..4, "a", true), part(64..67, "b", true), part(128..130, "c", false)];
+        let [a, mut b, c] = memory.freeze_files(parts).try_into().unwrap();
+        let source = |bytes: &Buffer| {
+            bytes.source().map(|(place, _)| (place.path.to_path_buf(), place.range))
+        };
+        assert_eq!(source(&a), Some(("a".into(), 0..4)));
+        assert_eq!(source(&b.fork().slice(1..).unwrap()), Some(("b".into(), 1..3)));
+        assert_eq!((source(&c), c.len()), (None, 2));
+        assert_eq!((b.ownership(), b.is_settled()), (Ownership::Shared, true));
+        let whole = b.whole_allocation().unwrap();
+        assert_eq!((whole.len(), source(&whole)), (256, None), "no file is all of the memory");
+        drop(whole);
+        // While others share the memory an edit copies; the last one is edited in place.
+        b.clone().make_mut().unwrap()[0] = 9;
+        assert_eq!(*b, [1, 2, 3]);
+        let address = b.as_ptr();
+        drop((a, c));
+        b.make_mut().unwrap()[0] = 9;
+        assert_eq!((b.as_ptr(), source(&b)), (address, None));
+        let beyond = BufferMut::zeroed(4, Alignment::DENSE).unwrap();
+        assert!(beyond.freeze_files(vec![part(2..5, "d", true)]).is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -459,16 +459,21 @@ impl Directory {
     /// [`ErrorKind::UnsafePath`] when the location leaves the directory or is not a regular file,
     /// [`ErrorKind::MissingFile`] when nothing is there, [`ErrorKind::Io`] otherwise.
     pub fn open_file(&self, location: &str) -> Result<File> {
-        let path = self.join(location);
-        check_location(location).map_err(|e| e.with_path(&path))?;
+        self.open_known(location).map(|(file, _)| file)
+    }
+
+    /// As [`open_file`](Self::open_file), with the metadata that were read to see that the file is a
+    /// regular one.
+    pub(crate) fn open_known(&self, location: &str) -> Result<(File, Metadata)> {
+        check_location(location).map_err(|e| e.with_path(self.join(location)))?;
         let file = self.open_beneath(location).map_err(|e| self.explain(location, e))?;
-        let meta = file.metadata().map_err(|e| Error::io(&path, e))?;
+        let meta = file.metadata().map_err(|e| Error::io(self.join(location), e))?;
         if meta.is_file() {
-            return Ok(file);
+            return Ok((file, meta));
         }
         let what = if meta.is_dir() { "a directory" } else { "a device, pipe or socket" };
         let reason = format!("{what}, not a regular file");
-        Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path))
+        Err(Error::new(ErrorKind::UnsafePath, reason).with_path(self.join(location)))
     }
 
     fn explain(&self, location: &str, error: io::Error) -> Error {

@@ -6,6 +6,7 @@
 
 mod options;
 mod resolve;
+mod small_files;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

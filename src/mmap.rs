@@ -96,15 +96,36 @@ impl MmapChoice {
 
     /// All bytes of the open, regular `file`; `path` is for messages.
     pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
-        self.open_counted(file, path, &map_count::FILES)
+        let metadata = file.metadata().map_err(|error| Error::io(path, error))?;
+        self.open_known(file, &metadata, path)
     }
 
-    /// As [`open`](Self::open), with the slots that maps take.
-    fn open_counted(self, file: &File, path: &Path, slots: &'static Slots) -> Result<Buffer> {
+    /// Whether some files are mapped.
+    pub(crate) fn maps(self) -> bool {
+        self.0 == Choice::Auto
+    }
+
+    /// As [`open`](Self::open), for a file whose `metadata` were read when it was opened.
+    pub(crate) fn open_known(
+        self,
+        file: &File,
+        metadata: &Metadata,
+        path: &Path,
+    ) -> Result<Buffer> {
+        self.open_counted(file, metadata, path, &map_count::FILES)
+    }
+
+    /// As [`open_known`](Self::open_known), with the slots that maps take.
+    fn open_counted(
+        self,
+        file: &File,
+        metadata: &Metadata,
+        path: &Path,
+        slots: &'static Slots,
+    ) -> Result<Buffer> {
         let io = |error| Error::io(path, error);
-        let metadata = file.metadata().map_err(io)?;
-        let identity = FileIdentity::new(&metadata);
-        let wanted = self.0 == Choice::Auto && metadata.len() > 0;
+        let identity = FileIdentity::new(metadata);
+        let wanted = self.maps() && metadata.len() > 0;
         if let Some(slot) = wanted.then(|| slots.take(metadata.len())).flatten() {
             // SAFETY: `auto` has its caller promise that mapped files are neither truncated nor
             // written while a buffer of them lives; the map is read-only.
@@ -121,11 +142,28 @@ impl MmapChoice {
 fn copy(file: &File, path: &Path, identity: FileIdentity) -> io::Result<Buffer> {
     let settled = identity.is_settled(SystemTime::now());
     let bytes = read(file, identity.len())?;
-    let same = |now: &Metadata| FileIdentity::new(now) == identity;
-    if file.metadata().is_ok_and(|now| same(&now)) {
+    if is_still(file, &identity) {
         return Ok(bytes.freeze_copy(path.to_path_buf(), identity, settled));
     }
     Ok(bytes.freeze())
+}
+
+/// Fills `memory` with the first bytes of `file`, of which `metadata` were read just before. As
+/// [`FileInMemory`](crate::buffer::FileInMemory), the answer is what tells later whether the file still
+/// has these bytes.
+pub(crate) fn copy_into(
+    file: &File,
+    metadata: &Metadata,
+    memory: &mut [u8],
+) -> io::Result<Option<(FileIdentity, bool)>> {
+    let identity = FileIdentity::new(metadata);
+    let settled = identity.is_settled(SystemTime::now());
+    read_at(file, memory, 0)?;
+    Ok(is_still(file, &identity).then_some((identity, settled)))
+}
+
+fn is_still(file: &File, identity: &FileIdentity) -> bool {
+    file.metadata().is_ok_and(|now| FileIdentity::new(&now) == *identity)
 }
 
 /// A part of a file, mapped apart from the container and for writing: pages that are written to are
@@ -180,6 +218,11 @@ const SHARE: usize = 16 << 20;
 fn read(file: &File, len: u64) -> io::Result<BufferMut> {
     let len = usize::try_from(len).map_err(io::Error::other)?;
     let mut memory = BufferMut::zeroed(len, Alignment::PAGE).map_err(io::Error::other)?;
+    if len <= SHARE {
+        // The number of cores is read from files, which takes longer than reading a short one.
+        read_at(file, &mut memory, 0)?;
+        return Ok(memory);
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let share = len.div_ceil(threads).max(SHARE).next_multiple_of(4096);
     if share >= len {
@@ -230,7 +273,8 @@ mod tests {
         let open = |(i, len): (u8, &usize)| {
             let path = folder.path().join(i.to_string());
             std::fs::write(&path, vec![i; *len]).unwrap();
-            auto.open_counted(&File::open(&path).unwrap(), &path, &SLOTS).unwrap()
+            let file = File::open(&path).unwrap();
+            auto.open_counted(&file, &file.metadata().unwrap(), &path, &SLOTS).unwrap()
         };
         let mapped = |all: &[Buffer]| -> Vec<_> {
             all.iter().map(|bytes| bytes.file_range().is_some()).collect()

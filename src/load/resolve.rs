@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use foldhash::fast::RandomState;
 
 use super::options::LoadOptions;
+use super::small_files::read_small_files;
 use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames, Initializers};
 use crate::dtype::DataType;
@@ -117,6 +118,8 @@ struct Resolver<'a> {
     known: &'a Initializers,
     /// Made when a name occurs twice: until then the handles in use are those of `known` and `found`.
     names: Option<HandleNames>,
+    /// Small files that were read already, by location.
+    small: HashMap<String, Buffer>,
     files: Vec<OpenFile>,
     /// By location: the index in `files`, or `None` for a file that could not be opened and was
     /// reported.
@@ -134,9 +137,12 @@ struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     fn new(container: &'a Container, options: &'a LoadOptions) -> Result<Self> {
+        let directory = options.base_dir.as_deref().map(Directory::open).transpose()?;
+        let small = directory.as_ref().map(|d| read_small_files(&container.model, options, d));
         Ok(Self {
             options,
-            directory: options.base_dir.as_deref().map(Directory::open).transpose()?,
+            directory,
+            small: small.unwrap_or_default(),
             known: &container.initializers,
             names: None,
             files: Vec::new(),
@@ -307,7 +313,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The bytes of the file at `location`, whose `name` is the same without `.` components.
-    fn bytes_of(&self, location: &str, name: &str) -> Result<Buffer> {
+    fn bytes_of(&mut self, location: &str, name: &str) -> Result<Buffer> {
         if !is_handle(location) {
             external_data::check_location(location)
                 .map_err(|e| e.with_path(self.path(location)))?;
@@ -318,8 +324,13 @@ impl<'a> Resolver<'a> {
             let reason = format!("unresolved handle `{location}`: it names memory, not a file");
             return Err(Error::new(ErrorKind::MissingHandle, reason));
         } else if let Some(directory) = &self.directory {
-            let path = directory.join(location);
-            self.options.mmap.open(&directory.open_file(location)?, &path)?
+            match self.small.remove(name) {
+                Some(bytes) => bytes,
+                None => {
+                    let (file, metadata) = directory.open_known(location)?;
+                    self.options.mmap.open_known(&file, &metadata, &directory.join(location))?
+                }
+            }
         } else {
             let reason = "no directory and no bytes were given for this weights file";
             return Err(Error::new(ErrorKind::MissingFile, reason).with_path(location));

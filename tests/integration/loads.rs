@@ -1,9 +1,12 @@
 //! What a load makes of external entries, however these are ordered: handles, names, files.
 
 use std::collections::HashMap;
+use std::fs;
 
 use onnx_container::proto::{Message, ModelProto, Str, StringStringEntryProto, TensorProto};
-use onnx_container::{Container, LoadOptions};
+use onnx_container::{
+    Alignment, Buffer, Container, ErrorKind, LoadOptions, MmapChoice, WeightFiles,
+};
 
 use crate::support::{graph, model};
 
@@ -82,4 +85,80 @@ fn handles_that_are_there_are_avoided() {
     container.attach(".", LoadOptions::new().file("w.bin", vec![7; 4])).unwrap();
     assert_eq!(handles(container.model()), ["#a", "#b", "#a_2", "#c"]);
     container.check().unwrap();
+}
+
+/// A folder with a model of one small file for each tensor, and the bytes of the files.
+fn folder_of_files(count: usize) -> (tempfile::TempDir, Vec<Vec<u8>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<Vec<u8>> = (0..count).map(|i| vec![i as u8; 37 * i % 5000]).collect();
+    for (i, bytes) in bytes.iter().enumerate() {
+        fs::write(folder.path().join(format!("{i}.bin")), bytes).unwrap();
+    }
+    let weights = bytes.iter().enumerate().map(|(i, bytes)| {
+        let dims = [i64::try_from(bytes.len()).unwrap()];
+        TensorProto::external(format!("w{i}"), TensorProto::UINT8, dims, format!("./{i}.bin"))
+    });
+    let model = model(graph(weights.collect(), vec![]));
+    fs::write(folder.path().join("m.onnx"), model.encode_to_vec().unwrap()).unwrap();
+    (folder, bytes)
+}
+
+#[test]
+fn many_small_files_share_memory_and_each_tensor_knows_its_file() {
+    let (folder, bytes) = folder_of_files(3000);
+    let path = folder.path().join("m.onnx");
+    let container = Container::load(&path, MmapChoice::never()).unwrap();
+    let buffer = |i: usize| container.get(&format!("#w{i}")).unwrap().as_buffer().unwrap();
+    for (i, bytes) in bytes.iter().enumerate() {
+        assert_eq!(*buffer(i), bytes[..], "{i}");
+        assert_eq!(buffer(i).as_ptr().addr() % 256, 0);
+    }
+    let mut owners: Vec<Buffer> = Vec::new();
+    for i in (0..3000).filter(|i| !bytes[*i].is_empty()) {
+        if !owners.iter().any(|owner| owner.same_owner(&buffer(i))) {
+            owners.push(buffer(i));
+        }
+    }
+    assert!(owners.len() < 10, "{} pieces of memory", owners.len());
+    for (i, tensor) in container.tensors().enumerate() {
+        let (file, range) = tensor.file_range().unwrap().unwrap();
+        assert_eq!(file.file_name().unwrap(), format!("{i}.bin").as_str());
+        assert_eq!(range, 0..bytes[i].len() as u64);
+    }
+    container.save(folder.path().join("n.onnx"), WeightFiles::AsLoaded).unwrap();
+    let again = Container::load(folder.path().join("n.onnx"), MmapChoice::never()).unwrap();
+    assert_eq!(again.get("#w7").unwrap().as_buffer().unwrap(), buffer(7));
+    let page = LoadOptions::new().no_copy(true).raw_data_threshold(1).alignment(Alignment::PAGE);
+    let aligned = Container::load(&path, page).unwrap();
+    let bytes = aligned.get("#w7").unwrap().as_buffer().unwrap();
+    assert_eq!((bytes.as_ptr().addr() % 4096, bytes), (0, buffer(7)));
+}
+
+#[test]
+#[cfg(unix)]
+fn small_files_are_refused_as_others_are() {
+    let (folder, bytes) = folder_of_files(100);
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), &bytes[10]).unwrap();
+    let at = |i: usize| folder.path().join(format!("{i}.bin"));
+    for i in [10, 20, 30, 40, 60] {
+        fs::remove_file(at(i)).unwrap();
+    }
+    std::os::unix::fs::symlink(outside.path().join("secret"), at(10)).unwrap();
+    fs::create_dir(at(30)).unwrap();
+    fs::write(at(40), &bytes[40][1..]).unwrap();
+    fs::write(at(50), [&bytes[50][..], b"and more"].concat()).unwrap();
+    std::os::unix::fs::symlink("61.bin", at(60)).unwrap();
+    fs::write(at(61), b"version https://git-lfs.github.com/spec/v1\n").unwrap();
+    let error = Container::load(folder.path().join("m.onnx"), MmapChoice::never()).unwrap_err();
+    let found: Vec<_> = error.related().iter().map(|e| (e.tensor().unwrap(), e.kind())).collect();
+    let expected = [
+        ("w10", ErrorKind::UnsafePath),
+        ("w20", ErrorKind::MissingFile),
+        ("w30", ErrorKind::UnsafePath),
+        ("w60", ErrorKind::MissingFile),
+        ("w61", ErrorKind::MissingFile),
+        ("w40", ErrorKind::OutOfBounds),
+    ];
+    assert_eq!(found, expected, "{error}");
 }

@@ -295,15 +295,15 @@ impl Work {
         let mut graph = Spliced::default();
         let parallel = ParallelCopy {
             place,
+            bodies: &bodies,
             reserved: &reserved,
             numbers: self.numbers.clone(),
             max_nodes: self.max_nodes,
         };
         let shared = Self::are_uniform(&bodies, &reserved) && parallel.is_worthwhile(list);
         if shared {
-            let made = parallel.run(list)?;
-            graph = made.spliced;
-            self.numbers = self.numbers.after(made.calls);
+            let (made, numbers) = parallel.run(list)?;
+            (graph, self.numbers) = (made.spliced, numbers);
             (self.calls, self.devices) = (self.calls + made.calls, self.devices + made.devices);
         }
         // Where not every type has an Identity, the value's own name replaces that of the output,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ptr;
 
-use super::body::Body;
+use super::body::{Body, Local};
 use super::context::{Context, Decision};
 use super::functions::{each_node, graphs, invalid};
 use crate::error::Result;
@@ -75,11 +75,15 @@ impl<'m> Bodies<'m> {
         self.arguments.get(&ptr::from_ref(graph).addr())
     }
 
-    /// Whether all calls of a function take equally many numbers, and no body needs second attempts
-    /// because it defines two names with one base.
+    /// Whether all calls of a function take equally many numbers and second attempts. Of two names with one base, the
+    /// second needs another attempt unless the first is that of an output, which may have the caller's name.
     pub(super) fn are_uniform(&self) -> bool {
         let uniform = |body: &Body<'_>| {
-            body.arguments.is_empty() && body.locals.iter().all(|local| local.earlier.is_none())
+            let outputs = body.computed;
+            let repeats_output = |(i, local): (usize, &Local<'_>)| {
+                local.earlier.is_some_and(|earlier| earlier < outputs || i < outputs)
+            };
+            body.arguments.is_empty() && !body.locals.iter().enumerate().any(repeats_output)
         };
         self.arguments.is_empty() && self.functions.iter().all(uniform)
     }

@@ -34,6 +34,8 @@ pub(super) struct Body<'m> {
     pub(super) inputs: Vec<&'m Str>,
     /// What the body defines, in the order in which its names are made.
     pub(super) locals: Vec<Local<'m>>,
+    /// How many locals have the base of an earlier one.
+    pub(super) repeats: u64,
     /// How many of the locals are outputs of the function; these come first.
     pub(super) computed: usize,
     /// Where each output of a function comes from, in order.
@@ -149,6 +151,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         let body = Body {
             inputs: Vec::new(),
             locals: Vec::new(),
+            repeats: 0,
             computed: 0,
             outputs: Vec::new(),
             defaults: HashMap::new(),
@@ -241,6 +244,7 @@ impl<'c, 'm> Resolver<'c, 'm> {
         let base = shortened(name.as_bytes());
         let index = self.body.locals.len();
         let earlier = self.last_of.insert(base, index);
+        self.body.repeats += u64::from(earlier.is_some());
         self.body.locals.push(Local { base, earlier });
         LOCAL | slot(index)
     }

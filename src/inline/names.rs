@@ -83,9 +83,11 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The state after `calls` more calls, none of whose names needs a second attempt.
-    pub(super) fn after(&self, calls: u64) -> Self {
-        Self { call: self.call.saturating_add(calls), ..self.clone() }
+    /// The state after `calls` more calls, whose names need this many second `attempts`.
+    pub(super) fn after(&self, calls: u64, attempts: u64) -> Self {
+        let (call, attempts) =
+            (self.call.saturating_add(calls), self.attempts.saturating_add(attempts));
+        Self { call, attempts, ..self.clone() }
     }
 
     /// Goes on to the next call.
@@ -242,8 +244,7 @@ impl<'m> Fresh<'m> {
 
     /// Names many calls at a time: `roots` are the functions that the place calls, in order.
     pub(super) fn ahead(mut self, roots: Vec<usize>, bodies: &'m Bodies<'m>) -> Self {
-        let (roots, stack, ends) = (roots.into_iter(), Vec::new(), Vec::new());
-        self.ahead = Some(Ahead { bodies, roots, stack, ends, given: 0 });
+        self.ahead = Some(Ahead::new(roots, bodies));
         self
     }
 
@@ -343,7 +344,19 @@ fn last(texts: &[Buffer]) -> u32 {
     u32::try_from(texts.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
+/// How many second attempts the names of the calls of `roots` need, with the calls in them, when bodies are uniform and
+/// no name is taken.
+pub(super) fn second_attempts(roots: &[usize], bodies: &Bodies<'_>) -> u64 {
+    let mut ahead = Ahead::new(roots.to_vec(), bodies);
+    std::iter::from_fn(|| ahead.body()).map(|body| body.repeats).sum()
+}
+
 impl<'m> Ahead<'m> {
+    fn new(roots: Vec<usize>, bodies: &'m Bodies<'m>) -> Self {
+        let (roots, stack, ends) = (roots.into_iter(), Vec::new(), Vec::new());
+        Self { bodies, roots, stack, ends, given: 0 }
+    }
+
     /// Makes the names of the next calls.
     fn make(&mut self, numbers: &mut Numbers, taken: &Taken) -> Buffer {
         let mut text = Vec::with_capacity(AHEAD + AHEAD / 8);
@@ -353,7 +366,7 @@ impl<'m> Ahead<'m> {
             let Some(body) = self.body() else { break };
             numbers.next();
             for local in &body.locals {
-                numbers.push(local.base, false, taken, &mut text);
+                numbers.push(local.base, local.earlier.is_some(), taken, &mut text);
                 self.ends.push(text.len());
             }
         }

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::copy::{Copier, Reserved};
 use super::functions::Functions;
 use super::identity::Identity;
-use super::names::{Fresh, Numbers};
+use super::names::{Fresh, Numbers, second_attempts};
 use super::place::Place;
 use super::scope::{Binding, Scope};
 use super::splice::{Spliced, Step};
@@ -86,6 +86,7 @@ impl Part {
 /// Copies a place's first list with several threads.
 pub(super) struct ParallelCopy<'m> {
     pub(super) place: &'m Place<'m>,
+    pub(super) bodies: &'m Bodies<'m>,
     pub(super) reserved: &'m Reserved,
     pub(super) numbers: Numbers,
     pub(super) max_nodes: u64,
@@ -103,11 +104,11 @@ impl<'m> ParallelCopy<'m> {
             && len() <= LARGE
     }
 
-    /// Copies the place's first list.
+    /// Copies the place's first list. Returns the copy, and the state of the numbers after it.
     ///
     /// There are many parts, and they are appended while later ones are made: their memory is reused.
-    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<Part> {
-        let parts = self.tasks();
+    pub(super) fn run(&self, functions: &[FunctionProto]) -> Result<(Part, Numbers)> {
+        let (parts, numbers) = self.tasks();
         let next = AtomicUsize::new(0);
         let mut whole = Part { spliced: Spliced::with_room(self.len()), ..Part::default() };
         let (sender, made) = mpsc::channel();
@@ -129,28 +130,28 @@ impl<'m> ParallelCopy<'m> {
             }
             result
         })?;
-        Ok(whole)
+        Ok((whole, numbers))
     }
 
     fn len(&self) -> u64 {
         self.place.size_of_list(0).nodes
     }
 
-    /// The list in parts of about the same size.
-    fn tasks(&self) -> Vec<Task<'m>> {
-        let Some((_, steps)) = self.place.lists.first() else { return Vec::new() };
-        let each = self.len() / (PARTS * u64::try_from(cores()).unwrap_or(1)) + 1;
+    /// The list in parts of about the same size, and the state of the numbers after them.
+    fn tasks(&self) -> (Vec<Task<'m>>, Numbers) {
         let (mut tasks, mut numbers) = (Vec::new(), self.numbers.clone());
+        let Some((_, steps)) = self.place.lists.first() else { return (tasks, numbers) };
+        let each = self.len() / (PARTS * u64::try_from(cores()).unwrap_or(1)) + 1;
         let (mut steps, mut callees) = (steps.list.as_slice(), steps.callees.as_slice());
         while !steps.is_empty() {
             let (taken, called, size) = self.take(steps, callees, each);
             let (own, rest) = steps.split_at(taken);
             let (called, others) = callees.split_at(called);
-            let after = numbers.after(size.calls);
+            let after = numbers.after(size.calls, second_attempts(called, self.bodies));
             tasks.push(Task { steps: own, callees: called, size, numbers });
             (steps, callees, numbers) = (rest, others, after);
         }
-        tasks
+        (tasks, numbers)
     }
 
     /// How many of the first `steps`, with how many calls and of which size, make `nodes` nodes.

@@ -1,7 +1,8 @@
 //! Large models: several threads give the same result as one.
 
 use onnx_container::proto::{
-    FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    ValueInfoProto,
 };
 use onnx_container::{DataType, ErrorKind, InlineOptions, inline_functions};
 
@@ -94,6 +95,64 @@ fn several_threads_give_the_result_of_one() {
         let differs = graph.node.iter().zip(&nodes).position(|(a, b)| a != b);
         assert_eq!((graph.node.len(), differs), (nodes.len(), None), "{calls} at {opset}");
         assert_eq!(types(graph), expected_types);
+    }
+}
+
+/// A node with two graphs, which compute `names` from `v`.
+fn branches(output: &str, names: [&str; 2]) -> NodeProto {
+    let branch = |name: &str| {
+        let mut graph = GraphProto::new("branch");
+        graph.node.push(NodeProto::new("Abs", ["v"], [name]));
+        graph.output.push(ValueInfoProto::tensor(name, DataType::Float, [2]));
+        graph
+    };
+    let mut node = NodeProto::new("If", ["c"], [output]);
+    let branches = ["then_branch", "else_branch"].into_iter().zip(names);
+    let attributes = branches.map(|(name, value)| AttributeProto::graph(name, branch(value)));
+    node.attribute = attributes.collect();
+    node
+}
+
+#[test]
+fn names_that_need_a_second_attempt_are_those_of_one_thread() {
+    for calls in [30, CALLS] {
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("v", DataType::Float, [2]));
+        graph.input.push(ValueInfoProto::tensor("c", DataType::Bool, []));
+        for i in 0..calls {
+            let mut node = NodeProto::new("outer", ["c", "v"], [format!("o{i}")]);
+            node.domain = Some("local".into());
+            graph.node.push(node);
+        }
+        let mut inner = function("inner", vec![branches("y", ["b", "b"])]);
+        inner.input = vec!["c".into(), "v".into()];
+        let mut call = NodeProto::new("inner", ["c", "v"], ["y"]);
+        call.domain = Some("local".into());
+        let mut outer = function("outer", vec![branches("d", ["e", "e"]), call]);
+        outer.input.clone_from(&inner.input);
+        let mut model = ModelProto::new(graph);
+        model.opset_import.push(OperatorSetIdProto::new("", 18));
+        model.functions = vec![inner, outer];
+        inline_functions(&mut model, InlineOptions::new()).unwrap();
+
+        // The calls have the numbers 1, 2 and so on, the second attempts 0, 1 and so on.
+        let expected = (0..calls).flat_map(|i| {
+            let (outer, inner) = (2 * i + 1, 2 * i + 2);
+            let names = |base: &str, call: usize| {
+                [format!("{base}__{call}"), format!("{base}__{call}_{}", call - 1)]
+            };
+            let [first, second] = [names("e", outer), names("b", inner)];
+            let own = branches(&format!("d__{outer}"), [&first[0], &first[1]]);
+            [own, branches(&format!("o{i}"), [&second[0], &second[1]])]
+        });
+        let nodes = &model.graph.as_ref().unwrap().node;
+        let differs = nodes.iter().zip(expected).position(|(a, b)| *a != b);
+        assert_eq!(
+            (nodes.len(), differs),
+            (2 * calls, None),
+            "{:?}",
+            nodes.get(differs.unwrap_or(0))
+        );
     }
 }
 

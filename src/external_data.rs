@@ -285,17 +285,15 @@ pub(crate) fn move_to_handle(tensor: &mut TensorProto, location: Str) {
 }
 
 /// Makes `tensor` refer to `range` (bytes) of the file `location`.
-pub(crate) fn set_range(tensor: &mut TensorProto, location: &str, range: &Range<u64>) {
+pub(crate) fn set_range(tensor: &mut TensorProto, location: &Str, range: &Range<u64>) {
+    // Shared by all entries: a save makes them twice for each tensor.
+    static KEYS: LazyLock<[Str; 3]> =
+        LazyLock::new(|| ["location", "offset", "length"].map(Str::from));
     let length = range.end.saturating_sub(range.start);
-    let entry = |key: &str, value: String| StringStringEntryProto::new(key, value);
-    set_entries(
-        tensor,
-        vec![
-            entry("location", location.to_owned()),
-            entry("offset", range.start.to_string()),
-            entry("length", length.to_string()),
-        ],
-    );
+    let values = [location.clone(), range.start.to_string().into(), length.to_string().into()];
+    let entries = KEYS.iter().cloned().zip(values);
+    let entries = entries.map(|(key, value)| StringStringEntryProto::new(key, value));
+    set_entries(tensor, entries.collect());
 }
 
 /// The data type and byte length of `tensor`, packed as the spec says.

@@ -31,7 +31,7 @@ mod write;
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
@@ -59,6 +59,7 @@ use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
+use crate::parallel;
 use crate::placement::Alignment;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
@@ -72,7 +73,6 @@ use crate::save::produce::ahead_of;
 use crate::save::publish::{NewFile, Staging};
 use crate::save::statistics::timed;
 use crate::save::write::{Output, write_files};
-use crate::traversal::Position;
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
 #[derive(Debug, Clone)]
@@ -311,10 +311,22 @@ impl<'c, 'o> Job<'c, 'o> {
         let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, equal.lazy));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
-        let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?
-            .of_outline(content.container.is_outline);
+        // The search for what readers refuse and the count of bytes both walk the graph: one beside the other.
+        let refused = OnceLock::new();
+        let find_refused = || refused.get_or_init(|| readers::tensors(content.model(), &refusable));
+        let beside = || {
+            find_refused();
+            false
+        };
+        let threads = if refusable.is_empty() { 1 } else { parallel::cores(2) };
+        let model = parallel::alongside(threads, beside, || {
+            let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?
+                .of_outline(content.container.is_outline);
+            Ok::<_, Error>((model.encoded_len()?, model))
+        });
+        let ((encoded_len, model), refused) = (model?, find_refused().clone());
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
-        files.push(SavedFile::new(target.name.as_str(), model.encoded_len()?));
+        files.push(SavedFile::new(target.name.as_str(), encoded_len));
         let saved = Saved {
             bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
             files,
@@ -331,7 +343,7 @@ impl<'c, 'o> Job<'c, 'o> {
         };
         let folder = Folder::of(&target);
         let mut job = Self { content, options, target, folder, kept, plan, not_loaded, saved };
-        job.saved.warnings = job.warnings(&refusable);
+        job.saved.warnings = job.warnings(refused);
         match job.left_behind() {
             Ok(left_behind) => job.saved.left_behind = left_behind,
             Err(error) => job.saved.warnings.push(error),
@@ -339,12 +351,12 @@ impl<'c, 'o> Job<'c, 'o> {
         Ok(job)
     }
 
-    /// Problems that do not prevent the save, for [`Saved::warnings`]. The tensors at the positions
-    /// `refusable` are external, and a reader may refuse them.
-    fn warnings(&self, refusable: &HashSet<Position>) -> Vec<Error> {
+    /// Problems that do not prevent the save, for [`Saved::warnings`]: those of the tensors that readers refuse,
+    /// and all others.
+    fn warnings(&self, refused: Vec<Error>) -> Vec<Error> {
         let len = self.saved.files.last().map_or(0, |model| model.bytes);
         let mut warnings = self.missing_files();
-        warnings.extend(readers::tensors(self.saved.structure(), refusable));
+        warnings.extend(refused);
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));
         warnings

@@ -9,7 +9,6 @@ use std::any::Any;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::{HashMap, HashMapExt};
@@ -24,7 +23,7 @@ use crate::save::kept::Kept;
 use crate::save::plan::{Place, Plan};
 use crate::save::weights::{Weight, WeightTensor, Weights, no_weight};
 use crate::traversal::{self, Position};
-use crate::wire::{self, Message, Overlay, Replacement, Sizes, Writer};
+use crate::wire::{self, Message, Overlay, Replacement, Sizes, Str, Writer};
 
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {
@@ -47,7 +46,7 @@ struct Changes {
 /// written: a model can have so many tensors that their names take more memory than the rest of a save.
 enum NewTensor {
     /// The bytes are in this range of the file at this location.
-    InFile(Arc<str>, Range<u64>),
+    InFile(Str, Range<u64>),
     /// The bytes are stored in the model.
     Inline(Box<InlineBytes>),
 }
@@ -75,17 +74,15 @@ impl WrittenModel {
         kept: &Kept,
     ) -> Result<Self> {
         let Weights { used, tensors, .. } = weights;
-        let written: Vec<Arc<str>> =
-            plan.files.iter().map(|file| file.name.as_str().into()).collect();
-        let stays: Vec<Arc<str>> =
-            kept.files.iter().map(|file| file.location.as_str().into()).collect();
+        let written: Vec<Str> = plan.files.iter().map(|file| file.name.as_str().into()).collect();
+        let stays: Vec<Str> = kept.files.iter().map(|file| file.location.as_str().into()).collect();
         let mut changes = Changes {
             tensors: Vec::with_capacity(tensors.len()),
             by_address: HashMap::with_capacity(tensors.len()),
         };
         for WeightTensor { position, address, weight, inline, .. } in tensors {
             let place = plan.places.get(weight).ok_or_else(no_weight)?;
-            let in_file = |files: &[Arc<str>], file: usize, range: &Range<u64>| {
+            let in_file = |files: &[Str], file: usize, range: &Range<u64>| {
                 let location = files.get(file).cloned();
                 let location = location
                     .ok_or_else(|| Error::internal("a weight is in no file of the plan"))?;

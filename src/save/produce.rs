@@ -137,6 +137,12 @@ impl<'p> Ahead<'p> {
         }
     }
 
+    /// Ends the production because the writer failed: threads that wait for a weight get the error.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.lock().failure.get_or_insert_with(|| error.clone());
+        self.moved.notify_all();
+    }
+
     /// How long weights were in production so far, added up over the threads.
     pub(crate) fn producing(&self) -> Duration {
         *self.producing.lock().unwrap_or_else(PoisonError::into_inner)

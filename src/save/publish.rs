@@ -24,7 +24,7 @@ use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
 
 /// How many new files stay open until they are flushed; others are opened again.
-const MOST_OPEN: usize = 64;
+const MOST_OPEN: usize = 8;
 /// More threads than this do not flush faster.
 const MAX_THREADS: usize = 4;
 
@@ -42,14 +42,15 @@ pub(crate) struct Staging {
     directory_given: PathBuf,
     /// The permissions of the model that is replaced.
     model_mode: Option<u32>,
+    /// The first of the new files, still open. Closed before the folder is removed: a network file system keeps what
+    /// is open.
+    open: Mutex<HashMap<String, File>>,
     folder: TempDir,
     /// Marks the folder as in use.
     _lock: FolderLock,
     names: Vec<String>,
     /// The files in the target's directory before the first of them is written.
     there: Listing,
-    /// The first of the new files, still open.
-    open: Mutex<HashMap<String, File>>,
     /// How long files were written and flushed.
     pub(crate) writing: Duration,
     pub(crate) flushing: Duration,

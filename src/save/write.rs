@@ -49,11 +49,14 @@ pub(crate) fn write_files(
         shares(plan).map(move |number| (file.clone(), number))
     });
     parallel::for_each(parallel::cores(MAX_THREADS).min(count), jobs, |(file, number)| {
-        let output = &*file.output(&create)?;
-        let batch = Batch::default();
-        let (origins, bounces) = (&origins, &bounces);
-        Writer { output, ahead, meter, origins, bounces, batch, run: None, written: 0 }
-            .share(file.plan, number)
+        let written = file.output(&create).and_then(|output| {
+            let (output, batch) = (&*output, Batch::default());
+            let (origins, bounces) = (&origins, &bounces);
+            Writer { output, ahead, meter, origins, bounces, batch, run: None, written: 0 }
+                .share(file.plan, number)
+        });
+        // Other threads may wait for weights that are not made unless this share is written.
+        written.inspect_err(|error| ahead.fail(error))
     })
 }
 
@@ -114,6 +117,7 @@ impl Writer<'_> {
         let (skip, len) = (part.start - piece.offset, part.end - part.start);
         if let Some(made) = self.ahead.bytes_of(piece)? {
             // Written at once: others may not be made before this one is reported.
+            self.copy_run()?;
             self.bytes(part_of(&made, skip, len)?, part.start)?;
             self.finish()?;
             drop(made);

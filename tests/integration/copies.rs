@@ -114,11 +114,27 @@ fn sources(folder: &Path) -> Vec<(String, Container, Vec<Vec<u8>>)> {
         ("sources in parts".to_owned(), of(&in_parts), own.clone()),
         ("lazy sources".to_owned(), of(&lazy), own.clone()),
     ];
+    // Of every kind, in turn: what is written later must not come before.
+    let ranges = self::ranges(64);
+    let mut file = vec![0; ranges.last().unwrap().end];
+    ranges.iter().zip(&own).for_each(|(range, bytes)| file[range.clone()].copy_from_slice(bytes));
+    fs::write(folder.join("all"), &file).unwrap();
+    let mapped = map(&folder.join("all"));
+    for first in 0..4 {
+        let kinds = own.iter().zip(&ranges).enumerate();
+        let weights = kinds.map(|(i, (bytes, range))| match (first + i) % 4 {
+            0 => tensor(mapped.slice(range.clone()).unwrap()),
+            1 => lazy(bytes),
+            2 => vector(bytes),
+            _ => in_parts(bytes),
+        });
+        all.push((format!("in turn from {first}"), container(weights.collect()), own.clone()));
+    }
     // Mapped: bytes that follow each other, that have zeros between them, and that have other bytes there.
     for (name, gap, filler) in
         [("close", 0, 0), ("zeros between", 64, 0), ("bytes between", 64, 7), ("far", 70_000, 0)]
     {
-        let ranges = ranges(gap);
+        let ranges = self::ranges(gap);
         let mut file = vec![filler; ranges.last().unwrap().end + 10];
         ranges.iter().zip(&own).for_each(|(range, bytes)| {
             file[range.clone()].copy_from_slice(bytes);

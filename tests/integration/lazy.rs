@@ -237,6 +237,28 @@ fn a_save_that_is_cancelled_makes_no_more() {
 }
 
 #[test]
+fn a_save_that_is_cancelled_at_any_point_ends() {
+    for (layout, after) in LAYOUTS.iter().flat_map(|layout| (1..9).map(move |n| (*layout, n))) {
+        let alive = Arc::new(Alive::default());
+        let container = container((0..12).map(|byte| lazy(&alive, 1 << 20, byte)).collect());
+        let cancel = move |progress: onnx_container::Progress| match progress.done >= after << 20 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        // So little in flight that each thread waits for what the others write.
+        let options = SaveOptions::from(layout).sync(false).max_bytes_in_flight(1).progress(cancel);
+        let (done, ended) = std::sync::mpsc::channel();
+        let save = move || {
+            let folder = tempfile::tempdir().unwrap();
+            done.send(container.save(folder.path().join("m.onnx"), options).unwrap_err().kind())
+        };
+        std::thread::spawn(save);
+        let kind = ended.recv_timeout(Duration::from_secs(100));
+        assert_eq!(kind, Ok(ErrorKind::Cancelled), "{layout:?} {after}");
+    }
+}
+
+#[test]
 fn a_check_and_a_dry_run_make_nothing() {
     let alive = Arc::new(Alive::default());
     let container = container(vec![lazy(&alive, 100, 1)]);

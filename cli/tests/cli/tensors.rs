@@ -508,17 +508,28 @@ fn a_name_can_be_given_as_it_is_shown() {
 
 #[cfg(unix)]
 #[test]
-fn more_tensors_are_extracted_than_files_may_be_open() {
+fn more_tensors_are_written_than_files_may_be_open() {
     let folder = Folder::new();
     let names: Vec<_> = (0..200).map(|i| format!("w{i}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     folder.save("m.onnx", &named(&names));
     fs::write(folder.path("names"), names.join("\n")).unwrap();
-    let command =
-        folder.command(&["extract", "m.onnx", "--names-from", "names", "-o", "out/", "--no-sync"]);
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).current_dir(folder.path(""));
-    let output = shell.arg(command.get_program()).args(command.get_args()).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(fs::read_dir(folder.path("out")).unwrap().count(), names.len());
+    fs::create_dir(folder.path("split")).unwrap();
+    let split = ["split", "m.onnx", "split/m.onnx", "--min-bytes=0"];
+    for (command, written, count) in [
+        (
+            &["extract", "m.onnx", "--names-from", "names", "-o", "out/", "--no-sync"][..],
+            "out",
+            200,
+        ),
+        (&split, "split", 201),
+        (&["split", "split/m.onnx", "split/again.onnx"], "split", 402),
+    ] {
+        let command = folder.command(command);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).current_dir(folder.path(""));
+        let output = shell.arg(command.get_program()).args(command.get_args()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_dir(folder.path(written)).unwrap().count(), count);
+    }
 }

@@ -20,7 +20,7 @@ const LEAST: usize = 256 << 10;
 /// The longest padding, in bytes, that is copied along with what it separates.
 const LONGEST_PADDING: usize = 64 << 10;
 /// How many files are open at a time.
-const MOST_OPEN: usize = 16;
+const MOST_OPEN: usize = 8;
 
 /// A range of a mapped file, and where it goes.
 pub(super) struct Run {

@@ -313,7 +313,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
         // The search for what readers refuse and the count of bytes both walk the graph: one beside the other.
         let refused = OnceLock::new();
-        let find_refused = || refused.get_or_init(|| readers::tensors(content.model(), &refusable));
+        let graph = content.shared_model();
+        let find_refused = || refused.get_or_init(|| readers::tensors(&graph, &refusable));
         let beside = || {
             find_refused();
             false

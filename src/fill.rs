@@ -6,9 +6,11 @@
 //! are accepted only when type and dimensions are the declared ones.
 
 mod options;
+mod slot;
 mod slots;
+mod ties;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 pub use options::FillOptions;
 
@@ -20,7 +22,18 @@ use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::TensorProto;
 use crate::traversal::{self, Place, Site};
-use slots::{Slots, same_bytes};
+use slot::same_bytes;
+use slots::{Slots, no_slot};
+
+/// A tensor, and another one whose bytes it had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sharing {
+    /// The tensor, with its scope before the name.
+    pub tensor: String,
+    /// The other one, which got weights.
+    pub with: String,
+}
 
 /// What [`Container::fill`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,18 +53,30 @@ pub struct Filled {
     /// shape inference reads, sparse indices, tensors without elements, and `Constant` values that have
     /// one element, or are integers of one dimension, are not listed.
     pub kept: Vec<String>,
+    /// Tensors that no weights name and that got those of a tensor on the same bytes, in graph order; see
+    /// [`FillOptions::tied`].
+    pub tied: Vec<Sharing>,
+    /// Tensors that no longer have the bytes of a tensor that got weights: they have weights of their own, or keep
+    /// what they had. In graph order.
+    pub untied: Vec<Sharing>,
 }
 
 impl Container {
     /// Puts weights into the tensors of their names.
     ///
     /// A weight's name is looked up among the tensors by scope and name (`if_node.then_branch/w`),
-    /// by name alone, then among the handles. Tensors of one handle, or of one range of a file that
-    /// was not loaded, are tied as in a load: weights for one of them are weights for all. A
-    /// location without offset and length counts as a placeholder, which ties nothing, when tensors
-    /// of several lengths have it or when different weights are given for its tensors. Existing
-    /// weights are replaced; those of inline tensors, values of `Constant` nodes included, are
-    /// replaced inline.
+    /// by name alone, then among the handles. Existing weights are replaced; those of inline tensors, values of
+    /// `Constant` nodes included, are replaced inline.
+    ///
+    /// Tensors of one handle, or of one range of a file that was not loaded, share their bytes. That can mean that
+    /// the model ties them, or only that equal bytes were stored once, as [`SaveOptions::dedup`] does. So a tensor
+    /// that no weights name follows one that they name only where both have the same dtype and dims, or the same
+    /// handle, and [`Filled::tied`] lists it. All others keep their bytes, and tensors for which different weights
+    /// are given get these: [`Filled::untied`]. [`FillOptions::tied`] decides otherwise. A location without offset
+    /// and length counts as a placeholder, which ties nothing, when tensors of several lengths have it or when
+    /// different weights are given for its tensors.
+    ///
+    /// [`SaveOptions::dedup`]: crate::SaveOptions::dedup
     ///
     /// `UINT8` weights are accepted as the packed bytes of types that a weights format may not have:
     /// narrower than a byte, 8-bit floats, complex numbers. They have one dimension, or the declared
@@ -78,8 +103,8 @@ impl Container {
     /// dtype ([`ErrorKind::DataType`]), other dims, transposed ones included ([`ErrorKind::Shape`]),
     /// one handle for tensors of several dtypes or lengths (the same two kinds), names that mean
     /// several tensors, renames that match no weights or no tensor, and rules that contradict each
-    /// other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] refuses. The container
-    /// is then unchanged.
+    /// other ([`ErrorKind::InvalidArgument`]), and what [`FillOptions::strict`] and [`FillOptions::tied`]
+    /// refuse. The container is then unchanged.
     pub fn fill(
         &mut self,
         weights: impl IntoIterator<Item = (String, Initializer)>,
@@ -105,7 +130,7 @@ impl Container {
         for (name, initializer) in spares {
             filling.take(name, initializer, true);
         }
-        filling.tie();
+        filling.tie()?;
         filling.report_kept(self)?;
         let (report, slots) = filling.finish()?;
         self.put(slots)?;
@@ -157,6 +182,14 @@ fn has_several(tensor: &TensorProto) -> bool {
     element_count(&tensor.dims).is_ok_and(|count| count > 1)
 }
 
+/// The names of pairs of slots.
+fn sharing(slots: &Slots, pairs: &[(usize, usize)]) -> Result<Vec<Sharing>> {
+    let name = |number| slots.get(number).map(|slot| slot.tensor.clone()).ok_or_else(no_slot);
+    let pair =
+        |(one, with): &(usize, usize)| Ok(Sharing { tensor: name(*one)?, with: name(*with)? });
+    pairs.iter().map(pair).collect()
+}
+
 /// The state of a fill.
 struct Filling<'o> {
     options: &'o FillOptions,
@@ -183,14 +216,16 @@ impl<'o> Filling<'o> {
         let (tensors, named) = self.options.tensors(&name);
         let (mut asked_for, mut filled) = (spare, false);
         for tensor in &tensors {
-            match self.slots.names.find(tensor) {
-                Ok(None) if !named => continue,
-                Ok(None) => {
+            match self.slots.find(tensor) {
+                Ok(slots) if slots.is_empty() && !named => continue,
+                Ok(slots) if slots.is_empty() => {
                     let reason = format!("renamed to `{tensor}`, which the model does not have");
                     self.wrong(&name, Error::new(ErrorKind::InvalidArgument, reason));
                 }
-                Ok(Some(slot)) => {
-                    filled |= self.give(slot, &name, tensor, initializer.clone(), spare);
+                Ok(slots) => {
+                    for slot in slots {
+                        filled |= self.give(slot, &name, initializer.clone(), spare);
+                    }
                 }
                 Err(error) => self.wrong(&name, error),
             }
@@ -206,28 +241,20 @@ impl<'o> Filling<'o> {
         }
     }
 
-    /// Puts the weights called `name` into the slot of `tensor`; returns whether it accepted them and had
-    /// none before.
-    fn give(
-        &mut self,
-        slot: usize,
-        name: &str,
-        tensor: &str,
-        initializer: Initializer,
-        spare: bool,
-    ) -> bool {
-        let Some(slot) = self.slots.get_mut(slot) else { return false };
-        match (slot.fit(initializer), &slot.given) {
+    /// Puts the weights called `name` into the slot `number`; returns whether it accepted them and had none before.
+    fn give(&mut self, number: usize, name: &str, initializer: Initializer, spare: bool) -> bool {
+        let fit = self.slots.fit(number, initializer);
+        let Some(slot) = self.slots.get_mut(number) else { return false };
+        match (fit, &slot.given) {
             // A checkpoint may list tied weights under each of their names.
             (Ok(initializer), Some(given)) if same_bytes(given, &initializer) => {}
             (_, Some(_)) => {
-                let error = slot.differs(tensor, name);
+                let error = slot.given_twice(name);
                 self.errors.push(error);
             }
             (Ok(initializer), None) => {
                 slot.given = Some(initializer);
                 name.clone_into(&mut slot.given_as);
-                tensor.clone_into(&mut slot.given_for);
                 return true;
             }
             (Err(error), None) => {
@@ -250,10 +277,14 @@ impl<'o> Filling<'o> {
         self.errors.push(error.because(&format!("weights `{name}`")));
     }
 
-    /// Copies the weights of a slot to the slots that it is tied to.
-    fn tie(&mut self) {
-        let errors = self.slots.tie();
+    /// Gives the weights of a slot to the slots that are tied to it.
+    fn tie(&mut self) -> Result<()> {
+        let ties::Outcome { tied, untied, errors } =
+            ties::resolve(&mut self.slots, self.options.tied);
         self.errors.extend(errors);
+        self.report.tied = sharing(&self.slots, &tied)?;
+        self.report.untied = sharing(&self.slots, &untied)?;
+        Ok(())
     }
 
     /// Records the inline tensors that keep their elements. With `strict` and without `partial`, those
@@ -277,13 +308,25 @@ impl<'o> Filling<'o> {
         })
     }
 
+    /// An error for each tensor without weights.
+    fn missing(&self) -> Vec<Error> {
+        let untied = self.report.untied.iter().map(|it| (it.tensor.as_str(), it.with.as_str()));
+        let untied: HashMap<_, _> = untied.collect();
+        let missing = self.report.missing.iter().map(|tensor| {
+            let mut reason = "no weights of this name were given".to_owned();
+            if let Some(with) = untied.get(tensor.as_str()) {
+                reason += &format!(", and it does not follow `{with}`, which has the same bytes");
+            }
+            Error::new(ErrorKind::MissingHandle, reason).with_tensor(tensor.as_str())
+        });
+        missing.collect()
+    }
+
     fn finish(mut self) -> Result<(Filled, Slots)> {
         self.report.missing = self.slots.missing().map(str::to_owned).collect();
         if !self.options.partial {
-            self.errors.extend(self.report.missing.iter().map(|tensor| {
-                let reason = "no weights of this name were given";
-                Error::new(ErrorKind::MissingHandle, reason).with_tensor(tensor.as_str())
-            }));
+            let errors = self.missing();
+            self.errors.extend(errors);
         }
         let mut renames: Vec<_> = self.renames.drain().collect();
         renames.sort_unstable();

@@ -1,7 +1,7 @@
 //! Lookup of tensors by name.
 //!
 //! A tensor can be named by its own name, by its scope and name as in reports, or by its handle.
-//! [`Names`] resolves all three, and returns an error when a name is ambiguous. The names of a whole
+//! [`Names`] resolves all three; what an ambiguous name is good for is left to its users. The names of a whole
 //! model are collected in `tensors`.
 
 use std::borrow::Cow;
@@ -10,7 +10,6 @@ use std::slice;
 
 use foldhash::fast::RandomState;
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::is_handle;
 use crate::proto::TensorProto;
 use crate::traversal::Place;
@@ -96,23 +95,8 @@ impl<'m, T: Copy + Ord> Names<'m, T> {
         add(&mut self.handles, handle.into(), thing);
     }
 
-    /// Resolves `name`: a tensor by scope and name, else by its name alone, else by its handle. A
-    /// `name` that starts with `#` is a handle, unless a tensor has that name.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when it means several things.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<T>> {
-        match self.meanings(name) {
-            [] => Ok(None),
-            [thing] => Ok(Some(*thing)),
-            things => {
-                let reason = format!("`{name}` is the name of {} tensors", things.len());
-                Err(Error::new(ErrorKind::InvalidArgument, reason))
-            }
-        }
-    }
-
-    /// Everything that `name` may mean, sorted.
+    /// Everything that `name` may mean, sorted: tensors by scope and name, else by the name alone, else by their
+    /// handle. A `name` that starts with `#` is a handle, unless a tensor has that name.
     pub(crate) fn meanings(&self, name: &str) -> &[T] {
         let handle = if is_handle(name) { name.get(1..).unwrap_or_default() } else { name };
         let maps = [(&self.qualified, name), (&self.plain, name), (&self.handles, handle)];

@@ -61,7 +61,7 @@
 //! | [`SaveOptions`], [`WeightFiles`], [`ShardNames`], [`Saved`], [`Statistics`] | how a save writes, to which files, and what it wrote |
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
-//! | [`FillOptions`], [`Filled`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`FillOptions`], [`Filled`], [`Sharing`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
 //! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
@@ -192,7 +192,7 @@ pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use file_format::failed_download;
-pub use fill::{FillOptions, Filled};
+pub use fill::{FillOptions, Filled, Sharing};
 pub use initializer::Initializer;
 #[cfg(feature = "tch")]
 pub use initializer::torch;

@@ -235,6 +235,10 @@ pub struct ImportArgs {
     /// Fail when WEIGHTS has weights that no tensor of the model uses
     #[arg(long)]
     pub strict: bool,
+    /// What changes where tensors that WEIGHTS do not have share the bytes of one that they have [default: those
+    /// of its type and shape change with it, the others keep their elements]
+    #[arg(long, value_name = "WHICH")]
+    pub tied: Option<TiedArg>,
     #[command(flatten)]
     pub moving: MovingArgs,
     #[command(flatten)]

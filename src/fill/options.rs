@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::replace::Tied;
 
 /// How [`Container::fill`](crate::Container::fill) matches the names of weights with those of tensors.
 ///
@@ -22,6 +23,7 @@ pub struct FillOptions {
     pub(super) ignored: HashSet<String>,
     pub(super) partial: bool,
     pub(super) strict: bool,
+    pub(super) tied: Option<Tied>,
 }
 
 impl FillOptions {
@@ -74,6 +76,17 @@ impl FillOptions {
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
+        self
+    }
+
+    /// What happens to tensors that no weights name and that have the bytes of one that they name. With
+    /// [`Tied::All`] they get its weights, whatever their dtypes and dims, and different weights for tensors on the
+    /// same bytes are errors ([`ErrorKind::InvalidArgument`]); with [`Tied::This`] they keep their bytes; with
+    /// [`Tied::Refuse`] they are errors ([`ErrorKind::Tied`]). Default `None`: those of the same dtype and dims
+    /// get the weights, unless different weights are given for several; the others keep their bytes.
+    #[must_use]
+    pub fn tied(mut self, tied: impl Into<Option<Tied>>) -> Self {
+        self.tied = tied.into();
         self
     }
 

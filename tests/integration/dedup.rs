@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onnx_container::proto::TensorProto;
 use onnx_container::{
-    Alignment, Buffer, Container, DataType, Error, ErrorKind, Initializer, Result, SaveOptions,
-    Saved, Tensor, Tied, WeightFiles, WeightSource, check_model,
+    Alignment, Buffer, Container, DataType, Error, ErrorKind, FillOptions, Initializer,
+    LoadOptions, MmapChoice, Result, SaveOptions, Saved, Tensor, Tied, WeightFiles, WeightSource,
+    check_model,
 };
 use proptest::prelude::*;
 
@@ -432,5 +433,33 @@ proptest! {
         assert_same(&loaded, &container);
         let again = loaded.dry_run(&path, align(SaveOptions::from(layout)).keep_placement(false)).unwrap();
         prop_assert_eq!(again.statistics.copied_bytes, saved.statistics.copied_bytes);
+    }
+}
+
+/// What a model had apart stays apart: weights for one of the tensors that are stored once are not weights for those
+/// of another type, and different weights for two of them are taken.
+#[test]
+fn weights_fill_a_deduplicated_model_as_they_fill_the_original() {
+    let zeros = || Buffer::from(vec![0; 64]);
+    let made = container(vec![
+        ("bias", weight(DataType::Float, zeros())),
+        ("index", weight(DataType::Int32, zeros())),
+        ("norm", weight(DataType::Float, zeros())),
+    ]);
+    let ones = |value: f32| weight(DataType::Float, value.to_le_bytes().repeat(16).into());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let saved = made.save(&path, dedup(WeightFiles::Packed)).unwrap();
+    assert_eq!(saved.deduplicated.unwrap().tensors, 2);
+    for weights in [true, false] {
+        let given = [("bias".to_owned(), ones(1.0)), ("norm".to_owned(), ones(2.0))];
+        let mut loaded = Container::load(&path, LoadOptions::new().weights(weights)).unwrap();
+        let filled = loaded.fill(given, FillOptions::new().partial(true)).unwrap();
+        assert_eq!(filled.filled, 2);
+        loaded.attach(folder.path(), MmapChoice::never()).unwrap();
+        let first = |name: &str| loaded.tensor(name).unwrap().as_bytes().unwrap()[..4].to_vec();
+        assert_eq!(first("bias"), 1_f32.to_le_bytes());
+        assert_eq!(first("index"), [0; 4]);
+        assert_eq!(first("norm"), 2_f32.to_le_bytes());
     }
 }

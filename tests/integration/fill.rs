@@ -1,10 +1,14 @@
 //! `Container::fill`: weights are matched by name with the tensors of a model.
 
+use std::collections::BTreeSet;
+
 use ndarray::{Array2, ArrayD, array};
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
 };
-use onnx_container::{Buffer, Container, DataType, ErrorKind, FillOptions, Initializer, Tensor};
+use onnx_container::{
+    Buffer, Container, DataType, ErrorKind, FillOptions, Filled, Initializer, Sharing, Tensor, Tied,
+};
 
 /// An external FLOAT tensor.
 fn place(name: &str, dims: &[i64], location: &str) -> TensorProto {
@@ -43,6 +47,16 @@ fn firsts(container: &Container) -> Vec<f32> {
     let model = container.embed().unwrap();
     let tensors = &model.graph.as_ref().unwrap().initializer;
     tensors.iter().map(|t| Tensor::try_from(t).unwrap().as_slice::<f32>().unwrap()[0]).collect()
+}
+
+/// The pairs of names, for messages and comparisons.
+fn pairs(sharing: &[Sharing]) -> Vec<(&str, &str)> {
+    sharing.iter().map(|it| (it.tensor.as_str(), it.with.as_str())).collect()
+}
+
+/// What followed and what did not.
+fn ties(filled: &Filled) -> [Vec<(&str, &str)>; 2] {
+    [pairs(&filled.tied), pairs(&filled.untied)]
 }
 
 fn strings(names: &[&str]) -> Vec<String> {
@@ -116,21 +130,27 @@ fn tied_tensors_are_filled_together() {
         for name in ["a", "b"] {
             let mut container = container(tensors.clone());
             let filled = container.fill(weights([(name, constant(5.0))]), FillOptions::new());
-            assert_eq!(filled.unwrap().filled, 1);
+            let filled = filled.unwrap();
+            let other = if name == "a" { "b" } else { "a" };
+            assert_eq!((filled.filled, ties(&filled)), (1, [vec![(other, name)], vec![]]));
             assert_eq!(container.len(), 1);
             assert_eq!(firsts(&container), [5.0, 5.0]);
         }
-        // A checkpoint may have both names, but not two values.
+        // A checkpoint may have both names, but not two values for what is to stay tied.
         let mut container = container(tensors);
         let error = container
-            .fill(weights([("a", constant(1.0)), ("b", constant(2.0))]), FillOptions::new())
+            .fill(
+                weights([("a", constant(1.0)), ("b", constant(2.0))]),
+                FillOptions::new().tied(Tied::All),
+            )
             .unwrap_err();
         let said = "`b`: tied to `a` in the model (both have the same bytes), but the weights `b` differ \
                     from the weights `a`";
         assert!(error.to_string().contains(said), "{error}");
         let both = weights([("a", constant(1.0)), ("b", constant(1.0))]);
-        container.fill(both, FillOptions::new()).unwrap();
-        assert_eq!(firsts(&container), [1.0, 1.0]);
+        let filled = container.fill(both, FillOptions::new()).unwrap();
+        assert_eq!(ties(&filled), [vec![], vec![]]);
+        assert_eq!((firsts(&container), container.len()), (vec![1.0, 1.0], 1));
     }
     // Two values show that a location without offset and length is a placeholder.
     let mut apart = container([place("a", &[1, 2], "gone"), place("b", &[1, 2], "gone")]);
@@ -166,17 +186,31 @@ fn tensors_that_a_load_would_put_over_one_range_are_filled_together() {
         ("one has a length", [at("a", &[2, 2], "d", &[]), at("b", &[4], ".//d", length)]),
     ];
     for (what, tensors) in cases {
-        for given in ["a", "b"] {
+        for (given, other) in [("a", "b"), ("b", "a")] {
             let mut container = container(tensors.clone());
             let dims = &tensors[usize::from(given == "b")].dims;
             let weight =
                 ArrayD::from_elem(dims.iter().map(|d| *d as usize).collect::<Vec<_>>(), 5_f32);
-            let filled = container.fill(weights([(given, weight.into())]), FillOptions::new());
-            assert_eq!(filled.unwrap().filled, 1, "{what}");
+            let given = || weights([(given, weight.clone().into())]);
+            let one_form = tensors[0].dims == tensors[1].dims;
+            if !one_form {
+                // A tensor of another shape follows only where that is asked for.
+                let error = container.fill(given(), FillOptions::new()).unwrap_err();
+                let says = format!(
+                    "tensor `{other}`: no weights of this name were given, and it does not follow"
+                );
+                assert!(error.to_string().contains(&says), "{what}: {error}");
+            }
+            let all = FillOptions::new().tied((!one_form).then_some(Tied::All));
+            let filled = container.fill(given(), all).unwrap();
+            assert_eq!(
+                (filled.filled, filled.tied.len(), filled.untied.len()),
+                (1, 1, 0),
+                "{what}"
+            );
             container.check().unwrap();
-            assert_eq!(firsts(&container), [5.0, 5.0], "{what}, {given}");
-            let one_handle = tensors[0].dims == tensors[1].dims;
-            assert_eq!(container.len(), if one_handle { 1 } else { 2 }, "{what}");
+            assert_eq!(firsts(&container), [5.0, 5.0], "{what}, {other}");
+            assert_eq!(container.len(), if one_form { 1 } else { 2 }, "{what}");
             let addresses: Vec<_> =
                 container.iter().map(|(_, i)| i.as_buffer().unwrap().as_ptr().addr()).collect();
             assert!(addresses.iter().all(|a| *a == addresses[0]), "{what}: one copy of the bytes");
@@ -185,22 +219,171 @@ fn tensors_that_a_load_would_put_over_one_range_are_filled_together() {
 }
 
 #[test]
-fn tensors_on_one_range_do_not_get_two_values() {
+fn tensors_that_are_to_stay_tied_do_not_get_two_values() {
     let whole = &[("offset", 64), ("length", 16)];
+    let all = || FillOptions::new().tied(Tied::All);
     let mut tied = container([at("a", &[2, 2], "d", whole), at("b", &[4], "d", whole)]);
     let flat = |value: f32| Initializer::from(array![value, value, value, value]);
     let square = |value: f32| Initializer::from(array![[value, value], [value, value]]);
-    let two = weights([("a", square(1.0)), ("b", flat(2.0))]);
-    let error = tied.fill(two, FillOptions::new()).unwrap_err();
+    let two = || weights([("a", square(1.0)), ("b", flat(2.0))]);
+    let error = tied.fill(two(), all()).unwrap_err();
     assert!(error.to_string().contains("`b`: tied to `a` in the model"), "{error}");
-    tied.fill(weights([("a", square(1.0)), ("b", flat(1.0))]), FillOptions::new()).unwrap();
+    assert_eq!(ties(&tied.fill(two(), FillOptions::new()).unwrap()), [vec![], vec![("b", "a")]]);
+    assert_eq!(firsts(&tied), [1.0, 2.0]);
+    let mut tied = container([at("a", &[2, 2], "d", whole), at("b", &[4], "d", whole)]);
+    tied.fill(weights([("a", square(1.0)), ("b", flat(1.0))]), all()).unwrap();
     assert_eq!(firsts(&tied), [1.0, 1.0]);
 
     // One has no entries, and lies at offset 0 with the other.
     let mut mixed = container([at("a", &[4], "d", &[("offset", 0)]), at("b", &[4], "d", &[])]);
-    let two = weights([("a", flat(1.0)), ("b", flat(2.0))]);
-    let error = mixed.fill(two, FillOptions::new()).unwrap_err();
+    let two = || weights([("a", flat(1.0)), ("b", flat(2.0))]);
+    let error = mixed.fill(two(), all()).unwrap_err();
     assert!(error.to_string().contains("`b`: tied to `a` in the model"), "{error}");
+    mixed.fill(two(), FillOptions::new()).unwrap();
+    assert_eq!(firsts(&mixed), [1.0, 2.0]);
+}
+
+/// `a`, `b` and `c` of one dtype and shape, `other_shape` and `other_type`, all on the same 8 bytes: behind handles
+/// with zeros, and on one range of a file.
+fn sharing() -> [Container; 2] {
+    let integers = |mut tensor: TensorProto| {
+        tensor.data_type = Some(TensorProto::INT32);
+        tensor
+    };
+    let on_range = container([
+        range("a", &[1, 2], 64, 8),
+        range("b", &[1, 2], 64, 8),
+        range("other_shape", &[2], 64, 8),
+        integers(range("other_type", &[1, 2], 64, 8)),
+        range("c", &[1, 2], 64, 8),
+    ]);
+    let file = vec![0; 72];
+    let options = onnx_container::LoadOptions::new().file("gone.data", file);
+    let model = onnx_container::proto::Message::encode_to_vec(on_range.model()).unwrap();
+    [Container::load_bytes(model, options).unwrap(), on_range]
+}
+
+/// The first elements of the tensors of [`sharing`] that have weights.
+fn values(container: &Container) -> [Option<f32>; 5] {
+    ["a", "b", "other_shape", "other_type", "c"].map(|name| {
+        let tensor = container.tensor(name).ok()?;
+        Some(f32::from_le_bytes(tensor.as_bytes()?[..4].try_into().unwrap()))
+    })
+}
+
+#[test]
+fn tensors_that_weights_do_not_name_keep_their_bytes_unless_they_are_alike() {
+    // The weights, the decision, the values (0 where a tensor keeps what it had), what followed, what is untied.
+    type Case<'a> = (&'a [(&'a str, f32)], Option<Tied>, [f32; 5], &'a [&'a str], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
+        (
+            &[("a", 1.0)],
+            None,
+            [1.0, 1.0, 0.0, 0.0, 1.0],
+            &["b", "c"],
+            &["other_shape", "other_type"],
+        ),
+        (
+            &[("c", 1.0)],
+            None,
+            [1.0, 1.0, 0.0, 0.0, 1.0],
+            &["a", "b"],
+            &["other_shape", "other_type"],
+        ),
+        (
+            &[("b", 1.0)],
+            Some(Tied::This),
+            [0.0, 1.0, 0.0, 0.0, 0.0],
+            &[],
+            &["a", "other_shape", "other_type", "c"],
+        ),
+        // Different weights show that they are not tied.
+        (
+            &[("a", 1.0), ("c", 2.0)],
+            None,
+            [1.0, 0.0, 0.0, 0.0, 2.0],
+            &[],
+            &["b", "other_shape", "other_type", "c"],
+        ),
+        (
+            &[("a", 1.0), ("b", 2.0), ("c", 1.0)],
+            None,
+            [1.0, 2.0, 0.0, 0.0, 1.0],
+            &[],
+            &["b", "other_shape", "other_type"],
+        ),
+        (
+            &[("a", 1.0), ("b", 1.0), ("c", 1.0)],
+            None,
+            [1.0, 1.0, 0.0, 0.0, 1.0],
+            &[],
+            &["other_shape", "other_type"],
+        ),
+    ];
+    for (given, tied, expected, followed, untied) in cases {
+        for mut container in sharing() {
+            let loaded = !container.is_empty();
+            let weights = given.iter().map(|(name, value)| ((*name).to_owned(), constant(*value)));
+            let options = FillOptions::new().partial(true).tied(*tied);
+            let filled = container.fill(weights, options).unwrap();
+            let names = |sharing: &[Sharing]| {
+                strings(&pairs(sharing).iter().map(|p| p.0).collect::<Vec<_>>())
+            };
+            let what = format!("{given:?} {tied:?}");
+            let expected = expected.map(|value| (loaded || value != 0.0).then_some(value));
+            assert_eq!(values(&container), expected, "{what}");
+            // What a load has put behind other handles is not even looked at.
+            let of_handle = |name: &&&str| !loaded || !name.starts_with("other");
+            let untied: Vec<_> = untied.iter().filter(of_handle).copied().collect();
+            assert_eq!(names(&filled.tied), strings(followed), "{what}");
+            assert_eq!(names(&filled.untied), strings(&untied), "{what}");
+            if loaded {
+                container.check().unwrap();
+                let tensors = &container.model().graph.as_ref().unwrap().initializer;
+                let used: BTreeSet<_> =
+                    tensors.iter().map(|tensor| tensor.external_data[0].value.clone()).collect();
+                assert_eq!(used.len(), container.len(), "{what}: no handle is left over");
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_on_the_same_bytes_follow_or_are_refused_as_asked() {
+    let [loaded, on_range] = sharing();
+    let given = || weights([("a", constant(1.0))]);
+    for (mut container, unnamed) in
+        [(loaded, "`b`, `c`,"), (on_range.clone(), "`b`, `other_shape`, `other_type`, `c`,")]
+    {
+        let refuse = FillOptions::new().partial(true).tied(Tied::Refuse);
+        let error = container.fill(given(), refuse.clone()).unwrap_err();
+        assert_eq!((error.kind(), error.tensor()), (ErrorKind::Tied, Some("a")), "{error}");
+        assert!(error.to_string().contains(&format!("also those of {unnamed}")), "{error}");
+        let all = ["a", "b", "c"].map(|name| (name.to_owned(), constant(1.0)));
+        if unnamed.len() < 12 {
+            assert!(container.fill(all, refuse).unwrap().untied.is_empty());
+        }
+    }
+    let mut all = on_range;
+    let filled = all.fill(given(), FillOptions::new().tied(Tied::All)).unwrap();
+    assert_eq!(pairs(&filled.tied).len(), 4);
+    assert_eq!(values(&all), [Some(1.0); 5]);
+    assert_eq!(all.len(), 3, "one handle for each dtype and shape");
+}
+
+#[test]
+fn tensors_of_several_shapes_on_one_handle_are_one_thing() {
+    let tensors = || [place("a", &[1, 2], "#w"), place("b", &[2], "#w"), place("c", &[2, 1], "#w")];
+    for (name, weight) in [("b", Initializer::from(array![4.0_f32, 4.0])), ("w", constant(4.0))] {
+        let mut container = container(tensors());
+        container.fill(weights([(name, weight)]), FillOptions::new()).unwrap();
+        container.check().unwrap();
+        assert_eq!((firsts(&container), container.len()), (vec![4.0; 3], 1));
+        let one = FillOptions::new().tied(Tied::This);
+        container.fill(weights([("a", constant(5.0))]), one).unwrap();
+        container.check().unwrap();
+        assert_eq!((firsts(&container), container.len()), (vec![5.0, 4.0, 4.0], 2));
+    }
 }
 
 #[test]

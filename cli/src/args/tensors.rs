@@ -21,12 +21,12 @@ pub enum FileFormat {
     Safetensors,
 }
 
-/// What to do with a tensor that shares its bytes with others.
+/// What to do with tensors that share the bytes of one that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TiedArg {
-    /// Replace all that share the bytes; they stay tied
+    /// All that share the bytes change, and stay tied
     All,
-    /// Replace this one; the others keep their elements
+    /// Only this one changes; the others keep their elements
     This,
 }
 

@@ -9,7 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::external_data::{Directory, ExternalData, is_external};
-use onnx_container::{ByteSize, Container, Error, FillOptions, Filled, LoadOptions, traversal};
+use onnx_container::{
+    ByteSize, Container, Error, FillOptions, Filled, LoadOptions, Sharing, Tied, traversal,
+};
 use serde::Serialize;
 
 use super::Job;
@@ -91,6 +93,7 @@ fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 
 fn fill_options(args: &ImportArgs) -> FillOptions {
     let plain = FillOptions::new().partial(true).strict(args.strict);
+    let plain = plain.tied(args.tied.map(Tied::from));
     let renaming = args.rename.iter().fold(plain, |options, (a, b)| options.rename(a, b));
     let ignoring = args.ignore.iter().fold(renaming, FillOptions::ignore);
     let stripping = args.strip_prefix.iter().fold(ignoring, FillOptions::strip_prefix);
@@ -144,6 +147,28 @@ pub struct Imported {
     kept: Vec<String>,
     /// Weights that no tensor of the model uses.
     left_over: Vec<String>,
+    /// Tensors that are not in WEIGHTS and changed with one that is.
+    tied: Vec<Shared>,
+    /// Tensors that no longer have the bytes of one that is in WEIGHTS.
+    untied: Vec<Shared>,
+}
+
+/// A tensor, and another one whose bytes it had.
+#[derive(Debug, Serialize)]
+struct Shared {
+    tensor: String,
+    with: String,
+}
+
+impl Shared {
+    fn all(sharing: Vec<Sharing>) -> Vec<Self> {
+        let shared = |Sharing { tensor, with, .. }| Self { tensor, with };
+        sharing.into_iter().map(shared).collect()
+    }
+
+    fn lines(all: &[Self]) -> impl ExactSizeIterator<Item = String> {
+        all.iter().map(|Self { tensor, with }| format!("{:>14}{tensor}, with {with}", ""))
+    }
 }
 
 impl Imported {
@@ -156,6 +181,8 @@ impl Imported {
             own: Vec::new(),
             kept: filled.kept,
             left_over: filled.unused,
+            tied: Shared::all(filled.tied),
+            untied: Shared::all(filled.untied),
         }
     }
 
@@ -180,6 +207,18 @@ impl Imported {
     pub fn print(&self, out: &mut Output) -> io::Result<()> {
         let (tensors, bytes) = (count(self.filled, "tensor"), ByteSize(self.filled_bytes));
         out.line(format_args!("filled    {tensors} ({bytes}) from {}", self.weights.display()))?;
+        if !self.tied.is_empty() {
+            let tensors = count(self.tied.len(), "tensor");
+            out.line(format_args!(
+                "tied      {tensors} not in WEIGHTS, changed with one on the same bytes"
+            ))?;
+            save::short(Shared::lines(&self.tied), out)?;
+        }
+        if !self.untied.is_empty() {
+            let tensors = count(self.untied.len(), "tensor");
+            out.line(format_args!("untied    {tensors} that shared the bytes of one in WEIGHTS"))?;
+            save::short(Shared::lines(&self.untied), out)?;
+        }
         if !self.own.is_empty() {
             let tensors = count(self.own.len(), "tensor");
             out.line(format_args!(

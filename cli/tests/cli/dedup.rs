@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use onnx_container::proto::TensorProto;
+
 use crate::support::{Folder, external, tensors};
 
 /// A folder with a model of four external tensors, three of them equal and one of these inline in `w.onnx`.
@@ -80,4 +82,44 @@ fn timings_tell_what_each_step_took_and_what_became_of_the_bytes() {
         .run(&["embed", "m.onnx", "e.onnx", "--timings"])
         .done()
         .says(&["64 B copied, 0 B shared"]);
+}
+
+/// Weights of one tensor are not those of another one whose bytes were equal to its old ones.
+#[test]
+fn weights_are_imported_into_a_deduplicated_model() {
+    let folder = folder();
+    let mut model = external(&["a", "b", "c", "d"]);
+    let other = &mut model.graph.as_mut().unwrap().initializer[3];
+    (other.data_type, other.dims) = (Some(TensorProto::COMPLEX64), vec![2]);
+    folder.save("m.onnx", &model);
+    folder.run(&["pack", "m.onnx", "p.onnx", "--dedup"]).done();
+    fs::write(folder.path("new.raw"), [9; 16]).unwrap();
+    let replace = ["replace", "m.onnx", "w0", "new.raw", "--format=raw", "-o", "n.onnx"];
+    folder.run(&replace).done();
+    folder.run(&["extract", "n.onnx", "w0", "-o", "one.safetensors"]).done();
+    folder.run(&["extract", "n.onnx", "w0", "w2", "-o", "both.safetensors"]).done();
+    // The weights, the option, what is said, and the first bytes of the tensors.
+    let tied = "tied      1 tensor not in WEIGHTS, changed with one on the same bytes\n              w2, with w0";
+    let untied = |n: &str| format!("untied    {n} that shared the bytes of one in WEIGHTS\n");
+    let cases = [
+        ("one", None, vec![tied.to_owned(), untied("1 tensor")], [9, 2, 9, 1]),
+        ("one", Some("--tied=this"), vec![untied("2 tensors")], [9, 2, 1, 1]),
+        ("one", Some("--tied=all"), vec!["tied      2 tensors".to_owned()], [9, 2, 9, 9]),
+        ("both", None, vec![untied("2 tensors")], [9, 2, 1, 1]),
+    ];
+    for (weights, option, said, first) in cases {
+        let weights = format!("{weights}.safetensors");
+        let import = ["import-safetensors", "p.onnx", &weights, "q.onnx", "--verify"];
+        let args: Vec<_> = import.into_iter().chain(option).collect();
+        let said: Vec<_> = said.iter().map(String::as_str).collect();
+        folder.run(&args).done().says(&said);
+        let bytes = tensors(&folder.path("q.onnx")).into_iter().map(|tensor| tensor.2[0]);
+        assert_eq!(bytes.collect::<Vec<_>>(), first, "{args:?}");
+    }
+    let both = ["import-safetensors", "p.onnx", "both.safetensors", "q.onnx"];
+    folder.run(&[&both[..], &["--tied=all"]].concat()).failed(&["tied to `w0` in the model"]);
+    let imported = folder.run(&[&both[..], &["--json"]].concat()).done().json()["imported"].clone();
+    let untied =
+        serde_json::json!([{"tensor": "w2", "with": "w0"}, {"tensor": "w3", "with": "w0"}]);
+    assert_eq!((&imported["tied"], &imported["untied"]), (&serde_json::json!([]), &untied));
 }

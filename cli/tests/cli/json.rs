@@ -16,14 +16,15 @@ fn page() -> String {
 }
 
 /// Commands that write what the cases read.
-const PREPARATIONS: [&str; 3] = [
+const PREPARATIONS: [&str; 4] = [
     "pack m.onnx p.onnx",
     "export-safetensors m.onnx w.safetensors",
     "extract p.onnx small -o small.npy",
+    "extract tied.onnx w0 -o w0.safetensors",
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 31] = [
+const CASES: [&str; 33] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -36,6 +37,8 @@ const CASES: [&str; 31] = [
     "inline-functions functions.onnx o.onnx --strict",
     "import-safetensors m.onnx w.safetensors i.onnx --verify",
     "import-safetensors tied.onnx w.safetensors i.onnx",
+    "import-safetensors tied.onnx w0.safetensors i.onnx",
+    "import-safetensors tied.onnx w0.safetensors i.onnx --tied this",
     "import-safetensors m.onnx gone.safetensors i.onnx",
     "replace p.onnx small small.npy -o o.onnx",
     "replace p.onnx small small.raw -o o.onnx --format npy",

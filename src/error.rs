@@ -151,9 +151,14 @@ impl Error {
             return errors.into_iter().next();
         }
         let kind = errors.first().map_or(ErrorKind::InvalidModel, Self::kind);
-        let mut joined = Self::new(kind, format!("{} problems", errors.len()));
+        Some(Self::joined(kind, format!("{} problems", errors.len()), errors))
+    }
+
+    /// One error for all of `errors`, with a reason that holds for each.
+    pub(crate) fn joined(kind: ErrorKind, reason: String, errors: Vec<Self>) -> Self {
+        let mut joined = Self::new(kind, reason);
         joined.0.related = errors;
-        Some(joined)
+        joined
     }
 
     /// Puts `what` before the reason.

@@ -15,6 +15,7 @@ mod listing;
 mod lock;
 mod meter;
 mod options;
+mod overlaps;
 mod plan;
 mod produce;
 mod progress;
@@ -308,7 +309,7 @@ impl<'c, 'o> Job<'c, 'o> {
             options,
         })?;
         let statistics = plan.statistics(&weights);
-        let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, equal.lazy));
+        let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, &equal));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
         let refusable = weights.refusable(|weight| plan.places.get(weight) == Some(&Place::Model));
         // The search for what readers refuse and the count of bytes both walk the graph: one beside the other.

@@ -25,6 +25,8 @@ use crate::output::count;
 
 /// A model that can be run.
 pub struct Model {
+    /// What onnxruntime opens.
+    #[cfg_attr(not(feature = "ort"), expect(dead_code, reason = "onnxruntime alone needs it"))]
     pub path: PathBuf,
     pub container: Container,
     pub program: Arc<Program>,

@@ -147,6 +147,9 @@ impl Failure {
     }
 }
 
+/// The most errors that are printed on stderr; `--json` has all.
+const MOST_LINES: usize = 100;
+
 /// Prints `error`, what it joins and what caused it.
 pub fn print_error(error: &Error) {
     if error.related().is_empty() {
@@ -154,7 +157,11 @@ pub fn print_error(error: &Error) {
     } else {
         let path = error.path().map(|path| format!("`{}`: ", path.display())).unwrap_or_default();
         print_on_stderr(format_args!("error: {path}{}", error.reason()));
-        error.related().iter().for_each(|error| print_on_stderr(format_args!("  {error}")));
+        let shown = error.related().iter().take(MOST_LINES);
+        shown.for_each(|error| print_on_stderr(format_args!("  {error}")));
+        if let Some(more) = error.related().len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+            print_on_stderr(format_args!("  and {more} more, see --json"));
+        }
     }
     // The message repeats the text of its own source.
     let mut source = error.source().and_then(std::error::Error::source);

@@ -6,6 +6,7 @@
 mod args;
 mod check;
 mod completions;
+mod data_files;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod export;

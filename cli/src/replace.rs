@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onnx_container::{
-    ByteSize, Container, Error, ErrorKind, Replaced, Saved, Tensor, Tied, WeightFiles,
+    ByteSize, Container, Error, ErrorKind, LoadOptions, Replaced, Saved, Tensor, Tied, WeightFiles,
 };
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
-use crate::{leftovers, mapping, names, save};
+use crate::{leftovers, mapping, names, needed, save};
 
 /// Replaces, writes and prints a report.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -27,10 +27,13 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let (new, files) = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
+    let before = weights_files(args)?;
     let saved = save(&container, replaced.inline, &files, args)?;
     let mut written = Written::new(&container, &args.output, &saved, &args.target);
     written.warn(leftovers::notes(&args.model));
-    let report = Report::new(args, &old, &replaced, written);
+    let joined = joined(before, &saved, args);
+    written.warn(joined.clone());
+    let report = Report::new(args, &old, &replaced, written, joined);
     if args.json {
         out.json(&report)?;
     } else {
@@ -60,6 +63,25 @@ fn save(
         save_as(args.layout.weight_files())
     };
     saved.map_err(|error| save::refused(error, &args.output, &args.target))
+}
+
+/// The number of weights files that the model refers to. Its graph alone is read for this.
+fn weights_files(args: &ReplaceArgs) -> Result<usize, Error> {
+    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let container = Container::load(&args.model, options)?;
+    Ok(needed::needed(container.model(), &args.model)?.files.len())
+}
+
+/// What to say where the weights were in `before` files and all went to one, which nobody asked for.
+fn joined(before: usize, saved: &Saved, args: &ReplaceArgs) -> Option<String> {
+    let asked = args.split || args.layout.is_given();
+    // The model is a file too.
+    if asked || before < 2 || saved.files.len() != 2 || !saved.kept.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "the weights of {before} files are in one now: --max-shard-size N or --split writes several"
+    ))
 }
 
 /// The format that was asked for, or the one that the suffix of the file names.
@@ -104,6 +126,9 @@ struct Report<'a> {
     tied_replaced: bool,
     #[serde(flatten)]
     written: Written,
+    /// That the weights of several files went to one.
+    #[serde(skip)]
+    joined: Option<String>,
 }
 
 impl<'a> Report<'a> {
@@ -112,6 +137,7 @@ impl<'a> Report<'a> {
         old: &'a Tensor,
         replaced: &'a Replaced,
         written: Written,
+        joined: Option<String>,
     ) -> Self {
         Self {
             command: "replace",
@@ -126,6 +152,7 @@ impl<'a> Report<'a> {
             tied: &replaced.tied,
             tied_replaced: args.tied == Some(TiedArg::All),
             written,
+            joined,
         }
     }
 
@@ -141,6 +168,7 @@ impl<'a> Report<'a> {
         for other in self.tied {
             out.line(format_args!("tied      {other}: {what}"))?;
         }
-        self.written.print(out)
+        self.written.print(out)?;
+        self.joined.as_ref().map_or(Ok(()), |joined| out.line(format_args!("joined    {joined}")))
     }
 }

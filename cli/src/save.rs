@@ -2,7 +2,6 @@
 //!
 //! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ use serde::Serialize;
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::output::{Output, count, lossy, print_on_stderr, tidy};
-use crate::progress;
+use crate::{data_files, progress};
 
 /// How many of a list are printed, unless a dry run asks for the whole plan.
 const SHORT: usize = 5;
@@ -122,8 +121,8 @@ pub fn keeping_files(
 
 /// The failure for an `error` of a save to `output`, with what the user can do about it.
 pub fn refused(error: Error, output: &Path, args: &TargetArgs) -> Failure {
-    if let Some(hint) = data_name_hint(&error, output, args) {
-        return Failure::Hinted(error, hint.to_owned());
+    if let Some(hint) = data_files::hint(&error, output, args.no_clobber) {
+        return Failure::Hinted(error, hint);
     }
     if error.kind() != ErrorKind::ModelTooLarge {
         return error.into();
@@ -133,34 +132,6 @@ pub fn refused(error: Error, output: &Path, args: &TargetArgs) -> Failure {
          or --allow-over-2gib to write it anyway"
     );
     Failure::Hinted(error, hint)
-}
-
-/// What another name of the data file would do about `error`; `None` where the model is in the way as well.
-fn data_name_hint(error: &Error, output: &Path, args: &TargetArgs) -> Option<&'static str> {
-    let is_model = |error: &Error| error.path().and_then(Path::file_name) == output.file_name();
-    if error.each().any(is_model) || !error.each().any(|e| is_about_default_data_file(e, output)) {
-        None
-    } else if args.no_clobber {
-        Some("--data-name NAME puts the weights into another file")
-    } else {
-        Some(
-            "--data-name NAME puts the weights into another file. A file that no model refers to can be \
-             removed, or replaced by giving its own name as NAME",
-        )
-    }
-}
-
-/// Whether `error` refuses to replace the data file whose name follows from that of `output`.
-fn is_about_default_data_file(error: &Error, output: &Path) -> bool {
-    let name = |path: &Path| path.file_name().map(OsStr::to_os_string);
-    let packed = name(output).map(|mut name| {
-        name.push(".data");
-        name
-    });
-    let refused = error.path().and_then(name);
-    error.kind() == ErrorKind::AlreadyExists
-        && refused.is_some()
-        && (refused == packed || refused == name(&output.with_extension("safetensors")))
 }
 
 /// Prints the warnings of a load on stderr.
@@ -232,6 +203,9 @@ pub struct Written {
     /// Beside one another, the model last.
     files: Vec<File>,
     bytes: u64,
+    /// The number of weights files for transformers.js, where they have the names that it looks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_external_data_format: Option<usize>,
     /// Weights files that the model refers to and that were not written.
     kept_files: Vec<File>,
     /// Bytes of the kept files that no tensor refers to.
@@ -255,6 +229,8 @@ pub struct Written {
 struct Spared {
     tensors: usize,
     bytes: u64,
+    /// Weights that overlap too much to be compared.
+    overlapping: usize,
 }
 
 /// How long the save took, and what became of the bytes of tensors.
@@ -286,7 +262,7 @@ impl From<&Statistics> for Done {
 }
 
 impl Done {
-    fn print(&self, out: &mut Output) -> io::Result<()> {
+    fn print(&self, dry_run: bool, out: &mut Output) -> io::Result<()> {
         let steps = [
             ("plan", self.planning_seconds),
             ("produce lazy weights", self.producing_seconds),
@@ -297,11 +273,36 @@ impl Done {
         let steps = steps.iter().filter(|(_, seconds)| *seconds > 0.0);
         let steps: Vec<_> =
             steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3)).collect();
-        out.line(format_args!("took      {}", steps.join(", ")))?;
+        for (number, line) in wrapped(&steps, LINE - LABEL).into_iter().enumerate() {
+            let label = if number == 0 { "took" } else { "" };
+            out.line(format_args!("{label:<LABEL$}{line}"))?;
+        }
         let sizes = [self.copied_bytes, self.shared_bytes, self.kept_bytes].map(ByteSize);
         let [copied, shared, kept] = sizes;
+        if dry_run {
+            return out.line(format_args!(
+                "tensors   {copied} to copy, {shared} to share, {kept} to keep"
+            ));
+        }
         out.line(format_args!("tensors   {copied} copied, {shared} shared, {kept} kept"))
     }
+}
+
+/// How long lines for people are, and the labels before them.
+const LINE: usize = 80;
+const LABEL: usize = 10;
+
+/// `parts` with commas between them, in lines of at most `width` characters where each of them is shorter.
+fn wrapped(parts: &[String], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let comma = if number + 1 < parts.len() { "," } else { "" };
+        match lines.last_mut().filter(|line| line.len() + part.len() + comma.len() < width) {
+            Some(line) => *line += &format!(" {part}{comma}"),
+            None => lines.push(format!("{part}{comma}")),
+        }
+    }
+    lines
 }
 
 #[derive(Debug, Serialize)]
@@ -317,6 +318,15 @@ impl File {
     }
 }
 
+/// The number of the weights files among `files`, of which the model is last, when they have the names that
+/// transformers.js looks for.
+fn files_for_transformers_js(files: &[File]) -> Option<usize> {
+    let (model, weights) = files.split_last()?;
+    let name = [model.path.as_os_str().as_encoded_bytes(), b"_data"].concat();
+    let first = weights.first()?;
+    (first.path.as_os_str().as_encoded_bytes() == name).then_some(weights.len())
+}
+
 impl Written {
     /// The report of a save of what was `loaded` to `output`, or of a dry run.
     pub fn new(loaded: &impl Loaded, output: &Path, saved: &Saved, args: &TargetArgs) -> Self {
@@ -324,17 +334,23 @@ impl Written {
         let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
         let left = saved.left_behind.iter();
         let warnings = loaded.warnings().iter().chain(&saved.warnings);
+        let files: Vec<_> = saved.files.iter().map(file).collect();
         Self {
+            use_external_data_format: files_for_transformers_js(&files),
             dry_run: args.dry_run,
             statistics: Done::from(&saved.statistics),
             timings: args.timings,
-            files: saved.files.iter().map(file).collect(),
+            files,
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
             unreferenced_bytes: saved.unreferenced_bytes,
-            deduplicated: saved
-                .deduplicated
-                .map(|Deduplicated { tensors, bytes, .. }| Spared { tensors, bytes }),
+            deduplicated: saved.deduplicated.map(
+                |Deduplicated { tensors, bytes, overlapping, .. }| Spared {
+                    tensors,
+                    bytes,
+                    overlapping,
+                },
+            ),
             unused: saved.unused.iter().map(ToString::to_string).collect(),
             free_bytes: saved.free_bytes,
             left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
@@ -359,7 +375,7 @@ impl Written {
         self.print_kept(out)?;
         self.print_left(out)?;
         if self.timings {
-            self.statistics.print(out)?;
+            self.statistics.print(self.dry_run, out)?;
         }
         if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
     }
@@ -372,28 +388,28 @@ impl Written {
         let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
         lines.rotate_right(1.min(self.files.len()));
         self.list(lines.into_iter(), out)?;
-        match self.transformers_js_files() {
-            0 => Ok(()),
-            count => out.line(format_args!(
-                "config    \"use_external_data_format\": {count} lets transformers.js find the weights"
-            )),
-        }
-    }
-
-    /// The number of weights files that transformers.js looks for; 0 where they have other names.
-    fn transformers_js_files(&self) -> usize {
-        let Some((model, weights)) = self.files.split_last() else { return 0 };
-        let is_first = |file: &File| {
-            file.path.as_os_str().as_encoded_bytes()
-                == [model.path.as_os_str().as_encoded_bytes(), b"_data"].concat()
+        let (Some(count), Some(model)) = (self.use_external_data_format, self.files.last()) else {
+            return Ok(());
         };
-        weights.first().map_or(0, |first| if is_first(first) { weights.len() } else { 0 })
+        let name = model.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = serde_json::Value::from(&*name);
+        out.line("config    transformers.js finds the weights by this in config.json:")?;
+        out.line(format_args!(
+            "{:>10}\"transformers.js_config\": {{\"use_external_data_format\": {{{name}: {count}}}}}",
+            ""
+        ))
     }
 
     fn print_deduplicated(&self, out: &mut Output) -> io::Result<()> {
-        let Some(Spared { tensors, bytes }) = &self.deduplicated else { return Ok(()) };
+        let Some(Spared { tensors, bytes, overlapping }) = &self.deduplicated else {
+            return Ok(());
+        };
+        if *overlapping > 0 {
+            let weights = count(*overlapping, "tensor");
+            out.line(format_args!("skipped   {weights} that overlap too much to be compared"))?;
+        }
         if *tensors == 0 {
-            return out.line("shared    no tensors: none are equal");
+            return out.line("shared    no others: none are equal");
         }
         let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
         let tense = if self.dry_run { "shares" } else { "shared" };
@@ -468,4 +484,17 @@ fn first(
         out.line(line)?;
     }
     if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_they_may_be() {
+        let parts = ["aaa", "bb", "cccc", "d"].map(str::to_owned);
+        assert_eq!(wrapped(&parts, 8), ["aaa, bb,", "cccc, d"]);
+        assert_eq!(wrapped(&parts, 1), ["aaa,", "bb,", "cccc,", "d"]);
+        assert!(wrapped(&[], 8).is_empty());
+    }
 }

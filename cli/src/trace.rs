@@ -2,11 +2,12 @@
 
 mod diff;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use onnx_container::Error;
+use onnx_container::{Error, ErrorKind};
 use onnx_container_machine::Machine;
 use onnx_container_machine::trace::{TraceOptions, TraceWriter, hex};
 use sha2::{Digest as _, Sha256};
@@ -27,9 +28,9 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
         (None, None) => return Err(Failure::Usage("no MODEL".to_owned())),
     };
     let map = mapping::choice(&args.map);
-    let model = Model::load(path, map)?;
+    let (model, digest) = with_digest(path, || Model::load(path, map))?;
     let inputs = inputs(&model.program, &args.inputs)?;
-    let mut options = options(&model)?.stats(args.stats);
+    let mut options = TraceOptions::new().model(digest).stats(args.stats);
     let mut own: Vec<_> = inputs::files(&inputs).collect();
     if args.output.is_some() || args.dump.is_some() {
         own.extend(needed::files(path, map)?);
@@ -63,13 +64,57 @@ fn check_dump(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
     Error::join(refusals.collect()).map_or(Ok(()), Err)
 }
 
-/// A trace that names the model by the digest of its file.
-fn options(model: &Model) -> Result<TraceOptions, Failure> {
-    let path = &model.path;
-    let mut hasher = Sha256::new();
-    let mut file = File::open(path).map_err(|error| Error::io(path, error))?;
-    io::copy(&mut file, &mut hasher).map_err(|error| Error::io(path, error))?;
-    Ok(TraceOptions::new().model(hex(&hasher.finalize())))
+/// How often a model is loaded again because its file was replaced meanwhile.
+const ATTEMPTS: usize = 10;
+
+/// What `load` makes of the file at `path`, and the digest of the same file: it is opened before, and is still the
+/// one at `path` afterwards.
+fn with_digest<T>(
+    path: &Path,
+    mut load: impl FnMut() -> Result<T, Failure>,
+) -> Result<(T, String), Failure> {
+    let failed = |error| Error::io(path, error);
+    for _ in 0..ATTEMPTS {
+        // Opening a pipe would wait for its writer; a load refuses it.
+        let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+        let opened = is_file.then(|| File::open(path));
+        let Some(Ok(mut file)) = opened else {
+            load()?;
+            continue;
+        };
+        let before = Identity::of(&file.metadata().map_err(failed)?);
+        let loaded = load();
+        let mut hasher = Sha256::new();
+        io::copy(&mut file, &mut hasher).map_err(failed)?;
+        let after = [file.metadata(), path.metadata()];
+        if after.into_iter().all(|now| now.is_ok_and(|now| Identity::of(&now) == before)) {
+            return Ok((loaded?, hex(&hasher.finalize())));
+        }
+    }
+    let reason = "is replaced again and again while it is read";
+    Err(Error::new(ErrorKind::Changed, reason).with_path(path).into())
+}
+
+/// What tells a file from another, and from itself with other bytes.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    len: u64,
+    modified: Option<SystemTime>,
+    #[cfg(unix)]
+    inode: (u64, u64),
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            len: metadata.len(),
+            modified: metadata.modified().ok(),
+            #[cfg(unix)]
+            inode: (metadata.dev(), metadata.ino()),
+        }
+    }
 }
 
 /// Runs `machine`, which has a program of `model`, and writes the trace to `out`.
@@ -106,4 +151,49 @@ fn to_file(
     file.persist(path).map_err(|error| Error::io(path, error.error))?;
     stop::written(format!("`{}` was written", path.display()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A save renames a new file into the place of the old one.
+    fn replace(path: &Path, bytes: &str) {
+        let new = path.with_extension("new");
+        fs::write(&new, bytes).unwrap();
+        fs::rename(new, path).unwrap();
+    }
+
+    #[test]
+    fn the_digest_is_that_of_what_was_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        fs::write(&path, "old").unwrap();
+        let mut loads = 0;
+        let loaded = with_digest(&path, || {
+            loads += 1;
+            let read = fs::read(&path).unwrap();
+            if loads == 1 {
+                replace(&path, "new");
+            }
+            Ok(read)
+        });
+        let (read, digest) = loaded.unwrap();
+        assert_eq!((read.as_slice(), loads), (&b"new"[..], 2));
+        assert_eq!(digest, hex(&Sha256::digest("new")));
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_all_the_time_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        fs::write(&path, "old").unwrap();
+        let failure = with_digest(&path, || {
+            replace(&path, "new");
+            Ok(())
+        });
+        assert!(failure.unwrap_err().message().contains("is replaced again and again"));
+    }
 }

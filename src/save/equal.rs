@@ -4,18 +4,22 @@
 //! is probably equal is read as a whole. Everything is read in pieces where it lies; nothing is copied, except piece by
 //! piece from a source that has no buffer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foldhash::quality::RandomState;
 
+use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::initializer::Address;
 use crate::parallel;
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
+use crate::save::overlaps::{inside_others, read_too_often};
+#[cfg(feature = "safetensors")]
+use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{Weight, Weights, became_shorter, no_weight};
 
 /// More threads than this do not read faster.
@@ -32,7 +36,12 @@ pub(crate) struct Equal {
     classes: HashMap<usize, usize>,
     /// The number of weights that were not compared, because their bytes are made when they are written.
     pub(crate) lazy: usize,
+    /// The number of weights that were not compared, because they overlap so much that it would take too long.
+    pub(crate) overlapping: usize,
 }
+
+/// Weights with different ones are not equal: the length, and the dtype and dims where these matter.
+type Form<'w> = (u64, Option<(DataType, &'w [i64])>);
 
 impl Equal {
     /// Compares the `weights` that are written to files, where `options` ask for that.
@@ -45,28 +54,49 @@ impl Equal {
         let numbers = external.iter().enumerate().filter(|(_, external)| **external);
         let numbers = numbers.map(|(number, _)| number).filter(|number| !is_kept(*number));
         let reader = Reader { weights: &weights.used, random: RandomState::default() };
-        let (mut places, mut groups) = (Places::default(), BTreeMap::<_, Vec<usize>>::new());
+        // An entry of a safetensors file has one dtype and shape, and what lies inside another weight has none.
+        let entries = makes_entries(options);
+        let no_entry =
+            if entries { inside_others(reader.several(numbers.clone())) } else { HashSet::new() };
+        let (mut places, mut groups) = (Places::default(), BTreeMap::<Form<'_>, Vec<usize>>::new());
         let mut lazy = 0;
-        for number in numbers {
+        for number in numbers.filter(|number| !no_entry.contains(number)) {
             let weight = reader.weight(number)?;
             if weight.initializer.is_lazy() {
                 lazy += 1;
             } else if weight.len > 0 && places.is_new(number, weight) {
-                groups.entry(weight.len).or_default().push(number);
+                let form = entries.then(|| (weight.initializer.dtype(), weight.initializer.dims()));
+                groups.entry((weight.len, form)).or_default().push(number);
             }
         }
         let groups = several(groups.into_values());
         let groups = reader.split_by_hash(groups, FIRST)?;
+        let dense = read_too_often(reader.several(groups.iter().flatten().copied()));
+        let groups = groups
+            .into_iter()
+            .map(|group| group.into_iter().filter(|number| !dense.contains(number)).collect());
+        let groups = several(groups);
         let groups = reader.split_by_hash(groups, u64::MAX)?;
         let mut classes = reader.compare(&groups)?;
         places.add_to(&mut classes);
-        Ok(Self { classes, lazy })
+        Ok(Self { classes, lazy, overlapping: dense.len() })
     }
 
     /// The number that stands for all weights with the bytes of weight `number`, if there are others.
     pub(crate) fn class(&self, number: usize) -> Option<usize> {
         self.classes.get(&number).copied()
     }
+}
+
+/// Whether each tensor gets an entry, with its name, in a safetensors file.
+#[cfg(feature = "safetensors")]
+fn makes_entries(options: &SaveOptions) -> bool {
+    options.weight_files == WeightFiles::Safetensors
+}
+
+#[cfg(not(feature = "safetensors"))]
+fn makes_entries(_: &SaveOptions) -> bool {
+    false
 }
 
 /// The groups that have more than one member.
@@ -108,9 +138,17 @@ struct Reader<'w, 'c> {
     random: RandomState,
 }
 
-impl Reader<'_, '_> {
-    fn weight(&self, number: usize) -> Result<&Weight<'_>> {
+impl<'c> Reader<'_, 'c> {
+    fn weight(&self, number: usize) -> Result<&Weight<'c>> {
         self.weights.get(number).ok_or_else(no_weight)
+    }
+
+    /// The weights of these numbers.
+    fn several<'s>(
+        &'s self,
+        numbers: impl Iterator<Item = usize> + Clone,
+    ) -> impl Iterator<Item = (usize, &'s Weight<'c>)> + Clone {
+        numbers.filter_map(|number| Some((number, self.weights.get(number)?)))
     }
 
     /// Splits `groups` of weights by the hash of at most `limit` bytes.

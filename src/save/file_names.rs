@@ -63,7 +63,18 @@ pub(crate) fn shard_names(
             &|number| numbered_default_name(&default_data_name(model_name), number, count)
         }
     };
-    (0..count).map(|number| valid_data_name(name_of(number), model_name)).collect()
+    let valid = |number| {
+        let name = valid_data_name(name_of(number), model_name);
+        match options.shard_names {
+            ShardNames::TransformersJs => name.map_err(|error| {
+                error.because(
+                    "transformers.js looks for this name, so the model has to be called otherwise",
+                )
+            }),
+            ShardNames::Numbered => name,
+        }
+    };
+    (0..count).map(valid).collect()
 }
 
 /// The name of a shard that transformers.js looks for.

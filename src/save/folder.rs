@@ -169,7 +169,7 @@ impl Folder {
                 READ.to_owned()
             } else if let Some(user) = users.get(name) {
                 format!("`{}` refers to this file: it is not replaced", user.display())
-            } else if !is_target && self.skim(&path)?.is_model {
+            } else if !is_target && self.is_model(&path, is_own)? {
                 "another model: it is not replaced by weights".to_owned()
             } else if !is_target && is_index(&path) {
                 "an index of shards: it is not replaced by weights".to_owned()
@@ -186,6 +186,14 @@ impl Folder {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
+    /// Whether the file at `path` may be a model. Of the weights that the replaced model refers to, `is_own`, only
+    /// what is one beyond doubt: a model of many files could not be saved again if the bytes of one of them happened
+    /// to begin as a model does.
+    fn is_model(&self, path: &Path, is_own: bool) -> Result<bool> {
+        let skimmed = self.skim(path)?;
+        Ok(if is_own { skimmed.is_certain } else { skimmed.is_model })
+    }
+
     /// The one error for all files `names` that no model is known to need and that the caller did
     /// not name.
     fn nobodys(&self, names: &[&String]) -> Option<Error> {
@@ -193,19 +201,15 @@ impl Folder {
         if others.is_empty() {
             return Some(self.error(first, ErrorKind::AlreadyExists, NOBODYS.to_owned()));
         }
-        let shown: Vec<_> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
-        let more = match names.len() - shown.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let each = names.iter().map(|name| {
+            self.error(name, ErrorKind::AlreadyExists, "no model here refers to it".to_owned())
+        });
         let reason = format!(
             "{} files exist already, and no model here refers to them, or only one that was replaced \
-             before: {}{more}: they are not replaced; delete them or move them away, or save under \
-             another name",
+             before: they are not replaced; delete them or move them away, or save under another name",
             names.len(),
-            shown.join(", "),
         );
-        Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.directory))
+        Some(Error::joined(ErrorKind::AlreadyExists, reason, each.collect()))
     }
 
     fn error(&self, name: &str, kind: ErrorKind, reason: String) -> Error {
@@ -400,7 +404,7 @@ fn skim_index(path: &Path) -> Result<Skimmed> {
     match serde_json::from_reader::<_, Index>(io::BufReader::new(file)) {
         Ok(index) => {
             let locations = index.weight_map.into_values().collect();
-            Ok(Skimmed { locations, is_model: false })
+            Ok(Skimmed { locations, ..Skimmed::default() })
         }
         Err(error) if error.is_io() => Err(Error::io(path, error.into())),
         Err(_) => Ok(Skimmed::default()),

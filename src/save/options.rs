@@ -244,9 +244,12 @@ impl SaveOptions {
     /// false: only bytes that are shared in memory are shared in files.
     ///
     /// Weights of equal length are read and compared when the save is planned, also by
-    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ. Their tensors then have one range of the
+    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ, except in [`WeightFiles::Safetensors`],
+    /// where every tensor keeps an entry, or its name in the metadata. Their tensors then have one range of the
     /// file, or one file in [`WeightFiles::PerTensor`], and are tied when the model is loaded:
-    /// [`Container::replace`](crate::Container::replace) asks what is to become of the others. Weights that a save
+    /// [`Container::replace`](crate::Container::replace) asks what is to become of the others, and
+    /// [`FillOptions::tied`](crate::FillOptions::tied) tells it for [`Container::fill`](crate::Container::fill).
+    /// Weights that overlap in part very much are not compared. Weights that a save
     /// makes when it writes them ([`Initializer::lazy`](crate::Initializer::lazy)) are not compared: that would make
     /// them twice. No file is kept as it is, except by [`WeightFiles::AsLoaded`], where only what goes to a new file is
     /// compared. [`Saved::deduplicated`](crate::Saved::deduplicated) tells what was spared.

@@ -43,7 +43,7 @@ pub struct Statistics {
     /// The time in which the new files took the places of the old ones, with the wait for the folder's lock.
     pub publishing: Duration,
     /// Bytes that were written for tensors, without padding: to weights files, and to the model as often as a tensor
-    /// is inline in it.
+    /// is inline in it. Tensors that are inline in the container are part of its graph and do not count.
     pub copied_bytes: u64,
     /// Bytes of tensors that have a range of another tensor.
     pub shared_bytes: u64,
@@ -101,4 +101,8 @@ pub struct Deduplicated {
     pub bytes: u64,
     /// The number of [lazy](crate::Initializer::lazy) weights, which were not compared.
     pub lazy: usize,
+    /// The number of weights that were not compared because they overlap one another in part so much that a small file
+    /// would take hours: each of their bytes would be read more than eight times on average, and more than 256 MiB in
+    /// all.
+    pub overlapping: usize,
 }

@@ -78,7 +78,8 @@ pub enum ShardNames {
     #[default]
     Numbered,
     /// `<model file>_data`, `<model file>_data_1`, `<model file>_data_2`: the names that transformers.js
-    /// asks for when `use_external_data_format` in its configuration is the number of the files.
+    /// asks for when `config.json` has their number: `"transformers.js_config": {"use_external_data_format":
+    /// {"<model file>": 3}}`. A number in place of the object holds for every model file of the repository.
     ///
     /// A browser cannot read a file over its limit, so that a tensor of more than `max_bytes` is an error
     /// ([`ErrorKind::TooLarge`]), and so are more files than transformers.js reads, which is 100. No other

@@ -1,7 +1,7 @@
 //! What a save may replace: no file that another model needs, that is read, or that is somebody's; and
 //! what was seen beforehand still holds when files are renamed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use ndarray::Array1;
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{
-    Container, Error, ErrorKind, MmapChoice, SaveOptions, WeightFiles, model_that_needs,
+    Container, DataType, Error, ErrorKind, MmapChoice, SaveOptions, Tensor, WeightFiles,
+    model_that_needs,
 };
 
 use crate::support::{add_w, all_bytes, both_choices, contents, floats, graph, model};
@@ -696,12 +697,46 @@ fn many_files_that_no_model_refers_to_are_one_error_with_a_way_out() {
     fs::remove_file(&path).unwrap();
     let before = contents(folder.path());
     let error = many.save(&path, split()).unwrap_err();
-    assert_eq!((error.kind(), error.related().len()), (ErrorKind::AlreadyExists, 0), "{error}");
-    for part in ["9 files", "`m-w0.weight`, `m-w1.weight`, `m-w2.weight` and 6 more", "delete them"]
-    {
-        assert!(error.to_string().contains(part), "no {part} in {error}");
+    assert_eq!((error.kind(), error.related().len()), (ErrorKind::AlreadyExists, 9), "{error}");
+    for part in ["9 files exist already", "delete them"] {
+        assert!(error.reason().contains(part), "no {part} in {error}");
     }
+    let named = error.each().filter_map(|error| error.path()?.file_name()?.to_str());
+    assert_eq!(named.collect::<BTreeSet<_>>(), before.keys().map(String::as_str).collect());
     assert_eq!(contents(folder.path()), before);
     before.keys().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
     many.save(&path, split()).unwrap();
+}
+
+/// Bytes that begin as a model does and then do not go on as one.
+const LIKE_A_MODEL: [u8; 16] = *b"\x08\x07\x3a\xff\xff\x03\x0a\x01nnnnnnnn";
+
+#[test]
+fn own_weights_that_look_like_a_model_are_replaced() {
+    let layouts =
+        [WeightFiles::PerTensor, WeightFiles::Packed, WeightFiles::Sharded { max_bytes: 8 }];
+    for layout in layouts {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let mut container = Container::new(add_w(4));
+        let tensor = Tensor::new(DataType::Float, [4], LIKE_A_MODEL.to_vec().into()).unwrap();
+        container.insert("#w", tensor).unwrap();
+        let options = || SaveOptions::from(layout).sync(false).keep_placement(false);
+        container.save(&path, options()).unwrap();
+        let weights = contents(folder.path()).into_iter().find(|(name, _)| name != "m.onnx");
+        let (weights, bytes) = weights.unwrap();
+        assert_eq!(bytes, LIKE_A_MODEL, "{layout:?}");
+        container.save(&path, options()).unwrap();
+        // What is a model as a whole is not replaced, although the model at the target refers to it.
+        let mut whole = model(graph(vec![], vec![]));
+        whole.ir_version = Some(10);
+        fs::write(folder.path().join(&weights), whole.encode_to_vec().unwrap()).unwrap();
+        let error = container.save(&path, options()).unwrap_err();
+        assert!(error.to_string().contains("another model"), "{layout:?}: {error}");
+        // Nor is what may be one and is nobody's.
+        fs::write(folder.path().join(&weights), LIKE_A_MODEL).unwrap();
+        fs::remove_file(&path).unwrap();
+        let error = container.save(&path, options()).unwrap_err();
+        assert!(error.to_string().contains("another model"), "{layout:?}: {error}");
+    }
 }

@@ -19,11 +19,12 @@ pub struct LayoutArgs {
     /// without this option]
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
-    /// What these files are called: as above [default], or as transformers.js looks for them
+    /// What the files of --max-shard-size are called
     #[arg(long, value_name = "NAMES", requires = "max_shard_size")]
     pub shard_names: Option<ShardNameArg>,
-    /// Store tensors of equal bytes once. All tensors of equal length are read and compared; types and shapes may
-    /// differ. To replace one of them later, see replace --tied
+    /// Store tensors of equal bytes once. Of tensors of equal length the first bytes are compared, of those that may
+    /// be equal all; types and shapes may differ, except with --safetensors. To change one of them later, see --tied of replace and
+    /// import-safetensors
     #[arg(long)]
     pub dedup: bool,
 }
@@ -47,10 +48,12 @@ impl LayoutArgs {
 /// [`ShardNames`] on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShardNameArg {
-    /// <OUT's stem>-00001-of-00003.onnx.data
+    /// <OUT's stem>-00001-of-00003.onnx.data [default]
     Numbered,
-    /// <OUT>_data, <OUT>_data_1, <OUT>_data_2: at most 100, and no tensor may be larger than N. The model's
-    /// config.json tells transformers.js how many: use_external_data_format
+    /// <OUT>_data, <OUT>_data_1, <OUT>_data_2, as transformers.js looks for them: at most 100, and no tensor may
+    /// be larger than N. Their number goes into config.json: "transformers.js_config":
+    /// {"use_external_data_format": {"<OUT>": 3}}. Files of these names that no model needs are not replaced, and
+    /// have to be deleted first
     TransformersJs,
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use onnx_container::Error;
 use onnx_container_machine::compare::{Distance, distance};
-use onnx_container_machine::trace::{Part, Step, Trace, TraceDiff, TracedValue};
+use onnx_container_machine::trace::{Part, Step, Trace, TraceDiff, TraceOptions, TracedValue};
 use onnx_container_machine::{Profile, Value};
 use serde::Serialize;
 
-use super::{options, write};
+use super::{with_digest, write};
 use crate::args::TraceDiffArgs;
 use crate::evaluate::Model;
 use crate::evaluate::inputs::{Input, inputs};
@@ -63,11 +63,12 @@ impl Side {
             let trace = Trace::read(lines).map_err(|error| Failure::from(error).about(path))?;
             return Ok(Self { trace, model: None });
         }
-        let model = Model::load(path, mapping::choice(&args.map))?;
+        let load = || Model::load(path, mapping::choice(&args.map));
+        let (model, digest) = with_digest(path, load)?;
         let inputs = inputs(&model.program, &args.inputs)?;
         let mut lines = Vec::new();
         let machine = model.machine(&inputs, Profile::Strict, &args.limits)?;
-        write(&model, machine, options(&model)?, &mut lines)?;
+        write(&model, machine, TraceOptions::new().model(digest), &mut lines)?;
         Ok(Self { trace: Trace::read(&lines[..])?, model: Some((model, inputs)) })
     }
 

@@ -24,10 +24,11 @@ const PREPARATIONS: [&str; 4] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 33] = [
+const CASES: [&str; 34] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
+    "pack m.onnx o.onnx --max-shard-size 1GB --shard-names transformers-js",
     "pack gone.onnx o.onnx",
     "split m.onnx o.onnx --verify",
     "split m.onnx o.onnx --no-such-option",

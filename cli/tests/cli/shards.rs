@@ -62,8 +62,17 @@ fn shards_are_called_as_their_readers_want() {
         let listed = folder.run(&["files", "p.onnx"]).done().stdout();
         assert_eq!(listed.lines().skip(1).collect::<Vec<_>>(), *files);
         let again = folder.run(&[&["pack", "m.onnx", "p.onnx"], *options].concat()).done().stdout();
-        let config = format!("config    \"use_external_data_format\": {} ", files.len());
-        assert_eq!(again.contains(&config), files[0] == "p.onnx_data", "{again}");
+        let config = format!(
+            "config    transformers.js finds the weights by this in config.json:\n          \
+             \"transformers.js_config\": {{\"use_external_data_format\": {{\"p.onnx\": {}}}}}\n",
+            files.len()
+        );
+        let is_for_it = files[0] == "p.onnx_data";
+        assert_eq!(again.contains(&config), is_for_it, "{again}");
+        let json = [&["pack", "m.onnx", "p.onnx", "--json"], *options].concat();
+        let json = folder.run(&json).done().json();
+        let count = is_for_it.then_some(files.len()).map(serde_json::Value::from);
+        assert_eq!(json.get("use_external_data_format"), count.as_ref());
     }
 }
 
@@ -77,6 +86,7 @@ fn what_does_not_go_together_is_refused() {
         (&["--max-shard-size=1KB", "--safetensors"], "cannot be used with"),
         (&["--max-shard-size=0"], "at least one byte"),
         (&["--max-shard-size=2XB"], "such as 1024, 16K, 2MB or 2GiB"),
+        (&["--max-shard-size=1.5GB"], "such as 1024, 16K, 2MB or 2GiB"),
         (&["--max-shard-size=2GB", "--shard-names=other"], "transformers-js"),
     ];
     for (options, text) in misused {
@@ -128,4 +138,75 @@ fn commands_that_leave_weights_alone_keep_the_shards() {
         others.cloned().collect::<Vec<_>>()
     };
     assert_eq!(others(&after), others(&before));
+}
+
+/// Shards, others, and the first again: those of the first save are nobody's by then.
+#[test]
+fn shards_of_an_earlier_save_are_all_named_with_what_replaces_them() {
+    let folder = Folder::with_model();
+    let pack = |size: &str, more: &[&str]| {
+        let size = format!("--max-shard-size={size}");
+        folder.run(&[&["pack", "m.onnx", "p.onnx", size.as_str()], more].concat())
+    };
+    pack("6KB", &[]).done();
+    pack("1GB", &[]).done();
+    let refused =
+        pack("6KB", &[]).failed(&["2 files exist already", TWO[0], TWO[1], "delete them"]);
+    refused.failed(&["or replaced by --data-name p.onnx.data"]);
+    let errors = pack("6KB", &["--json"]).failed(&[]).json()["error"]["errors"].clone();
+    let named = errors.as_array().unwrap().iter().map(|error| error["path"].as_str().unwrap());
+    let named: Vec<_> = named.map(|path| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(named, TWO, "every single one");
+    let kept = pack("6KB", &["--no-clobber"]).failed(&["exists already"]);
+    assert!(!kept.stderr().contains("replaced by"), "{kept:?}");
+    pack("6KB", &["--data-name=p.onnx.data"]).done().says(&TWO);
+
+    let browser = "--shard-names=transformers-js";
+    pack("6KB", &[browser]).done();
+    fs::remove_file(folder.path("p.onnx.data")).unwrap();
+    pack("1GB", &[]).done();
+    pack("6KB", &[browser]).failed(&["p.onnx_data", "p.onnx_data_1", "these names alone: delete"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_name_that_transformers_js_could_not_ask_for_is_explained() {
+    let folder = Folder::with_model();
+    for name in ["a\\b.onnx", "C:m.onnx"] {
+        let pack = ["pack", "m.onnx", name, "--max-shard-size=6KB"];
+        folder.run(&pack).done();
+        let run = folder.run(&[&pack[..], &["--shard-names=transformers-js"]].concat());
+        run.failed(&[
+            "transformers.js looks for this name, so the model has to be called otherwise",
+        ]);
+    }
+}
+
+/// Random bytes can begin as a model does; a file of the model's own is replaced all the same.
+#[test]
+fn a_model_is_split_over_itself_whatever_its_weights_are() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a"]));
+    fs::write(folder.path("a"), b"\x08\x07\x3a\xff\xff\x03\x0a\x01nnnnnnnn").unwrap();
+    folder.run(&["split", "m.onnx", "o.onnx"]).done();
+    folder.run(&["split", "o.onnx", "o.onnx"]).done();
+}
+
+#[test]
+fn a_replaced_tensor_that_joins_shards_says_so() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--max-shard-size=6KB"]).done();
+    fs::write(folder.path("w.raw"), [0; 4000]).unwrap();
+    let replace = ["replace", "p.onnx", "w", "w.raw", "--format=raw", "-o"];
+    let joined =
+        "the weights of 2 files are in one now: --max-shard-size N or --split writes several";
+    let run = folder.run(&[&replace[..], &["q.onnx"]].concat()).done();
+    run.says(&["q.onnx.data", &format!("joined    {joined}\n")]);
+    let json = folder.run(&[&replace[..], &["q.onnx", "--json"]].concat()).done().json();
+    assert_eq!(json["warnings"], serde_json::json!([joined]));
+    for asked in ["--max-shard-size=6KB", "--split", "--align=16"] {
+        let run = folder.run(&[&replace[..], &["r.onnx", asked]].concat()).done().stdout();
+        assert!(!run.contains("joined"), "{run}");
+        fs::remove_file(folder.path("r.onnx")).unwrap();
+    }
 }

@@ -193,7 +193,7 @@ impl Named {
         // Line breaks are part of an id that is in quotes.
         let (id, field) = (field.trim_matches([' ', '\t']), field.trim());
         match column {
-            Column::Id => id.clone_into(&mut self.id),
+            Column::Id => self.id = unescaped(id),
             Column::Lower => block.steps.start = number("lower", field)?,
             Column::Upper => block.steps.end = number("upper", field)?,
             Column::End => {
@@ -253,13 +253,39 @@ pub fn write_csv(rows: &[Row<'_>]) -> String {
 fn push_quoted(text: &mut String, name: &str) {
     let quote = if name.contains([',', '"', '\n', '\r']) { "\"" } else { "" };
     text.push_str(quote);
-    for c in name.chars() {
+    let last = name.chars().count().saturating_sub(1);
+    for (at, c) in name.chars().enumerate() {
         match c {
             '"' => text.push_str("\"\""),
+            // A reader takes them off both ends.
+            ' ' | '\t' if at == 0 || at == last => text.extend(c.escape_unicode()),
             '\n' | '\r' | '\t' => text.push(c),
             c if c.is_control() || c == '\\' => text.extend(c.escape_unicode()),
             c => text.push(c),
         }
     }
     text.push_str(quote);
+}
+
+/// `field` with what [`push_quoted`] escaped as it was. What is no escape stays.
+fn unescaped(field: &str) -> String {
+    let mut parts = field.split("\\u{");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let escape = part.split_once('}').and_then(|(digits, rest)| {
+            let code = u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
+            Some((char::from_u32(code)?, rest))
+        });
+        match escape {
+            Some((c, rest)) => {
+                text.push(c);
+                text.push_str(rest);
+            }
+            None => {
+                text.push_str("\\u{");
+                text.push_str(part);
+            }
+        }
+    }
+    text
 }

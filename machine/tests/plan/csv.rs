@@ -55,10 +55,33 @@ fn the_columns_of_older_files_are_known_in_any_order() {
 #[test]
 fn names_cannot_forge_lines() {
     let block = Block::new(0..9, 1);
-    let ids = ["a,1", "a\n0,1,1,1", "a\r\nb", "a\"b\"", "\"", "\n", "a\tb"];
+    let ids = [
+        "a,1",
+        "a\n0,1,1,1",
+        "a\r\nb",
+        "a\"b\"",
+        "\"",
+        "\n",
+        "a\tb",
+        "a",
+        " a",
+        "a ",
+        " a\t",
+        "\t",
+        "  ",
+        "",
+        "a\\u{5c}",
+        "\\",
+        "\\u{",
+        "\\u{110000}",
+        "\u{1b}[2J\\",
+    ];
     let text = write_csv(&ids.map(|id| Row { id, block: &block, offset: 0 }));
     let found: Vec<_> = read(&text).into_iter().map(|named| named.id).collect();
     assert_eq!(found, ids);
+    // What is no escape stays as it is.
+    let foreign = "id,lower,upper,size\na\\b\\u{x}\\u{+1}\\u{41}\\u{d800},0,9,1\n";
+    assert_eq!(read(foreign)[0].id, "a\\b\\u{x}\\u{+1}A\\u{d800}");
     let text = write_csv(&[Row { id: "\u{1b}[2J\\", block: &block, offset: 0 }]);
     assert_eq!(text, "id,lower,upper,size,offset\n\\u{1b}[2J\\u{5c},0,9,1,0\n");
     let plan = plan(std::slice::from_ref(&block), PlanOptions::new()).unwrap();

@@ -50,13 +50,15 @@ impl Plan<'_> {
         statistics
     }
 
-    /// What was spared because some of `weights` are equal; `lazy` ones were not compared.
-    pub(crate) fn deduplicated(&self, weights: &Weights<'_>, lazy: usize) -> Deduplicated {
+    /// What was spared because some of `weights` are `equal`.
+    pub(crate) fn deduplicated(&self, weights: &Weights<'_>, equal: &Equal) -> Deduplicated {
         let spared: HashSet<_> = self.deduplicated.iter().copied().collect();
         let lengths = spared.iter().filter_map(|number| Some(weights.used.get(*number)?.len));
         let tensors = weights.tensors.iter().filter(|tensor| !tensor.inline);
         let tensors = tensors.filter(|tensor| spared.contains(&tensor.weight)).count();
-        Deduplicated { tensors, bytes: lengths.fold(0, u64::saturating_add), lazy }
+        let bytes = lengths.fold(0, u64::saturating_add);
+        let Equal { lazy, overlapping, .. } = *equal;
+        Deduplicated { tensors, bytes, lazy, overlapping }
     }
 }
 

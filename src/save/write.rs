@@ -6,6 +6,8 @@
 //! that the system can copy them from.
 
 mod batch;
+// Nothing is direct elsewhere.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod direct;
 mod origin;
 mod output;
@@ -147,21 +149,25 @@ impl Writer<'_> {
     /// Copies the run, from its file where the system does that, else from the map.
     fn copy_run(&mut self) -> Result<()> {
         let Some(run) = self.run.take() else { return Ok(()) };
-        let Some(origin) = self.origins.open(&run) else {
+        let Some((origin, source)) = self.origins.open(&run.bytes) else {
             return self.bytes(run.bytes, run.at);
         };
-        let head = run.before_block();
-        let Run { bytes, at, offset } = run;
-        self.slice(&bytes, 0..head, at)?;
+        let mut done = run.before_block();
+        let Run { bytes, at, .. } = run;
+        self.slice(&bytes, 0..done, at)?;
         self.flush()?;
-        let at = |done: usize| at.saturating_add(done as u64);
-        let rest = bytes.span().saturating_sub(head);
-        let source = offset.saturating_add(head as u64);
-        let copied = self.output.copy(&origin, source, at(head), rest)?;
-        self.count(copied)?;
+        let plus = |offset: u64, done: usize| offset.saturating_add(done as u64);
+        while done < bytes.span() {
+            let most = LONGEST.min(bytes.span() - done);
+            let copied = self.output.copy(&origin, plus(source, done), plus(at, done), most)?;
+            self.count(copied)?;
+            done = done.saturating_add(copied);
+            if copied == 0 {
+                break;
+            }
+        }
         // What the system does not copy is in the map.
-        let done = head.saturating_add(copied);
-        self.slice(&bytes, done..bytes.span(), at(done))
+        self.slice(&bytes, done..bytes.span(), plus(at, done))
     }
 
     fn slice(&mut self, bytes: &Buffer, range: Range<usize>, at: u64) -> Result<()> {
@@ -194,7 +200,13 @@ impl Writer<'_> {
             return Err(became_shorter());
         }
         self.flush()?;
-        let written = self.output.write_direct(bytes, at, self.bounces)?;
+        // A map of a file that was cut off must not be copied from, so bytes of a mapped file are read from that.
+        let origin = self.origins.open(bytes);
+        let may_copy = origin.is_some() || bytes.file_range().is_none();
+        let written = match may_copy {
+            true => self.output.write_direct(bytes, at, self.bounces, origin)?,
+            false => 0,
+        };
         self.count(written)?;
         let rest = bytes.slice(written..).ok_or_else(became_shorter)?;
         if rest.is_empty() {

@@ -10,8 +10,8 @@ use std::process::Command;
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{
-    Alignment, Buffer, Container, DataType, Initializer, Result, SaveOptions, Tensor, WeightFiles,
-    WeightSource,
+    Alignment, Buffer, Container, DataType, ErrorKind, Initializer, Result, SaveOptions, Tensor,
+    WeightFiles, WeightSource,
 };
 
 use crate::support::{both_choices, graph, model};
@@ -226,6 +226,23 @@ fn a_file_that_took_the_place_of_a_mapped_one_is_not_copied() {
             container.save(&saved, SaveOptions::new().sync(sync)).unwrap();
             assert_holds(&saved, std::slice::from_ref(&old), &format!("{replaced} {sync}"));
         }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mapped_file_that_was_cut_off_is_an_error() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (start, sync) in [(0, false), (0, true), (4096, true), (100, false), (100, true)] {
+        let path = folder.path().join("w");
+        fs::write(&path, pattern(6 << 20, 1)).unwrap();
+        let container = container(vec![tensor(map(&path).slice(start..5 << 20).unwrap())]);
+        fs::File::options().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
+        let saved = container.save(folder.path().join("m.onnx"), SaveOptions::new().sync(sync));
+        let error = saved.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfBounds, "{start} {sync}: {error}");
+        drop(container);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{start} {sync}");
     }
 }
 

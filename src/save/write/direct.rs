@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buffer::BufferMut;
 use crate::error::Result;
@@ -56,13 +56,14 @@ impl Direct {
         in_piece(at.next_multiple_of(block))..in_piece(end - end % block)
     }
 
-    /// Writes `bytes`, whole blocks, to the offset `at`, and returns how many were written. Fewer are written
+    /// Writes `bytes`, whole blocks that are also in the file `origin` at an offset, to the offset `at`, and returns how many were written. Fewer are written
     /// only where the file system refuses direct writes after all.
     pub(super) fn write(
         &self,
         bytes: &[u8],
         at: u64,
         bounces: &Bounces,
+        origin: Option<(Arc<File>, u64)>,
     ) -> Result<io::Result<usize>> {
         if self.refused.load(Ordering::Relaxed) {
             return Ok(Ok(0));
@@ -74,7 +75,18 @@ impl Direct {
         let mut done: usize = 0;
         for chunk in bytes.chunks(BOUNCE) {
             let Some(memory) = bounce.get_mut(..chunk.len()) else { break };
-            memory.copy_from_slice(chunk);
+            let filled = match &origin {
+                Some((file, start)) => {
+                    read_exact_at(file, memory, start.saturating_add(done as u64))
+                }
+                None => {
+                    memory.copy_from_slice(chunk);
+                    Ok(())
+                }
+            };
+            if let Err(error) = filled {
+                return Ok(Err(error));
+            }
             match self.write_aligned(memory, at.saturating_add(done as u64)) {
                 Ok(written) => done = done.saturating_add(written),
                 failed @ Err(_) => return Ok(failed),
@@ -116,6 +128,16 @@ impl Direct {
         self.refused.store(true, Ordering::Relaxed);
         Ok(0)
     }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, out: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, at)
+}
+
+#[cfg(not(unix))]
+fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Whether direct I/O is refused, rather than the write.

@@ -28,7 +28,7 @@ pub(super) struct Run {
     /// The offset of its first byte in the new file.
     pub(super) at: u64,
     /// The offset of its first byte in the mapped file.
-    pub(super) offset: u64,
+    offset: u64,
 }
 
 impl Run {
@@ -75,9 +75,15 @@ impl Run {
 pub(super) struct Origins(Mutex<HashMap<FileIdentity, Option<Arc<File>>>>);
 
 impl Origins {
-    /// The file of `run`, open; `None` where it is not worth it, or another file took its place.
-    pub(super) fn open(&self, run: &Run) -> Option<Arc<File>> {
-        let (place, identity) = run.bytes.source().filter(|_| run.bytes.span() >= LEAST)?;
+    /// The mapped file of `bytes`, open, and their offset in it; `None` where it is not worth it, or another file
+    /// took its place.
+    pub(super) fn open(&self, bytes: &Buffer) -> Option<(Arc<File>, u64)> {
+        bytes.file_range().filter(|_| bytes.span() >= LEAST)?;
+        let (place, identity) = bytes.source()?;
+        Some((self.open_file(place.path, identity)?, place.range.start))
+    }
+
+    fn open_file(&self, path: &Path, identity: &FileIdentity) -> Option<Arc<File>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.get(identity) {
             return file.clone();
@@ -85,7 +91,7 @@ impl Origins {
         if open.len() >= MOST_OPEN {
             open.clear();
         }
-        let file = open_again(place.path, identity).map(Arc::new);
+        let file = open_again(path, identity).map(Arc::new);
         open.insert(identity.clone(), file.clone());
         file
     }

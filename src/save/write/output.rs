@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::batch::Batch;
@@ -13,6 +14,7 @@ use super::origin::Run;
 use crate::error::{Error, Result};
 use crate::save::options::SaveOptions;
 use crate::save::plan::PlannedFile;
+use crate::save::weights::became_shorter;
 
 /// Files of fewer bytes are written at once: their blocks are not allocated before, and no byte is direct.
 const SMALL: u64 = 1 << 20;
@@ -29,7 +31,7 @@ pub(crate) struct Output {
 
 impl Output {
     /// The new, empty `file`, which is at `staged` now and for which messages say `path`. Blocks are allocated,
-    /// so that a full disk is detected before the copy.
+    /// so that a full disk is detected before the copy, unless extents are shared.
     pub(crate) fn new(
         file: File,
         (staged, path): (&Path, PathBuf),
@@ -49,7 +51,8 @@ impl Output {
 
     /// Writes the batch at its place.
     pub(super) fn write(&self, batch: &Batch) -> Result<()> {
-        write_all(&self.file, &mut batch.slices()?, batch.start()).map_err(|e| self.error(e))
+        let mut slices = batch.slices().map_err(|error| error.with_path(&self.path))?;
+        write_all(&self.file, &mut slices, batch.start()).map_err(|e| self.error(e))
     }
 
     /// Which of `len` bytes that go to the offset `at` are written past the page cache.
@@ -58,10 +61,17 @@ impl Output {
     }
 
     /// Writes `bytes`, a [direct part](Self::direct_part), to the offset `at`; returns how many were written.
-    /// Fewer are written only where the file system refuses direct writes after all.
-    pub(super) fn write_direct(&self, bytes: &[u8], at: u64, bounces: &Bounces) -> Result<usize> {
+    /// Fewer are written only where the file system refuses direct writes after all. They may also be in the file
+    /// `origin` at an offset.
+    pub(super) fn write_direct(
+        &self,
+        bytes: &[u8],
+        at: u64,
+        bounces: &Bounces,
+        origin: Option<(Arc<File>, u64)>,
+    ) -> Result<usize> {
         let Some(direct) = &self.direct else { return Ok(0) };
-        direct.write(bytes, at, bounces)?.map_err(|e| self.error(e))
+        direct.write(bytes, at, bounces, origin)?.map_err(|e| self.error(e))
     }
 
     /// Whether the system is asked to copy `run`. Where writes are direct, only extents that can be shared are
@@ -108,8 +118,20 @@ impl Output {
     }
 
     fn error(&self, error: io::Error) -> Error {
-        Error::io(&self.path, error)
+        // The map of a file that was cut off has no bytes there.
+        let cut_off = error.kind() == io::ErrorKind::UnexpectedEof || is_fault(&error);
+        if cut_off { became_shorter().with_path(&self.path) } else { Error::io(&self.path, error) }
     }
+}
+
+#[cfg(unix)]
+fn is_fault(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error())
+}
+
+#[cfg(not(unix))]
+fn is_fault(_: &io::Error) -> bool {
+    false
 }
 
 /// Sets the file's length, and allocates its blocks if `allocate`. A small file gets both by being written.

@@ -380,7 +380,8 @@ fn tensors_of_one_entry_are_found_by_their_names() {
     assert_eq!(saved.deduplicated.unwrap().bytes, 64);
     let file = std::fs::read(folder.path().join("m.safetensors")).unwrap();
     let (_, header) = safetensors::SafeTensors::read_metadata(&file).unwrap();
-    let names: BTreeSet<_> = header.tensors().keys().cloned().collect();
+    let entries = header.tensors().into_keys().filter(|name| !name.starts_with("__padding__"));
+    let names: BTreeSet<_> = entries.collect();
     assert_eq!(names, BTreeSet::from(["a", "codes"].map(str::to_owned)));
     assert_eq!(header.metadata().as_ref().unwrap()["b"], "a");
 }

@@ -4,7 +4,8 @@
 //! front as long as the bytes that are produced and not yet written stay within a bound. The writer
 //! waits for the weight it needs next, and reports when that is written; the weight is then dropped
 //! and the next one admitted. There is no deadlock, whatever the bound: weights are admitted in order,
-//! so the first unwritten one is always produced or in production.
+//! so the first unwritten one is always produced or in production, and a writer that fails ends the wait
+//! of all others.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -14,6 +14,7 @@ mod output;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
@@ -51,6 +52,7 @@ pub(crate) fn write_files(
         shares(plan).map(move |number| (file.clone(), number))
     });
     parallel::for_each(parallel::cores(MAX_THREADS).min(count), jobs, |(file, number)| {
+        let _fails = FailOnPanic(ahead);
         let written = file.output(&create).and_then(|output| {
             let (output, batch) = (&*output, Batch::default());
             let (origins, bounces) = (&origins, &bounces);
@@ -60,6 +62,17 @@ pub(crate) fn write_files(
         // Other threads may wait for weights that are not made unless this share is written.
         written.inspect_err(|error| ahead.fail(error))
     })
+}
+
+/// Ends the production of weights when a thread that writes panics: others may wait for them.
+struct FailOnPanic<'a, 'p>(&'a Ahead<'p>);
+
+impl Drop for FailOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(&Error::internal("a thread that writes weights panicked"));
+        }
+    }
 }
 
 /// The numbers of the shares of a file. An empty file has one, in which it is created.

@@ -1,6 +1,7 @@
 //! Lazy weights: made once, ahead of the writer, within a bound, and dropped when they are written.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -236,25 +237,38 @@ fn a_save_that_is_cancelled_makes_no_more() {
     }
 }
 
+/// Saves lazy weights whose threads wait for each other, with a callback of the progress in bytes, and returns
+/// what became of it, within a time in which only a save that waits forever does not end.
+fn save_of_waiting_threads(
+    layout: WeightFiles,
+    progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
+) -> std::thread::Result<Error> {
+    let alive = Arc::new(Alive::default());
+    let container = container((0..12).map(|byte| lazy(&alive, 1 << 20, byte)).collect());
+    let options = SaveOptions::from(layout).sync(false).max_bytes_in_flight(1);
+    let options = options.progress(move |now| progress(now.done));
+    let (done, ended) = std::sync::mpsc::channel();
+    let save = AssertUnwindSafe(move || {
+        let folder = tempfile::tempdir().unwrap();
+        container.save(folder.path().join("m.onnx"), options).unwrap_err()
+    });
+    std::thread::spawn(move || done.send(catch_unwind(save)));
+    ended.recv_timeout(Duration::from_secs(100)).expect("the save ends")
+}
+
 #[test]
 fn a_save_that_is_cancelled_at_any_point_ends() {
     for (layout, after) in LAYOUTS.iter().flat_map(|layout| (1..9).map(move |n| (*layout, n))) {
-        let alive = Arc::new(Alive::default());
-        let container = container((0..12).map(|byte| lazy(&alive, 1 << 20, byte)).collect());
-        let cancel = move |progress: onnx_container::Progress| match progress.done >= after << 20 {
+        let ended = save_of_waiting_threads(layout, move |done| match done >= after << 20 {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
-        };
-        // So little in flight that each thread waits for what the others write.
-        let options = SaveOptions::from(layout).sync(false).max_bytes_in_flight(1).progress(cancel);
-        let (done, ended) = std::sync::mpsc::channel();
-        let save = move || {
-            let folder = tempfile::tempdir().unwrap();
-            done.send(container.save(folder.path().join("m.onnx"), options).unwrap_err().kind())
-        };
-        std::thread::spawn(save);
-        let kind = ended.recv_timeout(Duration::from_secs(100));
-        assert_eq!(kind, Ok(ErrorKind::Cancelled), "{layout:?} {after}");
+        });
+        assert_eq!(ended.unwrap().kind(), ErrorKind::Cancelled, "{layout:?} {after}");
+        let panics = save_of_waiting_threads(layout, move |done| {
+            assert!(done < after << 20, "the caller panics");
+            ControlFlow::Continue(())
+        });
+        assert!(panics.is_err(), "{layout:?} {after}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::traversal::{self, Tensors};
 
 /// A model whose weights are to be stored inside it: its tensors, with the weights behind them.
 ///
-/// The other nodes, types of values and functions are not decoded. They are written as they were read, byte for
+/// Nodes without tensors and the types of values are not decoded. They are written as they were read, byte for
 /// byte, so this takes a fraction of the time and memory of a [`Container`].
 ///
 /// ```

@@ -140,6 +140,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     fn merge_body(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         while !reader.at_end() {
             let tag = reader.tag()?;
+            reader.expect_raw_data(Self::RAW_DATA != 0 && tag.number() == Self::RAW_DATA);
             if Self::OUTLINED
                 && reader.is_outline()
                 && let Some(gap) = outline::gap(self, tag, reader)?
@@ -147,7 +148,6 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
                 self.unknown_mut().push_gap(gap);
                 continue;
             }
-            reader.expect_raw_data(Self::RAW_DATA != 0 && tag.number() == Self::RAW_DATA);
             if !self.merge_record(tag, reader)? {
                 self.unknown_mut().push(reader.unknown(tag)?);
             }

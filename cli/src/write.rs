@@ -9,7 +9,7 @@ mod verify;
 use std::path::Path;
 
 use onnx_container::{
-    Container, ExternalizeOptions, Externalized, Outline, SaveOptions, WeightFiles,
+    Container, ExternalizeOptions, Externalized, Outline, SaveOptions, Saved, WeightFiles,
 };
 
 use crate::args::{EmbedArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs};
@@ -39,9 +39,7 @@ pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
 pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::Embedded, None, &args.write.target);
-    let job = Job::new("embed", input, output, &args.write, None, options);
-    // Verifying needs the whole graph, all else only the tensors.
-    if args.write.verify { job.run(out) } else { job.embed(out) }
+    Job::new("embed", input, output, &args.write, None, options).embed(out)
 }
 
 /// What a command that writes was asked to do.
@@ -95,12 +93,16 @@ impl<'a> Job<'a> {
     /// Moves all weights into the model.
     fn embed(self, out: &mut Output) -> Result<Outcome, Failure> {
         save::refuse_weights(self.output, None)?;
-        let outline = Outline::load(self.input, mapping::choice(&self.args.map))?;
+        let map = mapping::choice(&self.args.map);
+        // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.
+        let original = self.args.verify.then(|| Container::load(self.input, map)).transpose()?;
+        let outline = Outline::load(self.input, map)?;
         save::warn(&outline);
         let read = Read::of(&outline, !self.args.map.no_mmap)?;
         let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;
+        let verified = original.map(|original| self.verify(&original, &saved));
         let moved = Externalized::default();
-        let report = Report::new(&self, &outline, read, moved, &saved, None, None);
+        let report = Report::new(&self, &outline, read, moved, &saved, verified, None);
         self.print(report, out)
     }
 
@@ -112,7 +114,6 @@ impl<'a> Job<'a> {
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
         save::warn(&container);
-        let map = mapping::choice(&self.args.map);
         let read = Read::of(&container, !self.args.map.no_mmap)?;
         // Compared with the result later, so that moving tensors out is verified too.
         let original = self.args.verify.then(|| container.clone());
@@ -121,13 +122,16 @@ impl<'a> Job<'a> {
             None => Externalized::default(),
         };
         let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
-        let verified = original.map(|original| {
-            // A model without a meaning, such as one that lacks a node, has no digest.
-            let semantic = original.semantic_digest().ok();
-            verify(&original, semantic, &saved, self.output, map)
-        });
+        let verified = original.map(|original| self.verify(&original, &saved));
         let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
         self.print(report, out)
+    }
+
+    /// Compares what was `saved` with the `original`.
+    fn verify(&self, original: &Container, saved: &Saved) -> Verified {
+        // A model without a meaning, such as one that lacks a node, has no digest.
+        let semantic = original.semantic_digest().ok();
+        verify(original, semantic, saved, self.output, mapping::choice(&self.args.map))
     }
 
     fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {

@@ -296,6 +296,16 @@ impl<'a> Resolver<'a> {
             return Ok(*number);
         }
         let name = without_dots(location);
+        // Also where the file that it leads to is open already. What is refused is no name without `.` components.
+        if !is_handle(location)
+            && let Err(error) = external_data::check_location(location)
+        {
+            self.last = Some((location.to_owned(), None));
+            return match self.opened.insert(location.to_owned(), None) {
+                Some(_) => Ok(None),
+                None => Err(error.with_path(self.path(location))),
+            };
+        }
         if let Some(number) = self.opened.get(&name) {
             self.last = Some((location.to_owned(), *number));
             return Ok(*number);
@@ -314,10 +324,6 @@ impl<'a> Resolver<'a> {
 
     /// The bytes of the file at `location`, whose `name` is the same without `.` components.
     fn bytes_of(&mut self, location: &str, name: &str) -> Result<Buffer> {
-        if !is_handle(location) {
-            external_data::check_location(location)
-                .map_err(|e| e.with_path(self.path(location)))?;
-        }
         let bytes = if let Some(bytes) = self.options.files.get(name) {
             bytes.clone()
         } else if is_handle(location) {

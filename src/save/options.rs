@@ -244,7 +244,7 @@ impl SaveOptions {
     /// false: only bytes that are shared in memory are shared in files.
     ///
     /// Weights of equal length are read and compared when the save is planned, also by
-    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ, except in [`WeightFiles::Safetensors`],
+    /// [`dry_run`](crate::Container::dry_run); types and shapes may differ, except in `WeightFiles::Safetensors`,
     /// where every tensor keeps an entry, or its name in the metadata. Their tensors then have one range of the
     /// file, or one file in [`WeightFiles::PerTensor`], and are tied when the model is loaded:
     /// [`Container::replace`](crate::Container::replace) asks what is to become of the others, and

@@ -276,9 +276,39 @@ impl Walk {
         }
         match child {
             Child::Message(message) => self.message(message, inner, depth + 1),
-            // No path is as long as a block.
-            Child::Entry => self.skip(inner - self.at.min(inner), end),
+            Child::Entry => self.entry(inner, depth + 1),
         }
+    }
+
+    /// Reads an entry that is longer than a block, as [`InMemory::entry`] does.
+    fn entry(&mut self, end: u64, depth: u32) -> Walked<()> {
+        let (mut key, mut value) = (None, None);
+        while self.at < end {
+            let (number, wire) = self.tag()?;
+            let slot = match number {
+                number if number == self.ways.key => Some(&mut key),
+                number if number == self.ways.value => Some(&mut value),
+                _ => None,
+            };
+            match slot.filter(|_| wire == 2) {
+                Some(slot) => *slot = self.text(end)?,
+                None => self.skip_field(number, wire, end, depth)?,
+            }
+        }
+        if let (Some(b"location"), Some(value)) = (key.as_deref(), value) {
+            self.locations.insert(without_dots(&String::from_utf8_lossy(&value)));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a text, if it is not too long to be a path.
+    fn text(&mut self, end: u64) -> Walked<Option<Vec<u8>>> {
+        let len = self.varint()?;
+        let short = usize::try_from(len).ok().filter(|len| *len <= MAX_TEXT);
+        let Some(short) = short else { return self.skip(len, end).map(|()| None) };
+        let text = self.file.whole(short)?.ok_or(Fault::NoModel)?.to_vec();
+        self.pass(short)?;
+        Ok(Some(text))
     }
 
     fn skip_field(&mut self, number: u64, wire: u64, end: u64, depth: u32) -> Walked<()> {
@@ -550,6 +580,33 @@ mod tests {
         let expected = "attribute default function initializer list many_indices many_values \
                         one_indices one_values sparse_indices sparse_values subgraph training";
         assert_eq!(locations(&model.encode_to_vec().unwrap()), expected);
+    }
+
+    /// A record of a message: its field, and its bytes.
+    fn record(field: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut len = bytes.len();
+        let mut record = vec![field << 3 | 2];
+        while len >= 0x80 {
+            record.push(u8::try_from(len & 0x7f).unwrap() | 0x80);
+            len >>= 7;
+        }
+        record.push(u8::try_from(len).unwrap());
+        [record, bytes.to_vec()].concat()
+    }
+
+    #[test]
+    fn an_entry_longer_than_a_block_is_read() {
+        let long = vec![b'x'; 2 * blocks::BLOCK];
+        for (long, expected) in [(record(2, &long), "w.bin"), (record(9, &long), "w.bin")] {
+            let entry = [record(1, b"location"), long, record(2, b"w.bin")].concat();
+            let tensor = [record(13, &entry), vec![14 << 3, 1]].concat();
+            let bytes = [vec![8, 10], record(7, &record(5, &tensor))].concat();
+            assert_eq!(locations(&bytes), expected);
+        }
+        // The last value counts, and no path is so long.
+        let entry = [record(1, b"location"), record(2, b"w.bin"), record(2, &long)].concat();
+        let bytes = record(7, &record(5, &record(13, &entry)));
+        assert_eq!(locations(&[vec![8, 10], bytes].concat()), "");
     }
 
     #[test]

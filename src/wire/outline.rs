@@ -71,7 +71,8 @@ fn parts<'a, T>(
     std::iter::from_fn(move || {
         let gap = next.take()?;
         let following = gaps.next();
-        let end = following.map_or(list.len(), |gap| gap.before);
+        // A list that was cut since it was read ends before its last gaps.
+        let end = following.map_or(list.len(), |gap| gap.before.min(list.len()));
         next = following.map(Some);
         let part = list.get(start..end).unwrap_or_default();
         start = end;

@@ -24,12 +24,12 @@ impl Unknown {
         Self(None)
     }
 
-    /// Whether there are no records.
+    /// Whether there are no records, apart from those that an [`Outline`](crate::Outline) leaves as they are.
     pub fn is_empty(&self) -> bool {
         self.records().is_empty()
     }
 
-    /// Removes all records.
+    /// Removes all records, also those that an [`Outline`](crate::Outline) leaves as they are.
     pub fn clear(&mut self) {
         self.0 = None;
     }

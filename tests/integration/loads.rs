@@ -162,3 +162,23 @@ fn small_files_are_refused_as_others_are() {
     ];
     assert_eq!(found, expected, "{error}");
 }
+
+#[test]
+fn a_refused_location_is_refused_also_where_it_leads_to_an_open_file() {
+    for (good, refused) in [("w.bin", "/w.bin"), ("w.bin", "w.bin/"), ("./w.bin", "//w.bin")] {
+        for first in [true, false] {
+            let mut names = [("good", good), ("a", refused), ("b", refused)];
+            names.rotate_left(usize::from(first));
+            let external = |(name, path): (&str, &str)| {
+                TensorProto::external(name, TensorProto::UINT8, [2], path)
+            };
+            let bytes = model(graph(names.into_iter().map(external).collect(), vec![]));
+            let options = LoadOptions::new().file("w.bin", vec![1, 2]);
+            let loaded = Container::load_bytes(bytes.encode_to_vec().unwrap(), options);
+            let error = loaded.unwrap_err();
+            // Reported once.
+            assert_eq!(error.kind(), ErrorKind::UnsafePath, "{refused} {first}: {error}");
+            assert!(error.related().len() <= 1, "{error}");
+        }
+    }
+}

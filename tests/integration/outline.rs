@@ -7,13 +7,13 @@ use onnx_container::proto::{
     ValueInfoProto,
 };
 use onnx_container::{
-    Container, ErrorKind, ExternalizeOptions, LoadOptions, MmapChoice, Outline, Result,
+    Alignment, Container, ErrorKind, ExternalizeOptions, LoadOptions, MmapChoice, Outline, Result,
     SaveOptions, WeightFiles, traversal,
 };
 
 use crate::random_models::{Choices, Flavour, random_model};
 use crate::support::{
-    both_choices, branches, constant, floats, graph, model, node, tensors_everywhere,
+    both_choices, branches, constant, floats, graph, int64s, model, node, tensors_everywhere,
 };
 
 /// Nodes and types that hold no tensors, as many as `count` says, around what holds some.
@@ -105,6 +105,23 @@ fn an_outline_may_be_copied_from_its_file() {
     let expected = std::fs::read(&out).unwrap();
     outline.embed(&out, true).unwrap();
     assert!(std::fs::read(&out).unwrap() == expected);
+}
+
+#[test]
+fn an_outline_aligns_elements_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    // Elements come right before types of values, which are longer and at any address.
+    let mut plain = graph(vec![int64s("axis", &[1])], vec![]);
+    let info = |i| ValueInfoProto::tensor(format!("v{i}"), TensorProto::FLOAT, [i]);
+    plain.value_info = (0..200).map(info).collect();
+    std::fs::write(&path, model(plain).encode_to_vec().unwrap()).unwrap();
+    for no_copy in [true, false] {
+        let options = LoadOptions::new().alignment(Alignment::CACHE_LINE).no_copy(no_copy);
+        let container = Container::load(&path, options.clone()).map(drop).map_err(|e| e.kind());
+        let outline = Outline::load(&path, options).map(drop).map_err(|e| e.kind());
+        assert_eq!(outline, container, "{no_copy}");
+    }
 }
 
 #[test]

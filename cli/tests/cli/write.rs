@@ -142,6 +142,22 @@ fn the_same_path_in_and_out_is_safe() {
 }
 
 #[test]
+fn a_verified_embed_writes_what_another_does() {
+    let folder = Folder::with_model();
+    // A node with its fields in another order than they are usually written in.
+    let node = [&b"\x22\x04Relu"[..], b"\x0a\x01w", b"\x12\x01r"].concat();
+    let graph = [&[0x0a, u8::try_from(node.len()).unwrap()][..], &node].concat();
+    let more = [&[0x3a, u8::try_from(graph.len()).unwrap()][..], &graph].concat();
+    let path = folder.path("m.onnx");
+    std::fs::write(&path, [std::fs::read(&path).unwrap(), more].concat()).unwrap();
+    folder.run(&["embed", "m.onnx", "plain.onnx"]).done();
+    folder.run(&["embed", "m.onnx", "verified.onnx", "--verify"]).done();
+    let [plain, verified] =
+        ["plain.onnx", "verified.onnx"].map(|name| std::fs::read(folder.path(name)).unwrap());
+    assert!(plain == verified);
+}
+
+#[test]
 fn verify_says_what_it_did() {
     let folder = Folder::with_model();
     let run = folder.run(&["pack", "m.onnx", "p.onnx", "--verify"]).done();

@@ -16,9 +16,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, Result};
 use crate::parallel;
+use crate::placement::Alignment;
 use crate::save::meter::Meter;
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::produce::Ahead;
@@ -242,11 +243,15 @@ impl Writer<'_> {
         let (mut skip, mut at) = (skip, part.start);
         while at < part.end {
             let left = usize::try_from(part.end.saturating_sub(at)).unwrap_or(CHUNK);
-            let mut chunk = vec![0; left.min(CHUNK)];
+            let mut chunk = BufferMut::zeroed(left.min(CHUNK), Alignment::PAGE)?;
             let read = piece.initializer.read_at(skip, &mut chunk);
             read.map_err(|error| piece.name_in(error))?;
             let len = chunk.len() as u64;
-            self.bytes(chunk.into(), at)?;
+            self.bytes(chunk.freeze(), at)?;
+            // What was read takes memory until it is written.
+            if self.batch.len() >= CHUNK {
+                self.flush()?;
+            }
             skip = skip.saturating_add(len);
             at = at.saturating_add(len);
         }

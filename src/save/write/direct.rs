@@ -56,8 +56,9 @@ impl Direct {
         in_piece(at.next_multiple_of(block))..in_piece(end - end % block)
     }
 
-    /// Writes `bytes`, whole blocks that are also in the file `origin` at an offset, to the offset `at`, and returns how many were written. Fewer are written
-    /// only where the file system refuses direct writes after all.
+    /// Writes `bytes`, whole blocks that are also in the file `origin` at an offset, to the offset `at`, and
+    /// returns how many were written. Fewer are written only where the file system refuses direct writes
+    /// after all.
     pub(super) fn write(
         &self,
         bytes: &[u8],

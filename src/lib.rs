@@ -68,6 +68,7 @@
 //! | [`Deleted`] | initializers and names: [`Container::add`], [`Container::delete`], [`Container::rename`] |
 //! | [`CastOptions`], [`Casted`], [`Uncast`] | weights of one float type stored as another: [`Container::cast`] |
 //! | [`check_model`], [`CheckOptions`], [`Checked`], [`Finding`] | every fault of a model on disk, at once |
+//! | [`ContentDigest`] | model and weights as one SHA-256, however they are stored: [`Container::digest`] |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
@@ -141,6 +142,7 @@ mod check;
 mod consolidate;
 mod container;
 mod declared;
+mod digest;
 mod dtype;
 mod edit;
 mod error;
@@ -187,6 +189,7 @@ pub use cast::{CastOptions, Casted, Uncast, UncastReason};
 pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
+pub use digest::{ContentDigest, TensorDigest};
 pub use dtype::{DataType, Element, element_count};
 pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};

@@ -1,45 +1,16 @@
-//! [`Digest`], and [`Form`]: the canonical form of one part of a model, on its way through SHA-256.
+//! [`Form`]: the canonical form of one part of a model, on its way through SHA-256.
 //!
 //! Two different parts must never have one form. So each form begins with the version of the scheme and
 //! the kind of the part, numbers have a fixed width, and text and lists begin with their length. What is in
 //! the form of a node, a tensor or a type is written in their files, and in `docs/semantic-digest.md`.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 
+pub(super) use crate::digest::Digest;
 use crate::wire::Unknown;
 
 /// The version of the scheme. Another scheme has another text, so that no digest of one equals one of the other.
 const SCHEME: &str = "onnx-container/semantic/1/";
-
-/// A SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Digest([u8; 32]);
-
-impl Digest {
-    /// The digest of a file or tensor as any tool computes it: of the bytes alone.
-    pub(super) fn of_bytes(hasher: Sha256) -> Self {
-        Self(hasher.finalize().into())
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Digest {
-    /// 64 hexadecimal digits.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// A form that is being written.
 pub(super) struct Form(Sha256);
@@ -81,7 +52,7 @@ impl Form {
     }
 
     pub(super) fn digest(&mut self, digest: &Digest) {
-        self.0.update(digest.0);
+        self.0.update(digest.as_bytes());
     }
 
     /// The digest of a value that may be left out.
@@ -103,6 +74,6 @@ impl Form {
     }
 
     pub(super) fn end(self) -> Digest {
-        Digest(self.0.finalize().into())
+        Digest::of_bytes(self.0)
     }
 }

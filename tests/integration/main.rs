@@ -16,6 +16,7 @@ mod consolidate;
 mod copies;
 mod dedup;
 mod descriptor;
+mod digests;
 mod dump;
 mod edit;
 mod fill;

@@ -1,0 +1,139 @@
+//! What a model contains, as one digest, however it is stored: [`Container::digest`].
+//!
+//! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that, and `structure` the digest
+//! of the model, in which each tensor stands for its elements. `docs/digests.md` says what is hashed; a change of that
+//! is another scheme, with another version.
+
+mod jobs;
+mod sha256;
+mod structure;
+mod tensors;
+
+use std::fmt;
+
+pub(crate) use self::jobs::{Jobs, Padding, texts_digest};
+pub(crate) use self::sha256::Digest;
+
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::traversal;
+
+/// A digest of what a model contains: see [`Container::digest`].
+///
+/// It is displayed as `sha256:` and 64 hexadecimal digits. Two are equal when the models are.
+#[derive(Debug, Clone)]
+pub struct ContentDigest {
+    model: Digest,
+    tensors: Vec<TensorDigest>,
+}
+
+/// A digest of the type, dimensions and elements of one tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorDigest {
+    name: String,
+    digest: Digest,
+}
+
+impl ContentDigest {
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.model.as_bytes()
+    }
+
+    /// The digests of all tensors, in graph order.
+    pub fn tensors(&self) -> &[TensorDigest] {
+        &self.tensors
+    }
+}
+
+impl PartialEq for ContentDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.model == other.model
+    }
+}
+
+impl Eq for ContentDigest {}
+
+impl fmt::Display for ContentDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.model)
+    }
+}
+
+impl TensorDigest {
+    /// The name of the tensor with its graph before it, as in reports. It is no part of the digest.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.digest.as_bytes()
+    }
+}
+
+impl fmt::Display for TensorDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.digest)
+    }
+}
+
+impl Container {
+    /// A digest of the model and its weights, which does not depend on how they are stored: in which files, at which
+    /// places, in `raw_data` or typed fields, by which handles, with the fields of the messages in which order.
+    ///
+    /// Everything else counts: names, the order of nodes and tensors, documentation, metadata, fields that this crate
+    /// does not know. [`semantic_digest`](Self::semantic_digest) is the digest that does not change with these.
+    /// `docs/digests.md` says what is hashed, in enough detail for other programs.
+    ///
+    /// Time is that of reading the weights once, on all cores. Tensors on the same bytes are hashed once. What is not
+    /// in memory is read in parts, except lazy weights, which are made one at a time by each thread.
+    ///
+    /// ```
+    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+    /// use onnx_container::{Container, ExternalizeOptions};
+    ///
+    /// let mut graph = GraphProto::new("g");
+    /// let weight = TensorProto::new("w", TensorProto::UINT8, [2048]).with_raw_data(vec![1; 2048]);
+    /// graph.initializer.push(weight);
+    /// let mut container = Container::new(ModelProto::new(graph));
+    /// let digest = container.digest()?;
+    /// assert!(digest.to_string().starts_with("sha256:"));
+    ///
+    /// container.externalize(ExternalizeOptions::new())?;
+    /// assert_eq!(container.digest()?, digest);
+    /// container.insert("#w", vec![2_u8; 2048])?;
+    /// assert_ne!(container.digest()?, digest);
+    /// # Ok::<(), onnx_container::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// One error for all tensors that have no elements to hash: without an initializer behind their handle
+    /// ([`ErrorKind::MissingHandle`](crate::ErrorKind::MissingHandle)), or whose type, shape and data disagree; and those
+    /// of sources. [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when tensors overlap in part so often that each
+    /// byte of the weights would be read many times.
+    pub fn digest(&self) -> Result<ContentDigest> {
+        let tensors = self.tensor_digests()?;
+        let digests: Vec<_> = tensors.iter().map(|tensor| tensor.digest).collect();
+        Ok(ContentDigest { model: structure::digest(&self.model, &digests)?, tensors })
+    }
+
+    /// The digests of all tensors, in graph order.
+    fn tensor_digests(&self) -> Result<Vec<TensorDigest>> {
+        let mut jobs = Jobs::new(Padding::Hashed);
+        let added: Vec<_> =
+            traversal::iter(&self.model).map(|(_, tensor)| jobs.add(self, tensor)).collect();
+        jobs.sort();
+        jobs.run();
+        let (mut tensors, mut errors) = (Vec::with_capacity(added.len()), Vec::new());
+        for ((place, proto), job) in traversal::iter(&self.model).zip(added) {
+            let name = place.qualified_name(proto);
+            let digest = job.and_then(|job| tensors::digest(proto, &jobs.result(job)?));
+            match digest {
+                Ok(digest) => tensors.push(TensorDigest { name, digest }),
+                Err(error) => errors.push(error.with_tensor(name)),
+            }
+        }
+        Error::join(errors).map_or(Ok(tensors), Err)
+    }
+}

@@ -1,0 +1,267 @@
+//! The SHA-256 of the bytes of every tensor of a model, each byte hashed once, by all cores.
+//!
+//! The bytes of a tensor are hashed alone, without its type and dimensions, so that tied weights are read once, and
+//! it does not matter where and how they are stored. An error is kept for its tensor. What is made of these digests is
+//! left to the callers.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use sha2::{Digest as _, Sha256};
+
+use super::sha256::Digest;
+use crate::buffer::Buffer;
+use crate::byte_size::ByteSize;
+use crate::container::Container;
+use crate::dtype::{DataType, element_count};
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::is_external;
+use crate::initializer::{Address, Initializer};
+use crate::parallel;
+use crate::proto::{Message, TensorProto};
+use crate::tensor::Tensor;
+
+/// A model with fewer bytes of weights than this is hashed by the calling thread.
+const WORTH_THREADS: u64 = 1 << 20;
+/// How often, on average, each byte may be read because tensors overlap in part. Tied tensors are read once.
+const MOST_READS: u64 = 8;
+/// Fewer bytes than this are read however tensors overlap.
+const FEW_BYTES: u64 = 1 << 28;
+/// How much is read at a time from a source that is not in memory.
+const CHUNK: usize = 1 << 20;
+
+/// Bytes to hash, once for all tensors that have them.
+struct Job<'c> {
+    bytes: Bytes<'c>,
+    len: u64,
+    /// The bits of the last byte that belong to elements.
+    last: u8,
+    digest: OnceLock<Result<Digest>>,
+}
+
+enum Bytes<'c> {
+    Here(Buffer),
+    /// In a field of numbers or strings, which has to be read first.
+    Typed(&'c TensorProto),
+    Elsewhere(&'c Initializer),
+}
+
+/// What tells whether two jobs are the same.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Memory(usize, u64, u8),
+    Source(Address, u64, u8),
+}
+
+impl Key {
+    /// The source, the first byte there, and the number of bytes.
+    fn range(&self) -> (Option<usize>, u64, u64) {
+        match *self {
+            Self::Memory(address, len, _) => (None, address as u64, len),
+            Self::Source(place, len, _) => {
+                let (source, start) = place.parts();
+                (source, start, len)
+            }
+        }
+    }
+}
+
+/// What is to be hashed, by whoever has time.
+#[derive(Default)]
+pub(crate) struct Jobs<'c> {
+    list: Vec<Job<'c>>,
+    by_key: HashMap<Key, usize, RandomState>,
+    /// The order in which the jobs are taken.
+    order: Vec<usize>,
+    /// How many were taken.
+    taken: AtomicUsize,
+    padding: Padding,
+}
+
+/// Whether the bits behind the last element of a type narrower than a byte are hashed as they are, or as zeros.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Padding {
+    #[default]
+    Hashed,
+    Zero,
+}
+
+impl<'c> Jobs<'c> {
+    pub(crate) fn new(padding: Padding) -> Self {
+        Self { padding, ..Self::default() }
+    }
+
+    /// The number of the job that hashes the bytes of `proto`.
+    pub(crate) fn add(
+        &mut self,
+        container: &'c Container,
+        proto: &'c TensorProto,
+    ) -> Result<usize> {
+        let (bytes, len) = if is_external(proto) {
+            let (_, initializer) = container.initializer_of(proto)?;
+            (Bytes::Elsewhere(initializer), initializer.byte_len())
+        } else if proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())
+            && let Some(bytes) = Tensor::try_from(proto)?.buffer()
+        {
+            (Bytes::Here(bytes.clone()), bytes.len() as u64)
+        } else {
+            (Bytes::Typed(proto), proto.encoded_len())
+        };
+        let last = match self.padding {
+            Padding::Hashed => u8::MAX,
+            Padding::Zero => last_bits(proto)?,
+        };
+        let key = match &bytes {
+            Bytes::Here(bytes) => Some(Key::Memory(bytes.as_ptr().addr(), len, last)),
+            Bytes::Typed(_) => None,
+            Bytes::Elsewhere(found) => found.address().map(|place| Key::Source(place, len, last)),
+        };
+        let new = self.list.len();
+        let job = key.map_or(new, |key| *self.by_key.entry(key).or_insert(new));
+        if job == new {
+            self.list.push(Job { bytes, len, last, digest: OnceLock::new() });
+        }
+        Ok(job)
+    }
+
+    /// Refuses tensors that overlap so much that a small file would take hours.
+    fn refuse_overlaps(&self) {
+        let mut ranges: Vec<_> = self.by_key.keys().map(Key::range).collect();
+        ranges.sort_unstable();
+        let (mut bytes, mut reads) = (0_u64, 0_u64);
+        let mut end = (None, 0);
+        for (source, start, len) in ranges {
+            let stop = start.saturating_add(len);
+            let new = if end.0 == Some(source) { start.max(end.1) } else { start };
+            bytes = bytes.saturating_add(stop.saturating_sub(new));
+            reads = reads.saturating_add(len);
+            end = (Some(source), stop.max(new));
+        }
+        if reads <= FEW_BYTES.max(bytes.saturating_mul(MOST_READS)) {
+            return;
+        }
+        let reason = format!(
+            "tensors overlap in part: {} of weights would be read as {}",
+            ByteSize(bytes),
+            ByteSize(reads)
+        );
+        for job in &self.list {
+            job.digest.get_or_init(|| Err(Error::new(ErrorKind::TooLarge, reason.clone())));
+        }
+    }
+
+    /// Makes the jobs ready: the longest come first, so that no thread is left with a long one at the end.
+    pub(crate) fn sort(&mut self) {
+        self.refuse_overlaps();
+        let mut order: Vec<_> = self.list.iter().map(|job| job.len).enumerate().collect();
+        order.sort_by_key(|(_, len)| std::cmp::Reverse(*len));
+        self.order = order.into_iter().map(|(job, _)| job).collect();
+    }
+
+    /// Hashes on all cores while `run` runs, which is one of them, and stops when it is done.
+    pub(crate) fn alongside<T>(&self, run: impl FnOnce() -> T) -> T {
+        let total = self.list.iter().fold(0_u64, |sum, job| sum.saturating_add(job.len));
+        let threads = if total < WORTH_THREADS { 1 } else { parallel::cores(usize::MAX) };
+        parallel::alongside(threads, || self.take_one(), run)
+    }
+
+    /// Hashes everything, on all cores.
+    pub(crate) fn run(&self) {
+        self.alongside(|| while self.take_one() {});
+    }
+
+    /// Does the next job; `false` when all are taken.
+    fn take_one(&self) -> bool {
+        let next = self.order.get(self.taken.fetch_add(1, Ordering::Relaxed));
+        let job = next.and_then(|job| self.list.get(*job));
+        job.map(Job::digest).is_some()
+    }
+
+    /// The digest of this job. Until it is there, others are done, so that nobody waits.
+    pub(crate) fn result(&self, job: usize) -> Result<Digest> {
+        let missing = || Error::internal("a tensor that is not to be hashed");
+        let job = self.list.get(job).ok_or_else(missing)?;
+        while job.digest.get().is_none() && self.take_one() {}
+        job.digest().clone()
+    }
+}
+
+/// The bits of the last byte that belong to elements: those behind elements narrower than a byte mean nothing.
+fn last_bits(proto: &TensorProto) -> Result<u8> {
+    let dtype = DataType::try_from(proto.data_type.unwrap_or_default())?;
+    let Some(width) = dtype.bit_width().filter(|width| *width < 8) else { return Ok(u8::MAX) };
+    let used = (element_count(&proto.dims)? % 8) * u64::from(width) % 8;
+    Ok(if used == 0 { u8::MAX } else { u8::MAX >> (8 - used) })
+}
+
+impl Job<'_> {
+    /// The digest, which is made if nobody did that.
+    fn digest(&self) -> &Result<Digest> {
+        self.digest.get_or_init(|| self.hash())
+    }
+
+    fn hash(&self) -> Result<Digest> {
+        match &self.bytes {
+            Bytes::Here(bytes) => Ok(self.whole(bytes)),
+            Bytes::Typed(proto) => {
+                let tensor = Tensor::try_from(*proto)?;
+                let texts = |texts: &[Buffer]| texts_digest(texts.iter().map(|text| &**text));
+                let neither = || Error::internal("a tensor has neither strings nor bytes");
+                match tensor.strings().map(texts) {
+                    Some(strings) => Ok(strings),
+                    None => Ok(self.whole(tensor.as_bytes().ok_or_else(neither)?)),
+                }
+            }
+            Bytes::Elsewhere(initializer) => self.read(initializer),
+        }
+    }
+
+    fn whole(&self, bytes: &[u8]) -> Digest {
+        let mut hasher = Sha256::new();
+        self.end(&mut hasher, bytes);
+        Digest::of_bytes(hasher)
+    }
+
+    /// Hashes the last bytes.
+    fn end(&self, hasher: &mut Sha256, bytes: &[u8]) {
+        let Some((last, before)) = bytes.split_last() else { return };
+        hasher.update(before);
+        hasher.update([last & self.last]);
+    }
+
+    fn read(&self, initializer: &Initializer) -> Result<Digest> {
+        if let Some(bytes) = initializer.as_buffer() {
+            return Ok(self.whole(&bytes));
+        }
+        if initializer.is_lazy() {
+            return Ok(self.whole(&initializer.to_buffer()?));
+        }
+        let mut hasher = Sha256::new();
+        let mut chunk = vec![0; CHUNK];
+        let mut offset = 0;
+        while offset < self.len {
+            let rest = usize::try_from(self.len - offset).unwrap_or(usize::MAX);
+            let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
+            initializer.read_at(offset, part)?;
+            offset += part.len() as u64;
+            if offset < self.len {
+                hasher.update(part);
+            } else {
+                self.end(&mut hasher, part);
+            }
+        }
+        Ok(Digest::of_bytes(hasher))
+    }
+}
+
+/// Strings have different lengths, so each has its own before it.
+pub(crate) fn texts_digest<'s>(texts: impl Iterator<Item = &'s [u8]>) -> Digest {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    Digest::of_bytes(hasher)
+}

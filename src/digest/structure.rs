@@ -1,0 +1,81 @@
+//! The digest of a model as it is when each tensor has its digest in the place of its elements.
+//!
+//! That message is small and says nothing about how weights are stored. It is never built: the model is encoded
+//! into SHA-256, and its tensors are replaced on the way.
+
+use std::any::Any;
+use std::io;
+
+use foldhash::{HashMap, HashMapExt};
+use sha2::{Digest as _, Sha256};
+
+use super::sha256::Digest;
+use super::tensors::is_stored_digest;
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::external_data;
+use crate::proto::{Message, ModelProto, TensorProto};
+use crate::traversal;
+use crate::wire::{self, Overlay, Replacement, Sizes, Writer};
+
+/// The version of the scheme, with which everything that is hashed begins.
+const SCHEME: &[u8] = b"onnx-container/content/1\0";
+
+/// The digest of `model`, whose tensors have these digests, in graph order.
+pub(super) fn digest(model: &ModelProto, tensors: &[Digest]) -> Result<Digest> {
+    if model.metadata_props.iter().any(is_stored_digest) {
+        // Only models with stored digests are copied: the digest itself is no part of what it covers.
+        let mut model = model.clone();
+        model.metadata_props.retain(|entry| !is_stored_digest(entry));
+        return encoded(&model, tensors);
+    }
+    encoded(model, tensors)
+}
+
+fn encoded(model: &ModelProto, tensors: &[Digest]) -> Result<Digest> {
+    let mut places = Places(HashMap::with_capacity(tensors.len()));
+    let mut digests = tensors.iter();
+    for (_, tensor) in traversal::iter(model) {
+        let digest = digests.next().ok_or_else(|| Error::internal("a tensor without a digest"))?;
+        places.0.insert(std::ptr::from_ref(tensor).addr(), Elements(*digest));
+    }
+    let mut hasher = Sha256::new_with_prefix(SCHEME);
+    wire::encode_over(model, Some(&places), &mut hasher)?;
+    Ok(Digest::of_bytes(hasher))
+}
+
+/// The digests of tensors by the addresses of these.
+struct Places(HashMap<usize, Elements>);
+
+impl Overlay for Places {
+    fn replacement(&self, address: usize) -> Option<&dyn Replacement> {
+        self.0.get(&address).map(|elements| elements as &dyn Replacement)
+    }
+}
+
+/// The digest that is written in place of elements.
+struct Elements(Digest);
+
+impl Elements {
+    fn tensor(&self, original: &TensorProto) -> TensorProto {
+        let mut tensor = external_data::header_of(original);
+        if tensor.metadata_props.iter().any(is_stored_digest) {
+            tensor.metadata_props.retain(|entry| !is_stored_digest(entry));
+        }
+        tensor.raw_data = Some(Buffer::from(&self.0.as_bytes()[..]));
+        tensor
+    }
+}
+
+impl Replacement for Elements {
+    /// Zero where `original` is no tensor, of which [`write`](Self::write) then makes an error.
+    fn size(&self, original: &dyn Any, sizes: &mut Sizes<'_>) -> u64 {
+        let original = original.downcast_ref();
+        original.map_or(0, |original| self.tensor(original).fields_size(sizes))
+    }
+
+    fn write(&self, original: &dyn Any, writer: &mut Writer<'_>) -> io::Result<()> {
+        let not_a_tensor = || io::Error::other(Error::internal("a message that is no tensor"));
+        self.tensor(original.downcast_ref().ok_or_else(not_a_tensor)?).write_fields(writer)
+    }
+}

@@ -86,6 +86,8 @@ pub enum ErrorKind {
     Unsupported,
     /// A file changed, or another took its place, while it was used or since it was loaded.
     Changed,
+    /// Bytes do not have the digest that was stated or stored for them.
+    WrongDigest,
     /// The caller's progress callback ended the work.
     Cancelled,
     /// An argument is not one that the call accepts.

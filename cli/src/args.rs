@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::sha256;
+
 #[cfg(feature = "machine")]
 pub use evaluate::{
     EngineArgs, InputArgs, LimitArgs, RunArgs, TraceArgs, TraceCommand, TraceDiffArgs, ValueFormat,
@@ -68,7 +70,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Print one digest of what a model computes, whatever its names, layout and functions
+    /// Print a digest of a model with its weights, however they are stored; or of what it computes
     Digest(DigestArgs),
     /// Tell whether two models compute the same, and where they first differ
     Diff(DiffArgs),
@@ -362,6 +364,10 @@ pub struct CheckArgs {
     #[cfg(feature = "machine")]
     #[arg(long)]
     pub runnable: bool,
+    /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be given several
+    /// times
+    #[arg(long, value_name = "FILE=HEX", value_parser = sha256::expected)]
+    pub sha256: Vec<(String, String)>,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,18 +1,20 @@
 //! `check MODEL`: lists all findings, errors first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-#[cfg(feature = "machine")]
-use onnx_container::Container;
-use onnx_container::{CheckOptions, Error, ErrorKind, Severity, check_model, interrupted_saves};
+use onnx_container::{
+    CheckOptions, Container, Error, ErrorKind, LoadOptions, Severity, check_model,
+    interrupted_saves,
+};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
 use crate::failure::{Failure, JsonError, Outcome};
 use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
-use crate::mapping;
+use crate::needed::needed;
 use crate::output::{Output, lossy};
+use crate::{mapping, sha256};
 
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -25,7 +27,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
             let found = checked.findings.iter();
             let found = found.flat_map(|found| Found::all(found.severity, &found.error));
             // Errors come first.
-            not_runnable(args).into_iter().chain(found).collect()
+            not_runnable(args).into_iter().chain(other_files(args)).chain(found).collect()
         }
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
@@ -63,6 +65,55 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
 #[cfg(not(feature = "machine"))]
 fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
     Vec::new()
+}
+
+/// The files that do not have the digests that the options state.
+fn other_files(args: &CheckArgs) -> Vec<Found> {
+    if args.sha256.is_empty() {
+        return Vec::new();
+    }
+    let own = model_files(args);
+    let (mut errors, mut found) = (Vec::new(), Vec::new());
+    for (file, expected) in &args.sha256 {
+        match called(&own, file, &args.model) {
+            Some(path) => found.push((path, expected)),
+            None => {
+                let reason = "this is no file of the model, as files lists them";
+                errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_path(file));
+            }
+        }
+    }
+    let paths: Vec<_> = found.iter().map(|(path, _)| *path).collect();
+    for ((path, expected), digest) in found.iter().zip(sha256::of_files(&paths)) {
+        match digest {
+            Ok(digest) if digest == **expected => {}
+            Ok(digest) => {
+                let reason = format!("its SHA-256 is {digest}, not {expected}");
+                errors.push(Error::new(ErrorKind::WrongDigest, reason).with_path(*path));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.iter().flat_map(|error| Found::all(Severity::Error, error)).collect()
+}
+
+/// The model file and its weights files, as far as they can be used.
+fn model_files(args: &CheckArgs) -> Vec<PathBuf> {
+    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let container = Container::load(&args.model, options);
+    let needed = container.and_then(|container| needed(container.model(), &args.model));
+    let files = needed.map(|needed| needed.files).unwrap_or_default();
+    let usable = files.into_iter().filter(|file| file.len.is_ok()).map(|file| file.path);
+    [args.model.clone()].into_iter().chain(usable).collect()
+}
+
+/// The one of `files` that `name` means: a path from here, or else from the folder of `model`.
+fn called<'f>(files: &'f [PathBuf], name: &str, model: &Path) -> Option<&'f PathBuf> {
+    let from_model = model.parent().map(|folder| folder.join(name));
+    [Some(PathBuf::from(name)), from_model].into_iter().flatten().find_map(|path| {
+        let real = path.canonicalize().ok()?;
+        files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == real))
+    })
 }
 
 /// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.

@@ -56,7 +56,7 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 /// `path`, written so that no command takes it for an option.
-fn not_an_option(path: &PathBuf) -> PathBuf {
+pub fn not_an_option(path: &PathBuf) -> PathBuf {
     if bytes(path).starts_with(b"-") { Path::new(".").join(path) } else { path.clone() }
 }
 

@@ -7,6 +7,7 @@ mod args;
 mod check;
 mod completions;
 mod data_files;
+mod digest;
 #[cfg(feature = "machine")]
 mod evaluate;
 mod export;
@@ -29,6 +30,7 @@ mod replace;
 mod run;
 mod save;
 mod semantic;
+mod sha256;
 mod staged;
 mod stop;
 mod tensor_file;
@@ -116,7 +118,7 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Check(args) => check::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Files(args) => files::run(&args, out),
-        Command::Digest(args) => semantic::digest(&args, out),
+        Command::Digest(args) => digest::run(&args, out),
         Command::Diff(args) => semantic::diff(&args, out),
         Command::Extract(args) => extract::run(&args, out),
         Command::Replace(args) => replace::run(&args, out),

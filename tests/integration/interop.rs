@@ -75,6 +75,12 @@ fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn digests_are_those_that_the_page_defines() {
+    run_driver("digests.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn real_models_compute_what_onnxruntime_computes() {
     run_driver("runs.py");
 }

@@ -1,7 +1,6 @@
 //! The arguments of `digest` and `diff`.
 //!
-//! There is one kind of digest so far, which `--semantic` names. A digest of the bytes of files is
-//! what `sha256sum` prints.
+//! A digest is that of the content, unless an option names another kind.
 
 use std::path::PathBuf;
 
@@ -11,16 +10,24 @@ use super::MapArgs;
 use super::paths::model_to_read;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The digest is the same for a model however it is stored: packed, split, embedded, sharded, in safetensors \
+files. Names, documentation and metadata count; with --semantic they do not.")]
 pub struct DigestArgs {
     /// The model
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
-    /// Digest what the model computes (required; there is no other kind yet): models with the same digest
-    /// compute the same for all inputs
-    #[arg(long, required = true)]
-    pub semantic: bool,
-    /// Print one line for each output, with its name
+    /// Print one line for each tensor: a digest of its type, shape and elements, and its name
     #[arg(long)]
+    pub tensors: bool,
+    /// Print the SHA-256 of the model file and of each weights file, as sha256sum --check reads them
+    #[arg(long, conflicts_with = "tensors")]
+    pub files: bool,
+    /// Digest what the model computes: models with the same digest compute the same for all inputs
+    #[arg(long, conflicts_with_all = ["tensors", "files"])]
+    pub semantic: bool,
+    /// With --semantic, print one line for each output, with its name
+    #[arg(long, requires = "semantic")]
     pub outputs: bool,
     /// Print the digests as JSON
     #[arg(long)]

@@ -9,6 +9,7 @@
 
 mod check;
 mod dedup;
+mod digest;
 mod exported;
 mod files;
 mod inline;

@@ -102,8 +102,9 @@ fn models_part_at_an_output_and_a_node() {
 fn what_is_wrong_is_reported() {
     let folder = folder();
     for args in [
-        &["digest", "a.onnx"][..],
-        &["digest", "--semantic"],
+        &["digest", "--semantic"][..],
+        &["digest", "a.onnx", "--outputs"],
+        &["digest", "a.onnx", "--semantic", "--tensors"],
         &["diff", "--semantic", "a.onnx"],
         &["diff", "a.onnx", "b.onnx"],
         &["diff", "--semantic", "a.onnx", "b.onnx", "--outputs"],

@@ -1,0 +1,112 @@
+//! The SHA-256 of whole files, several at a time.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use onnx_container::{Error, Result};
+use sha2::{Digest, Sha256};
+
+/// How much is read at a time.
+const CHUNK: usize = 1 << 20;
+
+/// The hexadecimal digits of each file's digest.
+pub fn of_files<P: AsRef<Path> + Sync>(paths: &[P]) -> Vec<Result<String>> {
+    let digests: Vec<OnceLock<Result<String>>> = paths.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((path, digest)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            paths.get(at).zip(digests.get(at))
+        } {
+            digest.get_or_init(|| of_file(path.as_ref()));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(paths.len());
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // With fewer threads than wished for, those that there are do the work.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let hash = |(path, digest): (&P, OnceLock<Result<String>>)| {
+        digest.into_inner().unwrap_or_else(|| of_file(path.as_ref()))
+    };
+    paths.iter().zip(digests).map(hash).collect()
+}
+
+fn of_file(path: &Path) -> Result<String> {
+    let failed = |error: io::Error| Error::io(path, error);
+    let mut file = File::open(path).map_err(failed)?;
+    let (mut hasher, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(len) => hasher.update(chunk.get(..len).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let mut digits = String::with_capacity(64);
+    for byte in hasher.finalize() {
+        // Writing to a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Ok(digits)
+}
+
+/// A file and the digest that it has to have: `FILE=HEX`, where HEX may begin with `sha256:`.
+pub fn expected(text: &str) -> Result<(String, String), String> {
+    let (file, digest) =
+        text.rsplit_once('=').ok_or("not a file and a digest such as m.onnx=HEX")?;
+    let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
+    if file.is_empty() || digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err("not a file, `=` and the 64 hexadecimal digits of a SHA-256".to_owned());
+    }
+    Ok((file.to_owned(), digits.to_ascii_lowercase()))
+}
+
+/// The line for a file that `sha256sum --check` reads.
+pub fn line(digits: &str, path: &Path) -> Vec<u8> {
+    let name = path.as_os_str().as_encoded_bytes();
+    let escaped: Vec<u8> = name
+        .iter()
+        .flat_map(|byte| match byte {
+            b'\\' => br"\\".as_slice(),
+            b'\n' => br"\n",
+            b'\r' => br"\r",
+            byte => std::slice::from_ref(byte),
+        })
+        .copied()
+        .collect();
+    let mark = if escaped.len() == name.len() { "" } else { "\\" };
+    [mark.as_bytes(), digits.as_bytes(), b"  ", &escaped, b"\n"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_sha256sum_does() {
+        assert_eq!(line("00", Path::new("a b")), b"00  a b\n");
+        assert_eq!(line("00", Path::new("a\\b\nc\rd")), b"\\00  a\\\\b\\nc\\rd\n");
+    }
+
+    #[test]
+    fn an_expected_digest_is_64_digits() {
+        let digits = "0f".repeat(32);
+        let good = |text: &str| expected(text).unwrap();
+        assert_eq!(good(&format!("a=b={}", digits.to_uppercase())), ("a=b".into(), digits.clone()));
+        assert_eq!(good(&format!("w=sha256:{digits}")).1, digits);
+        for bad in ["", "w", "w=", "w=00", &format!("={digits}"), &format!("w={digits}0"), &digits]
+        {
+            assert!(expected(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `digest` of content, tensors and files, and `check --sha256`.
+
+use std::fs;
+
+use onnx_container::proto::{ModelProto, TensorProto};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::support::{Folder, external, model};
+
+fn sha256(folder: &Folder, name: &str) -> String {
+    format!("{:x}", Sha256::digest(fs::read(folder.path(name)).unwrap()))
+}
+
+#[test]
+fn every_layout_has_the_digest_of_the_model() {
+    let folder = Folder::with_model();
+    let line = |name: &str| folder.run(&["digest", name]).done().stdout();
+    let digest = line("m.onnx")[..71].to_owned();
+    assert!(digest.starts_with("sha256:"), "{digest}");
+    assert_eq!(line("m.onnx"), format!("{digest}  m.onnx\n"));
+    for command in [
+        &["pack", "m.onnx", "o.onnx"][..],
+        &["pack", "m.onnx", "o.onnx", "--min-bytes=0", "--all-tensors", "--dedup"],
+        &["pack", "m.onnx", "s.onnx", "--max-shard-size=2000"],
+        &["pack", "m.onnx", "f.onnx", "--safetensors"],
+        &["split", "m.onnx", "t.onnx"],
+        &["embed", "o.onnx", "e.onnx"],
+    ] {
+        folder.run(command);
+        assert_eq!(line(command[2]), format!("{digest}  {}\n", command[2]), "{command:?}");
+    }
+    let json = folder.run(&["digest", "--json", "o.onnx", "--no-mmap"]).done().json();
+    assert_eq!(json, json!({"command": "digest", "model": "o.onnx", "digest": digest}));
+}
+
+#[test]
+fn tensors_have_lines_of_their_own() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx"]).done();
+    let lines = folder.run(&["digest", "--tensors", "m.onnx"]).done().stdout();
+    assert_eq!(folder.run(&["digest", "--tensors", "p.onnx"]).done().stdout(), lines);
+    let names: Vec<_> = lines.lines().map(|line| &line[73..]).collect();
+    assert_eq!(names[..3], ["w", "small", "typed"]);
+    assert!(names.contains(&"z.then_branch/inner"), "{names:?}");
+    let mut changed = model();
+    changed.graph.as_mut().unwrap().initializer[1].raw_data = Some(vec![1; 16].into());
+    folder.save("changed.onnx", &changed);
+    let other = folder.run(&["digest", "--tensors", "changed.onnx"]).done().stdout();
+    let differ: Vec<_> = lines.lines().zip(other.lines()).filter(|(a, b)| a != b).collect();
+    assert!(differ.len() == 1 && differ[0].0.ends_with("  small"), "{differ:?}");
+    let json = folder.run(&["digest", "--tensors", "--json", "m.onnx"]).done().json();
+    let first = json!({"name": "w", "digest": &lines[..71]});
+    assert_eq!(
+        (&json["tensors"][0], json["tensors"].as_array().unwrap().len()),
+        (&first, names.len())
+    );
+}
+
+#[test]
+fn files_are_listed_as_sha256sum_reads_them() {
+    let folder = Folder::new();
+    let name = "a\\b.data";
+    folder.save("m.onnx", &external(&[name, "w.bin"]));
+    fs::write(folder.path(name), [1; 16]).unwrap();
+    fs::write(folder.path("w.bin"), [2; 16]).unwrap();
+    let run = folder.run(&["digest", "--files", "m.onnx"]).done();
+    let [model, odd, plain] = ["m.onnx", name, "w.bin"].map(|name| sha256(&folder, name));
+    let expected = format!("{model}  m.onnx\n\\{odd}  a\\\\b.data\n{plain}  w.bin\n");
+    assert_eq!(run.stdout(), expected);
+    let json = folder.run(&["digest", "--files", "m.onnx", "--json"]).done().json();
+    let files = json!([{"path": "m.onnx", "sha256": model}, {"path": name, "sha256": odd},
+        {"path": "w.bin", "sha256": plain}]);
+    assert_eq!(json, json!({"command": "digest", "model": "m.onnx", "files": files}));
+    #[cfg(target_os = "linux")]
+    {
+        fs::write(folder.path("sums"), expected).unwrap();
+        let mut sha256sum = std::process::Command::new("sha256sum");
+        let check = sha256sum.args(["--check", "--strict", "sums"]).current_dir(folder.path(""));
+        assert!(check.output().unwrap().status.success());
+    }
+    fs::remove_file(folder.path("w.bin")).unwrap();
+    folder.run(&["digest", "--files", "m.onnx"]).failed(&["w.bin"]);
+    folder.run(&["digest", "m.onnx"]).failed(&["w.bin"]);
+}
+
+#[test]
+fn files_are_compared_with_digests_that_are_given() {
+    let folder = Folder::packed();
+    let [model, data] = ["p.onnx", "p.onnx.data"].map(|name| sha256(&folder, name));
+    let given = |file: &str, digest: &str| format!("--sha256={file}={digest}");
+    let good = [given("p.onnx", &model), given("./p.onnx.data", &data.to_uppercase())];
+    folder.run(&["check", "p.onnx", &good[0], &good[1]]).done();
+    let from_afar = folder.path("p.onnx");
+    let mut command = folder.command(&["check", from_afar.to_str().unwrap(), &good[0]]);
+    assert!(command.current_dir("/").output().unwrap().status.success());
+    let swapped = given("p.onnx", &data);
+    let run = folder.run(&["check", "p.onnx", &swapped, &good[1]]).failed(&[]);
+    run.says(&[&format!("error: `p.onnx`: its SHA-256 is {model}, not {data}"), "1 error"]);
+    let stranger = given("other", &data);
+    folder.run(&["check", "p.onnx", &stranger]).failed(&[]).says(&["`other`: this is no file of"]);
+    let json = folder.run(&["check", "p.onnx", &swapped, "--json"]).failed(&[]).json();
+    assert_eq!(json["findings"][0]["kind"], "WrongDigest");
+    folder.run(&["check", "p.onnx", "--sha256", "p.onnx=00"]).misused(&["64 hexadecimal digits"]);
+}
+
+#[test]
+fn a_model_without_a_digest_is_an_error() {
+    let folder = Folder::new();
+    let mut broken = ModelProto::clone(&model());
+    let short = TensorProto::new("short", TensorProto::FLOAT, [9]).with_raw_data(vec![0; 4]);
+    broken.graph.as_mut().unwrap().initializer.push(short);
+    folder.save("m.onnx", &broken);
+    folder.run(&["digest", "m.onnx"]).failed(&["`short`", "needs 36 bytes"]);
+    folder.run(&["digest", "--files", "--tensors", "m.onnx"]).misused(&["cannot be used with"]);
+}

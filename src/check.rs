@@ -23,11 +23,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{directory_of, is_external};
 use crate::load::{LoadOptions, decode_model};
 use crate::mmap::MmapChoice;
-use crate::one_save::read_one_save;
+use crate::one_save::{OneSave, read_one_save};
 use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
+use crate::recovery::staging_prefix;
 use crate::refused::{MAX_PROTOBUF, Refusals};
-use crate::save::{Folder, default_data_name, staging_prefix, weight_prefix};
+use crate::save::{Folder, default_data_name, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 
@@ -105,7 +106,11 @@ pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> 
     let (path, options) = (path.as_ref(), options.into());
     let checked =
         read_one_save(path, options.load.mmap, |bytes| check_bytes(path, &bytes, &options));
-    checked.map_err(|error| with_leftover(error.with_path(path), path))
+    let OneSave { value: mut checked, warning } =
+        checked.map_err(|error| with_leftover(error.with_path(path), path))?;
+    let finding = warning.map(|error| Finding { severity: Severity::Advice, error });
+    checked.findings.extend(finding);
+    Ok(checked)
 }
 
 fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Checked> {
@@ -239,7 +244,7 @@ fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     }
     let finding = |orphan: String| {
         let reason = if orphan.starts_with(&staging_prefix(&name)) {
-            "left by a save that was interrupted: delete it, or take the old or new files from it"
+            "left by a save that was interrupted before it changed anything: the next save of the model removes it"
         } else {
             "no model of this folder refers to it"
         };
@@ -260,8 +265,8 @@ fn with_leftover(error: Error, path: &Path) -> Error {
     match left.next() {
         Some(folder) => {
             let reason = format!(
-                "no such file; a save that was interrupted left the folder `{folder}` beside it, with \
-                 the old files in `old` and the new ones in `new`"
+                "no such file; a save that was interrupted before it changed anything left the folder \
+                 `{folder}` beside it, which the next save of the model removes"
             );
             Error::new(ErrorKind::MissingFile, reason).with_path(path)
         }

@@ -170,6 +170,13 @@ impl Error {
         self
     }
 
+    /// Puts `what` after the reason.
+    #[must_use]
+    pub(crate) fn and(mut self, what: &str) -> Self {
+        self.0.reason = format!("{}; {what}", self.0.reason);
+        self
+    }
+
     /// Names the tensor or handle concerned, unless a more precise name is there already.
     #[must_use]
     pub fn with_tensor(mut self, tensor: impl Into<String>) -> Self {

@@ -130,7 +130,7 @@
 //!
 //! `docs/recipes.md` has common jobs, each as a short program; `docs/format.md` the files; `docs/tensors.md` types, views
 //! and errors of tensors; `docs/sources.md` weights from anywhere; `docs/ownership.md` who owns the bytes;
-//! `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
+//! `docs/safety.md` what a save that is killed leaves; `docs/inlining.md` what inlining does; `docs/design.md` how the library is built.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
@@ -165,6 +165,7 @@ mod outline;
 mod parallel;
 mod placement;
 pub mod proto;
+mod recovery;
 mod refused;
 mod rename;
 mod replace;
@@ -207,11 +208,12 @@ pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use outline::Outline;
 pub use placement::Alignment;
+pub use recovery::{Recovery, interrupted_saves, recover, recover_model};
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{
     Deduplicated, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Statistics, Waiting,
-    WeightFiles, interrupted_saves, model_that_needs,
+    WeightFiles, model_that_needs,
 };
 pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub use source::WeightSource;

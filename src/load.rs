@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data;
 pub(crate) use crate::external_data::directory_of;
 use crate::file_format::{failed_download, known_format};
-use crate::one_save::read_one_save;
+use crate::one_save::{OneSave, read_one_save};
 use crate::proto::ModelProto;
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
@@ -44,7 +44,9 @@ impl Container {
     /// ```
     ///
     /// When a [`save`](Self::save) replaces the model during the load, the model is read again, so that
-    /// graph and weights come from the same save.
+    /// graph and weights come from the same save. A save that was killed while it put files in place is completed
+    /// first, or undone where its files are damaged, and [`warnings`](Self::warnings) says so; see
+    /// [`recover`](crate::recover).
     ///
     /// # Errors
     /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims are
@@ -58,7 +60,10 @@ impl Container {
         }
         let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
         // An error about a weights file already has that file's path, which is kept.
-        loaded.map_err(|error| error.with_path(path))
+        let OneSave { value: mut container, warning } =
+            loaded.map_err(|error| error.with_path(path))?;
+        container.warnings.extend(warning);
+        Ok(container)
     }
 
     /// Loads a model from memory, borrowing from `bytes`. Weights come from [`LoadOptions::base_dir`]

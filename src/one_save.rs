@@ -1,14 +1,14 @@
 //! Reading a model and its weights as one save left them.
 //!
-//! A save renames its weights files into place first and the file that names them (a model, or the
-//! index of shards) last; where it replaces weights, it moves the old one of those away before. So
+//! A save that was killed between its renames is completed or undone first. A save renames its weights files into
+//! place first and the file that names them (a model, or the index of shards) last; where it replaces weights, it moves the old one of those away before. So
 //! while that file is at its path, the files that it names are its own. A reader that opens it, opens
 //! all the others, and then finds the same file at the path has seen one save. If not, it starts
-//! again. Nothing is locked: a reader never makes a save wait.
+//! again. The first looks lock nothing, so that a reader does not make a save wait; later ones share the lock under
+//! which saves rename files, so that a reader beside busy writers does not look in vain.
 
 use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,29 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
 use crate::file_identity::FileIdentity;
 use crate::mmap::MmapChoice;
+use crate::recovery::{FolderLock, linked, recover_for_reading};
 
 /// How often a reader looks before it gives up.
 const LOOKS: usize = 20;
 
+/// After so many looks the reader locks the folder, shared with other readers, while it looks.
+const LOOKS_WITHOUT_LOCK: usize = 4;
+
+/// The longest wait for that lock.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The longest wait for a save to finish its renames, before each new look.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What was read, and what the reader is to be told.
+pub(crate) struct OneSave<T> {
+    pub(crate) value: T,
+    /// A save that was interrupted was completed or undone, or that was not possible.
+    pub(crate) warning: Option<Error>,
+}
+
 /// Maps or reads the file at `path` and has `read` open whatever it names, again when a save replaced
-/// the file meanwhile.
+/// the file meanwhile. A save that was interrupted is completed or undone before.
 ///
 /// # Errors
 /// [`ErrorKind::MissingFile`] when there is no such file and no save is about to put one there;
@@ -34,15 +48,35 @@ pub(crate) fn read_one_save<T>(
     path: &Path,
     mmap: MmapChoice,
     mut read: impl FnMut(Buffer) -> Result<T>,
-) -> Result<T> {
-    for _ in 0..LOOKS {
+) -> Result<OneSave<T>> {
+    let mut warning = None;
+    for number in 0..LOOKS {
+        warning = recover(path)?.or(warning);
+        let _lock = (number >= LOOKS_WITHOUT_LOCK)
+            .then(|| FolderLock::share(&real_directory(path), LOCK_PATIENCE));
         match look(path, mmap, &mut read) {
-            Look::Whole(result) => return result,
+            Look::Whole(result) => return result.map(|value| OneSave { value, warning }),
             Look::Replaced => wait_for_renames(path),
         }
     }
     let reason = format!("is being replaced: {LOOKS} looks met another file each, try again later");
     Err(Error::new(ErrorKind::Changed, reason).with_path(path))
+}
+
+/// Completes or undoes a save of the model at `path` that was interrupted; returns what the user is told.
+///
+/// # Errors
+/// When it cannot be told which files are those of one save, and when there is no model without recovery. Where the
+/// model is there it has its own weights.
+fn recover(path: &Path) -> Result<Option<Error>> {
+    match recover_for_reading(path) {
+        Ok(recovered) => Ok(recovered.map(|recovered| recovered.warning())),
+        Err(error) if error.kind() != ErrorKind::Changed && path.exists() => {
+            let said = "a save of this model was interrupted, and cannot be completed";
+            Ok(Some(error.because(said)))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 enum Look<T> {
@@ -94,32 +128,13 @@ fn reappears(path: &Path) -> bool {
 /// Waits while a save holds the lock on the folder of `path` under which it renames files. Where
 /// folders cannot be locked there is nothing to wait for, and the next look comes a moment later.
 fn wait_for_renames(path: &Path) {
-    let start = Instant::now();
-    let mut pause = Duration::from_micros(200);
-    while is_locked(&directory_of(path)).unwrap_or(false) && start.elapsed() < PATIENCE {
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
+    drop(FolderLock::share(&real_directory(path), PATIENCE));
     thread::yield_now();
 }
 
-/// Whether a save holds the lock of `directory`.
-#[cfg(unix)]
-fn is_locked(directory: &Path) -> io::Result<bool> {
-    use rustix::fs::{FlockOperation, flock};
-    use rustix::io::Errno;
-    let directory = File::open(directory)?;
-    // Taken for a moment only: it goes with the descriptor.
-    match rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::NonBlockingLockShared)) {
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        other => other.map(|()| false).map_err(io::Error::from),
-    }
-}
-
-#[cfg(not(unix))]
-fn is_locked(_: &Path) -> io::Result<bool> {
-    thread::sleep(Duration::from_millis(5));
-    Ok(false)
+/// The folder that has the file at `path`, where links lead from there.
+fn real_directory(path: &Path) -> PathBuf {
+    linked(path).last().map_or_else(|| directory_of(path), |path| directory_of(&path))
 }
 
 #[cfg(test)]
@@ -145,7 +160,7 @@ mod tests {
             }
             Ok(bytes)
         };
-        let bytes = read_one_save(&path, MmapChoice::never(), read).unwrap();
+        let bytes = read_one_save(&path, MmapChoice::never(), read).unwrap().value;
         assert_eq!((&bytes[..], looks.get()), (&b"3"[..], 3));
     }
 
@@ -165,7 +180,8 @@ mod tests {
                 }
                 Err(Error::new(ErrorKind::Shape, "wrong"))
             })
-            .unwrap_err()
+            .err()
+            .unwrap()
         };
         assert_eq!((fails(false).kind(), looks.get()), (ErrorKind::Shape, 1));
         let error = fails(true);
@@ -176,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_missing_for_good_is_said_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let error = read_one_save(&folder.path().join("m"), MmapChoice::never(), Ok).unwrap_err();
+        let error = read_one_save(&folder.path().join("m"), MmapChoice::never(), Ok).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::MissingFile);
     }
 
@@ -193,7 +209,7 @@ mod tests {
             thread::sleep(Duration::from_millis(30));
             fs::write(&path, "new").unwrap();
             drop(directory);
-            assert_eq!(&reader.join().unwrap().unwrap()[..], b"new");
+            assert_eq!(&reader.join().unwrap().unwrap().value[..], b"new");
         });
     }
 }

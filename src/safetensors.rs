@@ -93,7 +93,7 @@ pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<W
             Weights::of_file(&bytes, &options)
         }
     });
-    let mut weights = weights.map_err(|error| error.with_path(path))?;
+    let mut weights = weights.map_err(|error| error.with_path(path))?.value;
     weights.files.insert(0, path.to_path_buf());
     Ok(weights)
 }

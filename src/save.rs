@@ -10,9 +10,7 @@ mod equal;
 mod file_names;
 mod folder;
 mod kept;
-mod leftovers;
 mod listing;
-mod lock;
 mod meter;
 mod options;
 mod overlaps;
@@ -39,8 +37,6 @@ pub(crate) use attached::refuse_attached;
 pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
-pub use leftovers::interrupted_saves;
-pub(crate) use leftovers::staging_prefix;
 pub(crate) use meter::Meter;
 pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]
@@ -128,17 +124,17 @@ impl Container {
         let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
         let target = Target::new(path)?;
+        let recovered = Folder::of(&target).recover(&options)?;
         let content = Content::new(self, &options)?;
         let mut job = Job::new(&content, target, &options)?;
+        job.saved.warnings.extend(recovered);
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
-        job.remove_leftovers(false);
         job.target.check_space(job.saved.bytes)?;
         job.saved.statistics.planning = start.elapsed();
         match job.write() {
             Ok(warning) => {
                 job.saved.warnings.extend(warning);
-                job.remove_leftovers(true);
                 Ok(job.saved)
             }
             // Another program replaced the packed file in the meantime, so it is written again.
@@ -178,8 +174,10 @@ impl Container {
     ) -> Result<Saved> {
         let (start, options) = (Instant::now(), options.into());
         let target = Target::new(path.as_ref())?;
+        let recovered = Folder::of(&target).recover(&options)?;
         let content = Content::new(self, &options)?;
         let mut job = Job::new(&content, target, &options)?;
+        job.saved.warnings.extend(recovered);
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
         job.saved.statistics.planning = start.elapsed();
@@ -268,7 +266,7 @@ pub(crate) fn stage(
     meter: &Meter<'_>,
 ) -> Result<Staging> {
     let mut staging = Staging::new(&target.directory, &target.name, options)?;
-    staging.producing = ahead_of(files, options.max_bytes_in_flight, |ahead| {
+    let produced = ahead_of(files, options.max_bytes_in_flight, |ahead| {
         staging.write(files.iter().map(|plan| plan.name.as_str()), |staging| {
             let create = |plan: &PlannedFile<'_>| {
                 let NewFile { file, staged, path } = staging.create(&plan.name)?;
@@ -277,8 +275,14 @@ pub(crate) fn stage(
             write_files(files, create, ahead, meter)
         })?;
         Ok(ahead.producing())
-    })?;
-    Ok(staging)
+    });
+    match produced {
+        Ok(producing) => {
+            staging.producing = producing;
+            Ok(staging)
+        }
+        Err(error) => Err(staging.discard(error)),
+    }
 }
 
 /// One save: its plan and result, complete before anything is written.
@@ -399,11 +403,6 @@ impl<'c, 'o> Job<'c, 'o> {
         }
     }
 
-    fn remove_leftovers(&mut self, done: bool) {
-        let reads = || files_read_by(&self.content.container);
-        self.saved.warnings.extend(self.folder.remove_leftovers(done, &reads));
-    }
-
     /// The locations of the files that the saved model refers to and that this save does not write.
     fn stays(&self) -> impl Iterator<Item = &String> {
         self.kept.files.iter().map(|file| &file.location).chain(&self.not_loaded)
@@ -447,17 +446,11 @@ impl<'c, 'o> Job<'c, 'o> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
-        staging.write([self.target.name.as_str()], |staging| {
-            let NewFile { file, path, .. } = staging.create(&self.target.name)?;
-            let result = self.saved.model.encode(&mut Metered::new(&file, &meter));
-            result.map_err(|e| meter.explain(e).with_path(path))
-        })?;
-        staging.flush()?;
+        if let Err(error) = self.stage_model(&mut staging, &meter) {
+            return Err(staging.discard(error));
+        }
         let Staging { producing, writing, flushing, .. } = staging;
         let mut done = Statistics { producing, writing, flushing, ..self.saved.statistics };
-        if self.options.sync {
-            timed(&mut done.flushing, || self.kept.flush())?;
-        }
         let look_again = || {
             self.kept.check()?;
             self.with_request(|request| self.folder.check_locked(request))?;
@@ -467,6 +460,23 @@ impl<'c, 'o> Job<'c, 'o> {
         let warning = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
         self.saved.statistics = done;
         Ok(warning)
+    }
+
+    /// Writes the model beside its weights, and waits until all files are on the disk where that was requested.
+    fn stage_model(&self, staging: &mut Staging, meter: &Meter<'_>) -> Result<()> {
+        staging.write([self.target.name.as_str()], |staging| {
+            let NewFile { file, path, .. } = staging.create(&self.target.name)?;
+            let result = self.saved.model.encode(&mut Metered::new(&file, meter));
+            result.map_err(|e| meter.explain(e).with_path(path))
+        })?;
+        staging.flush()?;
+        if !self.options.sync {
+            return Ok(());
+        }
+        let mut flushing = staging.flushing;
+        timed(&mut flushing, || self.kept.flush())?;
+        staging.flushing = flushing;
+        Ok(())
     }
 
     /// Whether a packed file that was to be kept has since been removed or changed.

@@ -70,6 +70,8 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
+    /// Complete or undo saves that were killed in a folder, and remove what they left
+    Recover(RecoverArgs),
     /// Print a digest of a model with its weights, however they are stored; or of what it computes
     Digest(DigestArgs),
     /// Tell whether two models compute the same, and where they first differ
@@ -122,6 +124,7 @@ impl Command {
             Self::Check(args) => ("check", args.json),
             Self::Inspect(args) => ("inspect", args.json),
             Self::Files(args) => ("files", args.json),
+            Self::Recover(args) => ("recover", args.json),
             Self::Digest(args) => ("digest", args.json),
             Self::Diff(args) => ("diff", args.json),
             Self::Extract(args) => ("extract", args.out.json),
@@ -151,6 +154,7 @@ impl Command {
             Self::Inspect(args) => Some(&args.model),
             Self::Files(args) => Some(&args.model),
             Self::Digest(args) => Some(&args.model),
+            Self::Recover(_) => None,
             // Two models: `b` may be the one that an error is about.
             Self::Diff(_) => None,
             Self::Extract(args) => Some(&args.model),
@@ -404,6 +408,15 @@ pub struct FilesArgs {
     pub json: bool,
     #[command(flatten)]
     pub map: MapArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// The folder that models are in
+    pub folder: PathBuf,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! What interrupted saves left beside a model.
 //!
-//! A save that was killed leaves its staging folder, with files that may be all that is left of a model.
-//! The folder is hidden, so every command that reads the model names it.
+//! A save that was killed before it changed anything leaves its staging folder. It is hidden and may be large, so every
+//! command that reads the model names it.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use onnx_container::interrupted_saves;
 use crate::output::tidy;
 
 /// What the folders are.
-pub const INTERRUPTED: &str = "left by a save that was interrupted: its folder `old` holds the files that \
-                               were moved away, `new` those that were to take their place";
+pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; the next save of the \
+                               model removes it, and so does `recover`";
 
 /// A line for each folder that interrupted saves of `model` left.
 pub fn notes(model: &Path) -> Vec<String> {

@@ -25,6 +25,7 @@ mod output;
 #[cfg(feature = "machine")]
 mod plan;
 mod progress;
+mod recover;
 mod replace;
 #[cfg(feature = "machine")]
 mod run;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     let (command, json) = cli.command.name_and_json();
     let model = cli.command.model().map(Path::to_path_buf);
     stop::watch(command, json);
+    model.iter().for_each(|model| recover::before_reading(model));
     let mut out = Output::stdout();
     let mut outcome = run(cli.command, &mut out);
     if let Err(failure) = &outcome
@@ -118,6 +120,7 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Check(args) => check::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Files(args) => files::run(&args, out),
+        Command::Recover(args) => recover::run(&args, out),
         Command::Digest(args) => digest::run(&args, out),
         Command::Diff(args) => semantic::diff(&args, out),
         Command::Extract(args) => extract::run(&args, out),

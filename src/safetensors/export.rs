@@ -181,18 +181,19 @@ impl Container {
             reads: &reads,
             protected: &options.save.protected,
         };
+        let mut warnings = folder.recover(&options.save)?;
         folder.check(&request, &options.save)?;
-        let mut warnings = folder.remove_leftovers(false, &reads);
         warnings.extend(too_large_for_shards(&plan.oversized, options.max_shard_bytes));
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
         let meter = Meter::new(&options.save, bytes);
         meter.step()?;
         let mut staging = stage(&target, &plan.files, &options.save, &meter)?;
-        staging.flush()?;
+        if let Err(error) = staging.flush() {
+            return Err(staging.discard(error));
+        }
         let look_again = || folder.check_locked(&request).and_then(|()| meter.step());
         warnings.extend(staging.publish(Vec::new(), look_again)?);
-        warnings.extend(folder.remove_leftovers(true, &reads));
         let Exports { tensors, as_bytes, tied, renamed, left_out, unused, .. } = plan;
         Ok(Exported {
             files,

@@ -23,9 +23,8 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of};
 use crate::file_identity::FileIdentity;
-use crate::save::leftovers::Abandoned;
+use crate::recovery::{may_need_recovery, recover_all, remove_leftovers};
 use crate::save::listing::Listing;
-use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::{SavedFile, Target};
@@ -109,12 +108,11 @@ impl Folder {
     /// Refuses a request that would replace a file that must not be replaced. Where files would be
     /// replaced, waits for other saves to the folder as `options` say.
     pub(crate) fn check(&self, request: &Request<'_>, options: &SaveOptions) -> Result<()> {
-        self.check_interrupted(request.overwrite)?;
         if self.there(request)?.is_empty() {
             return Ok(());
         }
         // Another save may have moved the old model away and not yet put the new one there.
-        let _lock = FolderLock::wait(&self.directory, options)?;
+        let _lock = options.lock(&self.directory)?;
         self.check_locked(request)
     }
 
@@ -137,23 +135,6 @@ impl Folder {
             }
         }
         if replaced.is_empty() { Ok(()) } else { self.check_replaced(&replaced, request) }
-    }
-
-    /// Without `overwrite`, refuses a target whose files an interrupted save has moved away: a save
-    /// that completes removes the files that the interrupted one left.
-    fn check_interrupted(&self, overwrite: bool) -> Result<()> {
-        if overwrite {
-            return Ok(());
-        }
-        let left = Abandoned::all(&self.directory, &self.model_name);
-        let holds = |left: &&Abandoned| left.holds_the_model(&self.target_path(), &self.model_name);
-        let Some(left) = left.iter().find(holds) else { return Ok(()) };
-        let reason = format!(
-            "a save that was interrupted has moved the old files to `{}`: move them back, or delete that \
-             folder, and save again",
-            left.path.join("old").display(),
-        );
-        Err(self.error(&self.model_name, ErrorKind::AlreadyExists, reason))
     }
 
     fn check_replaced(&self, replaced: &[String], request: &Request<'_>) -> Result<()> {
@@ -249,53 +230,40 @@ impl Folder {
         (!overwrite).then(|| (ErrorKind::AlreadyExists, "exists already".into()))
     }
 
-    /// The files that the model at the target refers to, including those of models in the staging folders
-    /// of killed saves.
+    /// The files that the model at the target refers to.
     fn own_names(&self) -> Result<BTreeSet<String>> {
-        let mut own = self.skim(&self.target_path())?.locations.clone();
-        for left in Abandoned::all(&self.directory, &self.model_name) {
-            for model in left.models(&self.model_name) {
-                own.extend(self.skim(&model)?.locations.iter().cloned());
-            }
-        }
-        Ok(own)
+        Ok(self.skim(&self.target_path())?.locations.clone())
     }
 
-    /// Removes staging folders of the target that killed saves left, where nothing in them is needed.
-    /// Before a save these are the folders whose files are all in place; when the save is `done` the
-    /// others too, because the new files replace theirs. Returns an error for each folder that cannot be
-    /// removed.
-    pub(crate) fn remove_leftovers(
-        &self,
-        done: bool,
-        reads: &dyn Fn() -> BTreeSet<PathBuf>,
-    ) -> Vec<Error> {
+    /// Completes or undoes what killed saves to this folder left half done, so that every model in it is whole, and
+    /// removes the other leftovers of the target. Returns what was done, and what could not be.
+    ///
+    /// # Errors
+    /// When the target itself cannot be recovered; when the folder cannot be listed or stays locked.
+    pub(crate) fn recover(&self, options: &SaveOptions) -> Result<Vec<Error>> {
         let mut warnings = Vec::new();
-        for left in Abandoned::all(&self.directory, &self.model_name) {
-            let is_over = done || left.is_settled(&self.target_path(), &self.model_name);
-            if is_over && !self.needs_any_of(&left, &reads()) {
-                let removed = left.remove().map_err(|error| Error::io(&left.path, error));
-                let said = "left by a save that was interrupted, and cannot be removed";
-                warnings.extend(removed.err().map(|error| error.because(said)));
+        if !may_need_recovery(&self.directory)? {
+            return Ok(remove_leftovers(&self.directory, &self.model_name));
+        }
+        let lock = options.lock(&self.directory)?;
+        // Without locks nobody knows whether a save is running.
+        if !lock.is_held() {
+            return Ok(Vec::new());
+        }
+        for recovered in recover_all(&self.directory)? {
+            match recovered {
+                Ok(recovered) => warnings.extend(recovered.map(|recovered| recovered.warning())),
+                Err(error) if error.path() == Some(&self.target_path()) => return Err(error),
+                Err(error) => warnings.push(error),
             }
         }
-        warnings
+        drop(lock);
+        warnings.extend(remove_leftovers(&self.directory, &self.model_name));
+        Ok(warnings)
     }
 
     fn target_path(&self) -> PathBuf {
         self.directory.join(&self.model_name)
-    }
-
-    /// Whether a model needs a file that exists only in the staging folder, or the container's bytes are
-    /// in the folder. Where this cannot be determined, the files count as needed.
-    fn needs_any_of(&self, left: &Abandoned, reads: &BTreeSet<PathBuf>) -> bool {
-        let real = left.path.canonicalize().unwrap_or_else(|_| left.path.clone());
-        let is_inside =
-            |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&real));
-        let is_gone = |name: &String| self.directory.join(name).symlink_metadata().is_err();
-        let gone: Vec<_> = left.names().into_iter().filter(is_gone).collect();
-        reads.iter().any(is_inside)
-            || !gone.is_empty() && self.users(&gone).map_or(true, |users| !users.is_empty())
     }
 
     /// Files that only the model at the target needs: no other model does, nor the new one, whose

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use crate::consolidate::ConsolidateOptions;
 use crate::error::Result;
 use crate::inline::InlineOptions;
 use crate::placement::Alignment;
+use crate::recovery::FolderLock;
 use crate::save::progress::{Progress, ProgressFn, Waiting, WaitingFn, cancelled};
 use crate::save::weight_files::{ShardNames, WeightFiles};
 
@@ -449,9 +450,20 @@ impl SaveOptions {
         self
     }
 
+    /// Locks `folder`; while somebody else holds the lock, waits and reports that as the options say.
+    pub(crate) fn lock(&self, folder: &Path) -> Result<FolderLock> {
+        FolderLock::wait(folder, self.lock_timeout, |folder, elapsed| self.report(folder, elapsed))
+    }
+
+    /// Locks all of `folders`.
+    pub(crate) fn lock_all(&self, folders: &[PathBuf]) -> Result<Vec<FolderLock>> {
+        let report = |folder: &Path, elapsed| self.report(folder, elapsed);
+        FolderLock::wait_for_all(folders, self.lock_timeout, report)
+    }
+
     /// Tells the caller that the save waits.
-    pub(crate) fn report_wait(&self, waiting: Waiting<'_>) -> Result<()> {
-        match self.waiting.as_ref().map(|report| report(waiting)) {
+    fn report(&self, folder: &Path, elapsed: Duration) -> Result<()> {
+        match self.waiting.as_ref().map(|report| report(Waiting { folder, elapsed })) {
             Some(ControlFlow::Break(())) => Err(cancelled()),
             _ => Ok(()),
         }

@@ -1,10 +1,8 @@
 //! Stage beside the target, then rename: the files of a save appear together or not at all.
 //!
 //! New files are written into a staging folder in the target's directory. When all are complete,
-//! and flushed to the disk where that was requested, they are renamed into place, the model last. An
-//! old model whose weights file is about to be replaced is moved away first. So a crash at any point
-//! leaves the old files, the new files, or no model file and a staging folder that holds both; it
-//! never leaves an old model beside new weights. When a rename fails, those before it are undone.
+//! and flushed to the disk where that was requested, they are renamed into place by a switch that anybody can
+//! complete after a crash; see `recovery`. When a rename fails, those before it are undone.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,11 +13,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::parallel;
-use crate::save::leftovers::staging_prefix;
+use crate::recovery::{FolderLock, Switch, flush_folder, recover_locked, staging_prefix};
 use crate::save::listing::Listing;
-use crate::save::lock::FolderLock;
 use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
 
@@ -97,9 +94,14 @@ impl Staging {
             producing: Duration::ZERO,
             options,
         };
-        fs::create_dir(staging.new_files()).map_err(fail)?;
-        fs::create_dir(staging.old_files()).map_err(fail)?;
-        Ok(staging)
+        let parts = [staging.new_files(), staging.old_files()];
+        match parts.iter().try_for_each(fs::create_dir) {
+            Ok(()) => Ok(staging),
+            Err(error) => {
+                let error = cannot_write(&staging.directory_given, error);
+                Err(staging.discard(error))
+            }
+        }
     }
 
     fn new_files(&self) -> PathBuf {
@@ -174,79 +176,122 @@ impl Staging {
         Ok(())
     }
 
-    /// Renames every file into place in the order of creation; the model is the last one. Locks keep
-    /// other saves from renaming files in this folder and in `others`; `look_again` runs under the
-    /// locks, before the first rename.
+    /// Puts every file in place; the model is the last one. Locks keep other saves from renaming files in
+    /// this folder and in `others`; `look_again` runs under the locks, before the first rename.
     ///
     /// On an error the old files are in place and the staging folder is removed, with two exceptions:
-    /// where the last flush fails the new files are in place, and where renames cannot be undone the
-    /// staging folder is kept and named in the error. A staging folder that cannot be removed is returned
-    /// as a warning.
+    /// where the last flush fails the new files are in place, and where renames cannot be undone whoever
+    /// opens the model next completes the save. A staging folder that cannot be removed is returned as a
+    /// warning, or told with the error.
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
         look_again: impl FnOnce() -> Result<()>,
     ) -> Result<Option<Error>> {
-        let sync = self.options.sync;
-        let directory = OpenDirectory::new(&self.directory, sync)?;
-        if sync {
-            OpenDirectory::new(&self.new_files(), true)?.sync()?;
-            OpenDirectory::new(self.folder.path(), true)?.sync()?;
-        }
         others.push(self.directory.clone());
-        let _locks = FolderLock::wait_for_all(&others, &self.options)?;
-        look_again()?;
-        let flush = || if sync { directory.sync() } else { Ok(()) };
-        if let Err(failure) = rename_all(self.renames(), flush) {
-            let Failure { error, undone } = failure;
-            return Err(if undone { error } else { self.keep(error) });
+        let (locks, switch) = match self.prepare(&others, look_again) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(self.discard(error)),
+        };
+        let result = match self.switch(&switch) {
+            // The journal goes last: until then, whoever finds it removes the old files.
+            Ok(flushed) => {
+                let warning = self.remove();
+                let closed = if warning.is_none() { switch.close() } else { Ok(()) };
+                flushed.map(|()| warning.or(closed.err()))
+            }
+            Err(Failure { error, undone: true }) => Err(self.discard(error)),
+            Err(Failure { error, undone: false }) => Err(self.keep(error)),
+        };
+        // Until the staging folder is removed the files belong to this save.
+        drop(locks);
+        result
+    }
+
+    /// Locks the folders and looks again at what would be replaced.
+    fn prepare(
+        &self,
+        folders: &[PathBuf],
+        look_again: impl FnOnce() -> Result<()>,
+    ) -> Result<(Vec<FolderLock>, Switch)> {
+        if self.options.sync {
+            flush_folder(&self.new_files(), &self.directory_given)?;
+            flush_folder(self.folder.path(), &self.directory_given)?;
         }
-        flush()?;
-        Ok(self.remove())
+        let locks = self.options.lock_all(folders)?;
+        // Another save may have been killed while this one waited.
+        if let Some(model_name) = self.names.last()
+            && locks.iter().all(FolderLock::is_held)
+        {
+            recover_locked(&self.directory, model_name)?;
+        }
+        look_again()?;
+        let listing = Listing::of(&self.directory, self.names.len());
+        let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
+        let folders = (self.directory.as_path(), self.directory_given.as_path());
+        let (staging, sync) = (self.folder.path(), self.options.sync);
+        let switch = Switch::new(folders, staging, &self.names, may_replace, sync)?;
+        Ok((locks, switch))
+    }
+
+    /// Does the renames. The inner error is that of the last flush, after which the new files are in place.
+    fn switch(&self, switch: &Switch) -> Result<Result<()>, Failure> {
+        let announced = if switch.is_one_rename() { Ok(()) } else { switch.announce() };
+        match announced.and_then(|()| switch.finish()) {
+            Ok(()) => Ok(switch.flush()),
+            Err(error) => {
+                let undone = switch.undo().and_then(|()| switch.close());
+                Err(Failure { error, undone: undone.and_then(|()| switch.flush()).is_ok() })
+            }
+        }
     }
 
     /// Removes the staging folder, or returns a warning that it cannot be removed.
     fn remove(self) -> Option<Error> {
-        let path = self.folder.path().to_path_buf();
-        let error = self.folder.close().err().filter(|e| e.kind() != io::ErrorKind::NotFound)?;
         let said = "the save is done, but its staging folder cannot be removed";
-        Some(Error::io(path, error).because(said))
+        self.close().err().map(|error| error.because(said))
     }
 
-    /// The renames that publish the files, in three phases: old files away, new weights, the new model.
-    /// After any number of them the directory has the old model with its weights, no model, or the new
-    /// model with its weights.
-    fn renames(&self) -> [Vec<Rename>; 3] {
-        let (new, old) = (self.new_files(), self.old_files());
-        let (model, weights) = match self.names.split_last() {
-            Some((model, weights)) => (Some(model), weights),
-            None => (None, &[][..]),
-        };
-        let listing = Listing::of(&self.directory, self.names.len());
-        let there = |name: &String| {
-            listing.may_have(name) && self.directory.join(name).symlink_metadata().is_ok()
-        };
-        // Where no weights file is replaced, one rename replaces the old model.
-        let replaces_weights = weights.iter().any(there);
-        let replaces_model =
-            !replaces_weights && self.options.overwrite && model.is_some_and(there);
-        // Otherwise the old model goes first and the new one comes last.
-        let moves_away = replaces_weights && self.options.overwrite;
-        let replaced = self.names.iter().rev().filter(|name| moves_away && there(name));
-        let shown = |name: &str| self.directory_given.join(name);
-        let away = replaced.map(|name| Rename::new(&self.directory, &old, name, shown(name)));
-        let staged = |name: &String| Rename::new(&new, &self.directory, name, shown(name));
-        let replacing = |name: &String| Rename { replaces: replaces_model, ..staged(name) };
-        let model = model.into_iter().map(replacing).collect();
-        [away.collect(), weights.iter().map(staged).collect(), model]
+    /// Removes the staging folder after `error`, which then says so where that is not possible.
+    pub(crate) fn discard(self, error: Error) -> Error {
+        let path = self.folder.path().to_path_buf();
+        match self.close() {
+            Ok(()) => error,
+            Err(left) => {
+                let reason = format!(
+                    "nothing was changed, but the staging folder `{}` cannot be removed ({})",
+                    path.display(),
+                    left.reason(),
+                );
+                error.and(&reason)
+            }
+        }
     }
 
-    /// Keeps the staging folder, which holds files that could not be moved back, and names it in the error.
+    fn close(mut self) -> Result<()> {
+        drop(std::mem::take(&mut self.open));
+        let path = self.folder.path().to_path_buf();
+        match self.folder.close() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps the staging folder, which holds files that could not be moved back.
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
-        let reason = format!("{error}; the files are kept in `{}`", kept.display());
-        Error::new(error.kind(), reason)
+        let reason = format!(
+            "what was changed cannot be undone now; whoever opens the model next completes the save with the              files in `{}`",
+            kept.display(),
+        );
+        error.and(&reason)
     }
+}
+
+/// The error of a failed switch, and whether what was done before it is undone.
+struct Failure {
+    error: Error,
+    undone: bool,
 }
 
 /// Opens a file to flush it. Some systems flush only what is open for writing, and the file may have taken the
@@ -286,129 +331,6 @@ fn mode_of(_: &Path) -> Option<u32> {
 #[cfg(not(unix))]
 fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
-}
-
-/// A file to be renamed.
-struct Rename {
-    from: PathBuf,
-    to: PathBuf,
-    /// The file of the target's folder, for messages.
-    shown: PathBuf,
-    /// Whether a file at `to` is replaced. Otherwise there must be none.
-    replaces: bool,
-}
-
-impl Rename {
-    /// Moves the file `name` from one folder to another, where no file may have that name.
-    fn new(from: &Path, to: &Path, name: &str, shown: PathBuf) -> Self {
-        Self { from: from.join(name), to: to.join(name), shown, replaces: false }
-    }
-
-    fn run(&self) -> Result<()> {
-        let renamed = if self.replaces {
-            fs::rename(&self.from, &self.to)
-        } else {
-            rename_to_free(&self.from, &self.to)
-        };
-        renamed.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                let reason = "exists already: it was made while the save was running";
-                Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.shown)
-            }
-            io::ErrorKind::PermissionDenied => Error::io(&self.shown, error).because(
-                "cannot be replaced: it may belong to another user, and in a folder that all users share \
-                 only the owner may move a file",
-            ),
-            _ => Error::io(&self.shown, error),
-        })
-    }
-
-    fn undo(self) -> io::Result<()> {
-        rename_to_free(&self.to, &self.from)
-    }
-}
-
-/// Renames a file to a name that is not taken.
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        use rustix::io::Errno;
-        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Some file systems do not support this flag. The lock still excludes other saves.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-            other => return other.map_err(io::Error::from),
-        }
-    }
-    match to.symlink_metadata() {
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) => fs::rename(from, to),
-    }
-}
-
-/// The error of a failed rename or flush, and whether the renames before it were undone.
-struct Failure {
-    error: Error,
-    undone: bool,
-}
-
-/// Does the renames of each phase and calls `flush` between phases, so that a power failure leaves the
-/// same files as a crash at that point.
-fn rename_all(
-    phases: impl IntoIterator<Item = Vec<Rename>>,
-    flush: impl Fn() -> Result<()>,
-) -> Result<(), Failure> {
-    let mut done: Vec<Rename> = Vec::new();
-    for phase in phases {
-        // No flush is needed where nothing was renamed before, or where nothing is renamed next.
-        let flushed = if done.is_empty() || phase.is_empty() { Ok(()) } else { flush() };
-        let renamed = flushed.and_then(|()| {
-            phase.into_iter().try_for_each(|step| step.run().map(|()| done.push(step)))
-        });
-        if let Err(error) = renamed {
-            let undone = done.into_iter().rev().try_for_each(Rename::undo);
-            return Err(Failure { error, undone: undone.is_ok() });
-        }
-    }
-    Ok(())
-}
-
-/// A directory in which files are renamed. Windows cannot open or flush one, and needs no flush.
-struct OpenDirectory {
-    #[cfg(unix)]
-    file: Option<File>,
-    #[cfg(unix)]
-    path: PathBuf,
-}
-
-#[cfg(unix)]
-impl OpenDirectory {
-    /// Opens `path`. A failure is an error only with `sync`.
-    fn new(path: &Path, sync: bool) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(path, e));
-        let file = if sync { Some(file?) } else { file.ok() };
-        Ok(Self { file, path: path.to_path_buf() })
-    }
-
-    /// Makes the renames durable, where the file system supports that.
-    fn sync(&self) -> Result<()> {
-        let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
-        match self.file.as_ref().map_or(Ok(()), File::sync_all) {
-            Err(error) if !unknown.contains(&error.kind()) => Err(Error::io(&self.path, error)),
-            _ => Ok(()),
-        }
-    }
-}
-
-#[cfg(not(unix))]
-impl OpenDirectory {
-    fn new(_: &Path, _: bool) -> Result<Self> {
-        Ok(Self {})
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -467,46 +389,6 @@ mod tests {
         let error = staging.publish(Vec::new(), || Ok(())).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
-    }
-
-    #[test]
-    fn a_crash_after_any_rename_never_pairs_an_old_model_with_new_weights() {
-        for crash_after in 0..=4 {
-            let (dir, staging) = replacing(false);
-            let (old, new) = (staging.old_files(), staging.new_files());
-            let renames: Vec<_> = staging.renames().into_iter().flatten().collect();
-            assert_eq!(renames.len(), 4);
-            let steps = renames.into_iter().take(crash_after).map(|step| vec![step]);
-            rename_all(steps, || Ok(())).map_err(|f| f.error).unwrap();
-            let _ = staging.folder.keep();
-            let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
-            match (read("m.onnx").as_deref(), read("m.onnx.data").as_deref()) {
-                (Some("old"), Some("old")) => assert_eq!(crash_after, 0),
-                (Some("new"), Some("new")) => assert_eq!(crash_after, 4),
-                (None, _) => {
-                    let folders = [old.as_path(), new.as_path(), dir.path()];
-                    let count: usize = folders.iter().map(|folder| listing(folder).len()).sum();
-                    assert_eq!(count, 5, "four files and the staging folder");
-                }
-                pair => panic!("after {crash_after} renames: {pair:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_flush_that_fails_between_renames_undoes_them() {
-        for fail_at in 1..=2 {
-            let (dir, staging) = replacing(false);
-            let flushes = std::cell::Cell::new(0);
-            let flush = || {
-                flushes.set(flushes.get() + 1);
-                if flushes.get() == fail_at { Err(Error::new(ErrorKind::Io, "no")) } else { Ok(()) }
-            };
-            let failure = rename_all(staging.renames(), flush).unwrap_err();
-            assert!(failure.undone);
-            drop(staging);
-            assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));
-        }
     }
 
     #[test]

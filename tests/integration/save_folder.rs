@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use ndarray::Array1;
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{
-    Container, DataType, Error, ErrorKind, MmapChoice, SaveOptions, Tensor, WeightFiles,
-    model_that_needs,
+    Container, DataType, Error, ErrorKind, LoadOptions, MmapChoice, SaveOptions, Tensor,
+    WeightFiles, check_model, model_that_needs,
 };
 
 use crate::support::{add_w, all_bytes, both_choices, contents, floats, graph, model};
@@ -562,7 +562,7 @@ fn weights_stay_in_folders_that_are_reached_by_links() {
 }
 
 /// Puts what a killed save leaves after `renames` of its four renames: the old model and its weights
-/// away, the new weights and the new model into place.
+/// away, the new weights and the new model into place. Without any, it was killed before it announced them.
 fn killed_after(renames: usize, folder: &Path, options: &SaveOptions) -> PathBuf {
     let data = options.clone();
     container(1.0).save(folder.join("m.onnx"), data.clone()).unwrap();
@@ -579,6 +579,10 @@ fn killed_after(renames: usize, folder: &Path, options: &SaveOptions) -> PathBuf
     for name in [weights, model] {
         fs::copy(scratch.path().join(name), staging.join("new").join(name)).unwrap();
     }
+    if renames > 0 {
+        let journal = journal_of(folder, &staging, &[weights, model]);
+        fs::write(folder.join(".m.onnx.switching"), journal).unwrap();
+    }
     let steps = [
         (folder.join(model), staging.join("old").join(model)),
         (folder.join(weights), staging.join("old").join(weights)),
@@ -589,9 +593,24 @@ fn killed_after(renames: usize, folder: &Path, options: &SaveOptions) -> PathBuf
     staging
 }
 
+/// The journal of a switch to the files `names`, as docs/safety.md describes it.
+fn journal_of(folder: &Path, staging: &Path, names: &[&String]) -> String {
+    let mark = |path: PathBuf| {
+        let metadata = path.metadata().unwrap();
+        let modified = metadata.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+        format!("{} {}", metadata.len(), modified.as_nanos())
+    };
+    let staged = staging.file_name().unwrap().to_str().unwrap();
+    let files = names.iter().map(|name| {
+        let (new, old) = (mark(staging.join("new").join(name)), mark(folder.join(name)));
+        format!("file\0{name}\0{new}\0{old}\0")
+    });
+    format!("onnx-container switch 1\0{staged}\0{}end\0", files.collect::<String>())
+}
+
 #[test]
 #[cfg(unix)]
-fn what_a_killed_save_left_goes_with_the_next_save_of_that_model() {
+fn what_a_killed_save_left_goes_with_the_next_save() {
     let layouts = [
         WeightFiles::Packed,
         WeightFiles::PerTensor,
@@ -605,9 +624,13 @@ fn what_a_killed_save_left_goes_with_the_next_save_of_that_model() {
             let path = folder.path().join("m.onnx");
             let options = SaveOptions::from(layout).sync(false).keep_placement(false);
             let staging = killed_after(renames, folder.path(), &options);
-            // Another model's save leaves it alone.
-            container(5.0).save(folder.path().join("n.onnx"), options.clone()).unwrap();
-            assert!(staging.is_dir());
+            // Another model's save completes it, and leaves alone what changed nothing.
+            let other = container(5.0).save(folder.path().join("n.onnx"), options.clone()).unwrap();
+            let is_half_done = (1..4).contains(&renames);
+            assert_eq!(other.warnings.len(), usize::from(is_half_done), "{:?}", other.warnings);
+            assert_eq!(staging.is_dir(), renames == 0);
+            let value = if renames == 0 { 1.0 } else { 2.0 };
+            assert_eq!(value_at(&path), value, "{layout:?} {renames}");
             let saved = container(3.0).save(&path, options).unwrap();
             assert!(saved.warnings.is_empty(), "{:?}", saved.warnings);
             assert_eq!(value_at(&path), 3.0, "{layout:?} {renames}");
@@ -618,28 +641,50 @@ fn what_a_killed_save_left_goes_with_the_next_save_of_that_model() {
 
 #[test]
 #[cfg(unix)]
-fn what_a_killed_save_moved_away_is_not_replaced_where_nothing_may_be() {
-    for renames in 0..=4 {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("m.onnx");
-        let staging = killed_after(renames, folder.path(), &quick().keep_placement(false));
-        let before = contents(folder.path());
-        let named = quick().overwrite(false).data_name("w.bin");
-        for options in [named, SaveOptions::from(WeightFiles::Embedded).overwrite(false)] {
-            let error = container(3.0).save(&path, options.sync(false)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{renames}: {error}");
-            let is_away = (1..4).contains(&renames);
-            let said = staging.join("old").display().to_string();
-            assert_eq!(error.to_string().contains(&said), is_away, "{renames}: {error}");
-            assert_eq!(contents(folder.path()), before, "{renames}");
+fn what_reads_a_model_completes_its_save_and_says_so() {
+    let looks: [fn(&Path) -> usize; 3] = [
+        |path| Container::load(path, MmapChoice::never()).unwrap().warnings().len(),
+        |path| {
+            let loaded = Container::load(path, LoadOptions::new().weights(false)).unwrap();
+            loaded.warnings().len()
+        },
+        |path| {
+            let checked = check_model(path, MmapChoice::never()).unwrap();
+            assert!(checked.is_ok());
+            checked.findings.iter().filter(|f| f.error.kind() == ErrorKind::Changed).count()
+        },
+    ];
+    for look in looks {
+        for renames in 1..=3 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("m.onnx");
+            killed_after(renames, folder.path(), &quick().keep_placement(false));
+            assert_eq!(look(&path), 1, "{renames}");
+            assert_eq!((value_at(&path), contents(folder.path()).len()), (2.0, 2), "{renames}");
         }
     }
 }
 
 #[test]
 #[cfg(unix)]
-fn weights_that_only_a_killed_save_needed_are_left_behind() {
-    // The old weights are in place without their model, or the new ones are.
+fn what_a_killed_save_put_in_place_is_not_replaced_where_nothing_may_be() {
+    for renames in 0..=4 {
+        let named = quick().overwrite(false).data_name("w.bin");
+        for options in [named, SaveOptions::from(WeightFiles::Embedded).overwrite(false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("m.onnx");
+            killed_after(renames, folder.path(), &quick().keep_placement(false));
+            let error = container(3.0).save(&path, options.sync(false)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{renames}: {error}");
+            assert_eq!(value_at(&path), if renames == 0 { 1.0 } else { 2.0 }, "{renames}");
+            assert_eq!(contents(folder.path()).len(), 2, "{renames}");
+        }
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn weights_of_a_save_that_was_completed_are_left_behind() {
     for renames in [1, 3] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
@@ -652,31 +697,24 @@ fn weights_that_only_a_killed_save_needed_are_left_behind() {
 
 #[test]
 #[cfg(unix)]
-fn a_staging_folder_that_is_in_use_or_holds_what_is_needed_stays() {
+fn a_staging_folder_that_is_in_use_or_holds_moved_files_stays() {
     use rustix::fs::{FlockOperation, flock};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     let options = quick().keep_placement(false);
-    let staging = killed_after(2, folder.path(), &options);
+    let staging = killed_after(0, folder.path(), &options);
     // A save in progress holds a lock on its folder.
     let in_use = fs::File::open(&staging).unwrap();
     flock(&in_use, FlockOperation::LockExclusive).unwrap();
     container(3.0).save(&path, options.clone()).unwrap();
-    assert!(staging.join("old/m.onnx").exists());
+    assert!(staging.join("new/m.onnx").exists());
     drop(in_use);
-    // A model that needs weights which are nowhere else.
-    fs::rename(staging.join("old/m.onnx.data"), staging.join("old/w.bin")).unwrap();
-    fs::write(folder.path().join("other"), model_of("w.bin")).unwrap();
-    container(4.0).save(&path, options.clone()).unwrap();
-    assert!(staging.join("old/w.bin").exists());
-    // A container that reads them.
-    fs::remove_file(folder.path().join("other")).unwrap();
-    let read = MmapChoice::never().buffer(staging.join("old/w.bin")).unwrap();
-    let tensor = onnx_container::Tensor::new(onnx_container::DataType::Float, vec![4], read);
-    let mut reader = Container::new(add_w(4));
-    reader.insert("#w", tensor.unwrap()).unwrap();
-    reader.save(&path, options.clone()).unwrap();
-    assert!(staging.join("old/w.bin").exists());
+    // Files that were moved away, and no journal that says whether they are needed.
+    fs::copy(&path, staging.join("old/m.onnx")).unwrap();
+    let saved = container(4.0).save(&path, options.clone()).unwrap();
+    assert_eq!(saved.warnings.len(), 1, "{:?}", saved.warnings);
+    assert!(staging.join("old/m.onnx").exists());
+    fs::remove_file(staging.join("old/m.onnx")).unwrap();
     container(5.0).save(&path, options).unwrap();
     assert!(!staging.exists());
 }

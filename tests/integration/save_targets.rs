@@ -257,6 +257,32 @@ fn saves_at_once_leave_one_of_them_whole() {
 }
 
 #[test]
+fn a_reader_beside_busy_writers_never_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let quick = SaveOptions::new().sync(false);
+    container(0.0).save(&path, quick.clone()).unwrap();
+    let writing = std::sync::atomic::AtomicUsize::new(3);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u8 {
+            let (path, writing, quick) = (&path, &writing, &quick);
+            scope.spawn(move || {
+                for _ in 0..150 {
+                    container(f32::from(thread)).save(path, quick.clone()).unwrap();
+                }
+                writing.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        while writing.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+            assert!([0.0, 1.0, 2.0].contains(&value_at(&path)));
+            let checked = check_model(&path, MmapChoice::never()).unwrap();
+            let wrong = checked.findings.iter().find(|one| one.severity == Severity::Error);
+            assert!(wrong.is_none(), "{wrong:?}");
+        }
+    });
+}
+
+#[test]
 fn only_the_model_is_replaced_in_one_step() {
     // Nobody who looks sees the folder without a model: no weights file has to be moved away.
     let folder = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ const PREPARATIONS: [&str; 4] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 36] = [
+const CASES: [&str; 38] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -57,6 +57,8 @@ const CASES: [&str; 36] = [
     "files broken.onnx",
     "extract tied.onnx w0 w1 -o e.safetensors",
     "extract m.onnx none -o e.npy",
+    "recover .",
+    "recover none",
     "digest tied.onnx --tensors",
     "digest p.onnx --files",
     "digest --semantic functions.onnx",

@@ -8,13 +8,65 @@ use crate::support::{Folder, Run};
 fn interrupt(folder: &Folder) -> &'static str {
     let name = ".p.onnx.saving-aB3xYz";
     for part in ["old", "new"] {
-        let path = folder.path(name).join(part);
-        fs::create_dir_all(&path).unwrap();
-        for file in ["p.onnx", "p.onnx.data"] {
-            fs::copy(folder.path(file), path.join(file)).unwrap();
-        }
+        fs::create_dir_all(folder.path(name).join(part)).unwrap();
+    }
+    for file in FILES {
+        fs::copy(folder.path(file), folder.path(name).join("new").join(file)).unwrap();
     }
     name
+}
+
+const FILES: [&str; 2] = ["p.onnx.data", "p.onnx"];
+
+/// Leaves what a save leaves that was killed when it had moved the old model away.
+fn interrupt_switch(folder: &Folder) {
+    let staging = interrupt(folder);
+    let mark = |path: std::path::PathBuf| {
+        let metadata = path.metadata().unwrap();
+        let modified = metadata.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+        format!("{} {}", metadata.len(), modified.as_nanos())
+    };
+    let files = FILES.map(|name| {
+        let new = mark(folder.path(staging).join("new").join(name));
+        format!("file\0{name}\0{new}\0{}\0", mark(folder.path(name)))
+    });
+    let journal = format!("onnx-container switch 1\0{staging}\0{}end\0", files.concat());
+    fs::write(folder.path(".p.onnx.switching"), journal).unwrap();
+    fs::rename(folder.path("p.onnx"), folder.path(staging).join("old/p.onnx")).unwrap();
+}
+
+#[test]
+fn every_command_completes_an_interrupted_save_and_says_so() {
+    let folder = with_inputs();
+    for args in
+        READ.into_iter().chain([&["check", "p.onnx"][..], &["digest", "p.onnx", "--semantic"]])
+    {
+        interrupt_switch(&folder);
+        let ran = run(&folder, args);
+        let said = "warning: a save of `p.onnx` was interrupted; it is complete now";
+        assert_eq!(ran.code(), 0, "{ran:?}");
+        assert_eq!(ran.stderr().matches(said).count(), 1, "{ran:?}");
+        assert!(!folder.names().iter().any(|name| name.starts_with('.')), "{:?}", folder.names());
+        run(&folder, args).done();
+    }
+}
+
+#[test]
+fn recover_completes_and_removes() {
+    let folder = with_inputs();
+    folder.run(&["recover", "."]).done().says(&["nothing to recover"]);
+    interrupt_switch(&folder);
+    folder.run(&["recover", "."]).done().says(&["completed", "p.onnx"]);
+    interrupt(&folder);
+    folder.run(&["recover", "."]).done().says(&["removed", "1 staging folder"]);
+    interrupt_switch(&folder);
+    let json = folder.run(&["recover", ".", "--json"]).done().json();
+    assert_eq!(json["finished"][0], "p.onnx");
+    interrupt_switch(&folder);
+    fs::write(folder.path("p.onnx.data"), "somebody's").unwrap();
+    folder.run(&["recover", "."]).failed(&["was interrupted", ".p.onnx.saving-aB3xYz"]);
+    folder.run(&["inspect", "p.onnx"]).failed(&["was interrupted"]);
+    folder.run(&["recover", "missing"]).failed(&["missing"]);
 }
 
 const READ: [&[&str]; 10] = [
@@ -53,7 +105,7 @@ fn every_command_names_the_folder_of_an_interrupted_save() {
         run(&folder, args).done();
     }
     let left = interrupt(&folder);
-    let start = format!("note: `{left}`: left by a save that was interrupted: ");
+    let start = format!("note: `{left}`: left by a save that was interrupted before it");
     for args in READ {
         let ran = run(&folder, args);
         assert_eq!(ran.code(), 0, "{ran:?}");
@@ -68,7 +120,7 @@ fn every_command_names_the_folder_of_an_interrupted_save() {
     }
     folder.run(&["check", "p.onnx"]).done().says(&[left, "1 advice"]);
 
-    // The model itself is gone: what the folder holds may be all that is left of it.
+    // The same where there is no model.
     fs::remove_file(folder.path("p.onnx")).unwrap();
     for args in READ.into_iter().chain([&["check", "p.onnx"][..]]) {
         let run = folder.run(args).failed(&["p.onnx"]);

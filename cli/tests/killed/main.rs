@@ -1,0 +1,297 @@
+//! The command, killed at each of its calls that change a file system, and with one of them failing at a time.
+//!
+//! A tracer (`ptrace`) stops the command at the n-th such call, for every n. After each kill a copy of the visible
+//! files, as other programs see them, holds one model with its own weights or none; the next load finds the
+//! complete old model or the complete new one; and the next save, or `recover`, leaves no trace. A program of
+//! its own, because the tracer waits for all children of its thread.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+// Only functions with `#[test]` are tests for clippy, and their helpers are not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap
+)]
+
+mod tracer;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::errno::Errno;
+use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, recover};
+use tempfile::TempDir;
+
+use crate::tracer::{At, Ending, trace};
+
+/// A model of three tensors whose elements all are `value`, in a file or in files of this layout.
+fn save(path: &Path, value: f32, layout: WeightFiles) {
+    let mut graph = GraphProto::new(format!("{value}"));
+    for name in ["a", "b", "c"] {
+        graph.initializer.push(TensorProto::external(
+            name,
+            TensorProto::FLOAT,
+            [400],
+            format!("#{name}"),
+        ));
+    }
+    let mut container = Container::new(ModelProto::new(graph));
+    for name in ["#a", "#b", "#c"] {
+        container.insert(name, ndarray::Array1::from_elem(400, value)).unwrap();
+    }
+    container.save(path, SaveOptions::from(layout).sync(false)).unwrap();
+}
+
+/// The value of the model at `path`: of its graph and all its weights.
+fn value(path: &Path) -> Result<f32, onnx_container::Error> {
+    let container = Container::load(path, MmapChoice::never())?;
+    let graph = container.model().graph.as_deref().unwrap();
+    let value: f32 = graph.name.as_ref().unwrap().to_str().unwrap().parse().unwrap();
+    assert_eq!(graph.initializer.len(), 3);
+    for (handle, weight) in container.iter() {
+        let tensor = weight.to_tensor().unwrap();
+        assert!(
+            tensor.as_slice::<f32>().unwrap().iter().all(|x| *x == value),
+            "{handle} of {value}"
+        );
+    }
+    Ok(value)
+}
+
+/// A way to write a model, by the arguments after IN and OUT.
+struct Way {
+    name: &'static str,
+    args: &'static [&'static str],
+    /// How the replaced model is stored; `None` where there is none.
+    old: Option<WeightFiles>,
+}
+
+const SHARDED: WeightFiles = WeightFiles::Sharded { max_bytes: 2000 };
+
+const WAYS: [Way; 9] = [
+    Way { name: "pack", args: &[], old: Some(WeightFiles::Packed) },
+    Way { name: "pack", args: &[], old: None },
+    Way { name: "pack", args: &[], old: Some(WeightFiles::PerTensor) },
+    Way { name: "pack", args: &["--max-shard-size", "2000"], old: Some(SHARDED) },
+    Way { name: "pack", args: &["--safetensors"], old: Some(WeightFiles::Safetensors) },
+    Way { name: "split", args: &[], old: Some(WeightFiles::PerTensor) },
+    Way { name: "split", args: &[], old: None },
+    Way { name: "embed", args: &[], old: Some(WeightFiles::Packed) },
+    Way { name: "embed", args: &[], old: Some(WeightFiles::Embedded) },
+];
+
+/// A folder with the new model in a folder of its own, and the old one where it is to be replaced.
+struct Case {
+    folder: TempDir,
+    way: &'static Way,
+    sync: bool,
+}
+
+impl Case {
+    fn new(way: &'static Way, sync: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("in")).unwrap();
+        fs::create_dir(folder.path().join("out")).unwrap();
+        save(&folder.path().join("in/new.onnx"), 2.0, WeightFiles::PerTensor);
+        let case = Self { folder, way, sync };
+        if let Some(layout) = way.old {
+            save(&case.target(), 1.0, layout);
+        }
+        case
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.path().join("out/m.onnx")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// A shell that stops, so that the tracer takes hold of it, and then becomes the command.
+    fn traced(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
+        command.arg(assert_cmd::cargo::cargo_bin!("onnx-container"));
+        self.with_args(command)
+    }
+
+    fn untraced(&self) -> Command {
+        self.with_args(Command::new(assert_cmd::cargo::cargo_bin!("onnx-container")))
+    }
+
+    fn with_args(&self, mut command: Command) -> Command {
+        command.args([self.way.name, "in/new.onnx", "out/m.onnx"]).args(self.way.args);
+        if !self.sync {
+            command.arg("--no-sync");
+        }
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.out()).unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    fn hidden(&self) -> Vec<String> {
+        self.names().into_iter().filter(|name| name.starts_with('.')).collect()
+    }
+
+    /// What a program sees that knows nothing of recovery: the value of the model, or that there is none.
+    fn seen_by_others(&self) -> Option<f32> {
+        let copy = tempfile::tempdir().unwrap();
+        for name in self.names().iter().filter(|name| !name.starts_with('.')) {
+            fs::copy(self.out().join(name), copy.path().join(name)).unwrap();
+        }
+        match value(&copy.path().join("m.onnx")) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let path = error.path().unwrap();
+                assert!(
+                    error.kind() == ErrorKind::MissingFile && path.ends_with("m.onnx"),
+                    "{error}"
+                );
+                None
+            }
+        }
+    }
+
+    /// What the next load finds; a model that was not there before may not be there now.
+    fn loaded(&self) -> Option<f32> {
+        match value(&self.target()) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::MissingFile, "{error}");
+                assert!(self.way.old.is_none(), "{error}");
+                None
+            }
+        }
+    }
+
+    fn is_old(&self, value: Option<f32>) -> bool {
+        value == self.way.old.map(|_| 1.0)
+    }
+}
+
+/// Checks what is left after the command was ended in the middle; `at` says where.
+fn check_what_is_left(case: &Case, number: usize, at: &str) {
+    let seen = case.seen_by_others();
+    let loaded = case.loaded();
+    assert!(case.is_old(loaded) || loaded == Some(2.0), "{at}: {loaded:?}");
+    assert!(
+        seen.is_none() || seen == loaded || case.is_old(seen),
+        "{at}: {seen:?}, then {loaded:?}"
+    );
+    assert_eq!(case.loaded(), loaded, "{at}: another load");
+    // Whoever opens the model next finds no trace, or removes it.
+    if number.is_multiple_of(2) {
+        let recovery = recover(case.out()).unwrap();
+        assert!(recovery.errors.is_empty(), "{at}: {recovery:?}");
+        assert_eq!(case.loaded(), loaded, "{at}: after recovery");
+    } else {
+        let output = case.untraced().output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.is_empty(), "{at}: the next save: {text}");
+        assert_eq!(case.loaded(), Some(2.0), "{at}");
+    }
+    assert_eq!(case.hidden(), [""; 0], "{at}");
+}
+
+fn kill_everywhere(way: &'static Way, sync: bool) -> usize {
+    for number in 0.. {
+        let case = Case::new(way, sync);
+        let traced = trace(case.traced(), At::Kill(number));
+        let at = format!(
+            "{} {:?} sync {sync}, killed at call {number}: {}",
+            way.name, way.old, traced.call
+        );
+        match traced.ending {
+            Ending::Killed => check_what_is_left(&case, number, &at),
+            Ending::Exited(code) => {
+                assert_eq!((code, case.loaded()), (0, Some(2.0)), "{at}: {}", traced.stderr);
+                assert_eq!(case.hidden(), [""; 0], "{at}");
+                return number;
+            }
+        }
+    }
+    unreachable!()
+}
+
+/// Errors that a call of the system may end with at any time.
+const ERRORS: [Errno; 4] = [Errno::ENOSPC, Errno::EIO, Errno::EACCES, Errno::EINTR];
+
+fn fail_everywhere(way: &'static Way, sync: bool, errno: Errno) -> usize {
+    for number in 0.. {
+        let case = Case::new(way, sync);
+        let traced = trace(case.traced(), At::Fail(number, errno));
+        let at = format!(
+            "{} {:?} sync {sync}, {errno} in call {number}: {}",
+            way.name, way.old, traced.call
+        );
+        let Ending::Exited(code) = traced.ending else { panic!("{at}: killed") };
+        let (seen, text) = (case.seen_by_others(), &traced.stderr);
+        // What cannot be removed is named; a journal goes with its folder.
+        let hidden = case.hidden();
+        let is_named = |name: &String| text.contains(name.as_str());
+        let folders = hidden.iter().filter(|name| name.contains(".saving-"));
+        let is_told =
+            folders.clone().all(is_named) && (hidden.is_empty() || hidden.iter().any(is_named));
+        assert!(is_told, "{at}: {hidden:?} is left, and not in {text:?}");
+        let loaded = case.loaded();
+        assert!(case.is_old(loaded) || loaded == Some(2.0), "{at}: {loaded:?}: {text}");
+        assert!(seen.is_none() || seen == loaded, "{at}: {seen:?}, then {loaded:?}");
+        if code == 0 {
+            assert_eq!(loaded, Some(2.0), "{at}: {text}");
+        }
+        let recovery = recover(case.out()).unwrap();
+        assert!(recovery.errors.is_empty(), "{at}: {recovery:?}");
+        assert_eq!((case.loaded(), case.hidden().len()), (loaded, 0), "{at}");
+        if !traced.reached {
+            return number;
+        }
+    }
+    unreachable!()
+}
+
+fn each_way(sync: bool, run: impl Fn(&'static Way, bool) -> usize) -> usize {
+    WAYS.iter().map(|way| run(way, sync)).sum()
+}
+
+#[test]
+fn a_save_that_is_killed_leaves_the_old_model_or_the_new_one() {
+    let kills = each_way(false, kill_everywhere);
+    println!("{kills} kills");
+    assert!(kills > 200, "{kills}");
+}
+
+#[test]
+fn a_durable_save_that_is_killed_leaves_the_old_model_or_the_new_one() {
+    let kills = each_way(true, kill_everywhere);
+    println!("{kills} kills");
+    assert!(kills > 200, "{kills}");
+}
+
+/// Every error at every call is 2,000 runs; without this variable some of them are left out.
+const ALL: &str = "ONNX_CONTAINER_ALL_FAULTS";
+
+#[test]
+fn a_save_with_one_failing_call_leaves_the_old_model_or_the_new_one() {
+    let all = std::env::var_os(ALL).is_some();
+    let mut faults = each_way(false, |way, sync| fail_everywhere(way, sync, Errno::ENOSPC));
+    for errno in ERRORS {
+        let ways = WAYS.iter().take(if all { WAYS.len() } else { 2 });
+        faults += ways.map(|way| fail_everywhere(way, true, errno)).sum::<usize>();
+        if all && errno != Errno::ENOSPC {
+            faults += each_way(false, |way, sync| fail_everywhere(way, sync, errno));
+        }
+    }
+    println!("{faults} faults; all with {ALL}=1");
+    assert!(faults > 400, "{faults}");
+}

@@ -1,0 +1,369 @@
+//! What a save does so that it can be killed at any instant, and what is done after it was.
+//!
+//! A save writes its files into a staging folder beside the model, and then puts them in place: `switch`. A journal
+//! beside the model says so while it happens: `journal`. Whoever finds the journal, and gets the lock under which files
+//! are renamed, knows that the save is dead and completes it, or undoes it where new files are damaged. So each
+//! load and each save begins with a look for the journal. Staging folders that no journal names hold nothing
+//! that anybody needs: `abandoned`.
+//!
+//! The protocol, call by call, is in docs/safety.md.
+
+mod abandoned;
+mod journal;
+mod lock;
+mod names;
+mod switch;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use abandoned::interrupted_saves;
+pub(crate) use lock::FolderLock;
+pub(crate) use names::staging_prefix;
+pub(crate) use switch::{Switch, flush_folder};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::directory_of;
+
+use abandoned::{remove_abandoned, remove_folder};
+use journal::Journal;
+use switch::Way;
+
+/// The most links that lead from a path to a model.
+const MAX_LINKS: usize = 40;
+
+/// What [`recover`] did in a folder.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// The models whose interrupted save was completed: their new files are in place.
+    pub finished: Vec<PathBuf>,
+    /// The models whose interrupted save was undone: their old files are in place.
+    pub undone: Vec<PathBuf>,
+    /// How many staging folders of saves that had changed nothing were removed.
+    pub removed: usize,
+    /// What could not be recovered or removed.
+    pub errors: Vec<Error>,
+}
+
+/// Completes or undoes what saves that were killed left in `folder`, and removes their staging folders.
+///
+/// Loading a model, and saving to it, does this for that model. Folders of saves that are running are left
+/// alone. Where the file system has no locks (Windows, some network file systems) a save that is running
+/// cannot be told from one that was killed: call this only when none is running there.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let recovery = onnx_container::recover(folder.path())?;
+/// assert!(recovery.finished.is_empty() && recovery.undone.is_empty() && recovery.removed == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::MissingFile`] and [`ErrorKind::Io`] when the folder cannot be listed, and when a save that is
+/// running keeps its lock for 30 seconds. Other errors are in [`Recovery::errors`].
+pub fn recover(folder: impl AsRef<Path>) -> Result<Recovery> {
+    let folder = folder.as_ref();
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut recovery = Recovery::default();
+    let lock = FolderLock::wait(folder, Duration::from_secs(30), |_, _| Ok(()))?;
+    for recovered in recover_all(folder)? {
+        recovery.add(recovered);
+    }
+    let (removed, errors) = remove_abandoned(folder, None);
+    recovery.removed = removed;
+    recovery.errors.extend(errors);
+    drop(lock);
+    Ok(recovery)
+}
+
+/// Completes or undoes what a save of the model at `path` left that was killed, as loading the model does before it
+/// reads. [`Recovery::finished`] or [`Recovery::undone`] then has the path of the model, links resolved.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let recovery = onnx_container::recover_model(folder.path().join("m.onnx"))?;
+/// assert!(recovery.finished.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Changed`] when it cannot be told which files are those of one save, [`ErrorKind::Io`] when files cannot be
+/// renamed, [`ErrorKind::InvalidModel`] and [`ErrorKind::UnsafePath`] for a journal that cannot be followed.
+pub fn recover_model(path: impl AsRef<Path>) -> Result<Recovery> {
+    let mut recovery = Recovery::default();
+    recovery.add(Ok(recover_for_reading(path.as_ref())?));
+    Ok(recovery)
+}
+
+impl Recovery {
+    fn add(&mut self, recovered: Result<Option<Recovered>>) {
+        match recovered {
+            Ok(Some(Recovered { model, finished: true })) => self.finished.push(model),
+            Ok(Some(Recovered { model, finished: false })) => self.undone.push(model),
+            Ok(None) => {}
+            Err(error) => self.errors.push(error),
+        }
+    }
+}
+
+/// A model whose interrupted save was completed or undone.
+#[derive(Debug, Clone)]
+pub(crate) struct Recovered {
+    model: PathBuf,
+    finished: bool,
+}
+
+impl Recovered {
+    /// What the user is told.
+    pub(crate) fn warning(&self) -> Error {
+        let reason = match self.finished {
+            true => {
+                "a save of this model was interrupted, and is complete now: these are the new files"
+            }
+            false => {
+                "a save of this model was interrupted, and is undone now: these are the old files"
+            }
+        };
+        Error::new(ErrorKind::Changed, reason).with_path(&self.model)
+    }
+}
+
+/// Whether there are journals in `directory`, of saves that were killed or are running.
+pub(crate) fn may_need_recovery(directory: &Path) -> Result<bool> {
+    Ok(!Journal::names(directory)?.is_empty())
+}
+
+/// Recovers all models of `directory`, whose lock the caller holds, where there are locks. An error for each that
+/// cannot be recovered.
+pub(crate) fn recover_all(directory: &Path) -> Result<Vec<Result<Option<Recovered>>>> {
+    let journals = Journal::all(directory)?.into_iter();
+    let recover = |journal: Result<(String, Journal)>| {
+        journal.and_then(|(name, journal)| complete(journal, directory, &name))
+    };
+    Ok(journals.map(recover).collect())
+}
+
+/// Recovers the model `name` of `directory`, whose lock the caller holds.
+pub(crate) fn recover_locked(directory: &Path, name: &str) -> Result<Option<Recovered>> {
+    match Journal::read(directory, name)? {
+        Some(journal) => complete(journal, directory, name),
+        None => Ok(None),
+    }
+}
+
+/// Recovers the model at `path`, or the one that links lead to from there, for a reader. Does nothing while a save
+/// is running, nor where it is not known whether one is.
+pub(crate) fn recover_for_reading(path: &Path) -> Result<Option<Recovered>> {
+    for path in linked(path) {
+        let directory = directory_of(&path);
+        if let Some(name) = path.file_name().and_then(|name| name.to_str())
+            && Journal::may_be_there(&directory, name)
+            && let Some(lock) = FolderLock::if_free(&directory)
+        {
+            let recovered = recover_locked(&directory, name);
+            drop(lock);
+            if !matches!(recovered, Ok(None)) {
+                return recovered;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// `path`, where it leads as a link, where that leads, and so on.
+pub(crate) fn linked(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let follow = |path: &PathBuf| path.read_link().ok().map(|to| directory_of(path).join(to));
+    std::iter::successors(Some(path.to_path_buf()), follow).take(MAX_LINKS)
+}
+
+/// Removes the staging folders that killed saves of the model `name` left; returns an error for each that is
+/// still there.
+pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {
+    remove_abandoned(directory, Some(name)).1
+}
+
+/// Completes or undoes the switch of `journal`.
+fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Recovered>> {
+    let switch = Switch::of_journal(journal, directory);
+    let finished = match switch.way()? {
+        Way::Done => None,
+        Way::Finish => Some(switch.finish().map(|()| true)?),
+        Way::Undo => Some(switch.undo().map(|()| false)?),
+        Way::None => return Err(cannot_tell(&switch, directory, name)),
+    };
+    switch.flush()?;
+    if finished == Some(false) {
+        // The new files are of no use, and must not be put in place when only some of them are left.
+        switch.close()?;
+        switch.flush()?;
+        remove_folder(switch.staging())?;
+    } else {
+        // While old files are left, the journal says that they are not needed.
+        remove_folder(switch.staging())?;
+        switch.close()?;
+    }
+    Ok(finished.map(|finished| Recovered { model: directory.join(name), finished }))
+}
+
+fn cannot_tell(switch: &Switch, directory: &Path, name: &str) -> Error {
+    let reason = format!(
+        "a save of this model was interrupted, and its files were changed since then: new files are in \
+         `{staging}/new`, old ones in `{staging}/old`; move those into place that you want, and delete \
+         that folder and `{journal}`",
+        staging = switch.staging().display(),
+        journal = directory.join(names::journal_name(name)).display(),
+    );
+    Error::new(ErrorKind::Changed, reason).with_path(directory.join(name))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+
+    const STAGING: &str = ".m.onnx.saving-aB3xYz";
+    const NAMES: [&str; 3] = ["w1", "w2", "m.onnx"];
+
+    /// A folder with the files `old`, and the journal of a switch to new ones. Old and new files differ in length,
+    /// as file systems with a coarse clock give them the same time.
+    fn interrupted(old: &[&str]) -> (tempfile::TempDir, Switch) {
+        let folder = tempfile::tempdir().unwrap();
+        let staging = folder.path().join(STAGING);
+        for part in ["old", "new"] {
+            fs::create_dir_all(staging.join(part)).unwrap();
+        }
+        old.iter().for_each(|name| fs::write(folder.path().join(name), "old").unwrap());
+        NAMES.iter().for_each(|name| fs::write(staging.join("new").join(name), "newer").unwrap());
+        let names = NAMES.map(str::to_owned);
+        let both = (folder.path(), folder.path());
+        let switch = Switch::new(both, &staging, &names, |_| true, false).unwrap();
+        switch.announce().unwrap();
+        (folder, switch)
+    }
+
+    /// The files of the folder; a folder counts as one.
+    fn contents(folder: &Path) -> BTreeMap<String, String> {
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let read = |path| fs::read_to_string(path).unwrap_or_else(|_| "a folder".into());
+        entries.map(|e| (e.file_name().into_string().unwrap(), read(e.path()))).collect()
+    }
+
+    fn all(text: &str, names: &[&str]) -> BTreeMap<String, String> {
+        names.iter().map(|name| ((*name).into(), text.into())).collect()
+    }
+
+    /// The renames of a switch that replaces `old`, in their order.
+    fn renames(folder: &Path, old: &[&str]) -> Vec<(PathBuf, PathBuf)> {
+        let (staged, saved) = (folder.join(STAGING).join("new"), folder.join(STAGING).join("old"));
+        let moves_away = old.iter().any(|name| *name != "m.onnx");
+        let away = NAMES.iter().rev().filter(|name| moves_away && old.contains(name));
+        let away = away.map(|name| (folder.join(name), saved.join(name)));
+        let into = NAMES.iter().map(|name| (staged.join(name), folder.join(name)));
+        away.chain(into).collect()
+    }
+
+    const OLD: [&[&str]; 5] = [&[], &["m.onnx"], &["w1"], &["m.onnx", "w2"], &NAMES];
+
+    #[test]
+    fn a_switch_that_ends_after_any_rename_is_completed() {
+        for old in OLD {
+            let count = renames(Path::new(""), old).len();
+            for done in 0..=count {
+                let (folder, _) = interrupted(old);
+                let steps = renames(folder.path(), old);
+                steps.iter().take(done).for_each(|(from, to)| fs::rename(from, to).unwrap());
+                let recovered = recover_for_reading(&folder.path().join("m.onnx")).unwrap();
+                assert_eq!(recovered.is_some_and(|r| r.finished), done < count, "{old:?} {done}");
+                assert_eq!(contents(folder.path()), all("newer", &NAMES), "{old:?} {done}");
+                // What was recovered once is as any other folder.
+                let again = recover(folder.path()).unwrap();
+                assert!(again.finished.is_empty() && again.errors.is_empty(), "{again:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_switch_to_damaged_files_is_undone() {
+        for old in OLD {
+            for done in 0..renames(Path::new(""), old).len() {
+                let (folder, _) = interrupted(old);
+                let steps = renames(folder.path(), old);
+                let moves = |(from, to): &(PathBuf, PathBuf)| fs::rename(from, to).unwrap();
+                steps.iter().take(done).for_each(moves);
+                // As a power failure cuts off a file that was not flushed.
+                fs::write(folder.path().join(STAGING).join("new/m.onnx"), "ne").unwrap();
+                let recovery = recover(folder.path()).unwrap();
+                assert_eq!(recovery.undone.len(), 1, "{old:?} {done}: {recovery:?}");
+                assert_eq!(contents(folder.path()), all("old", old), "{old:?} {done}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_were_put_there_since_are_not_touched() {
+        let (folder, _) = interrupted(&NAMES);
+        for name in ["m.onnx", "w1"] {
+            fs::write(folder.path().join(name), "somebody's").unwrap();
+            let before = contents(folder.path());
+            let error = recover_for_reading(&folder.path().join("m.onnx")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Changed);
+            assert!(error.to_string().contains(STAGING), "{error}");
+            assert_eq!(recover(folder.path()).unwrap().errors.len(), 1);
+            assert_eq!(contents(folder.path()), before);
+            fs::write(folder.path().join(name), "old").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_save_that_is_running_is_left_alone() {
+        let (folder, _) = interrupted(&NAMES);
+        let before = contents(folder.path());
+        let lock = FolderLock::if_free(folder.path()).unwrap();
+        assert!(recover_for_reading(&folder.path().join("m.onnx")).unwrap().is_none());
+        assert_eq!(contents(folder.path()), before);
+        drop(lock);
+        assert!(recover_for_reading(&folder.path().join("m.onnx")).unwrap().is_some());
+    }
+
+    #[test]
+    fn many_recover_at_once() {
+        let (folder, _) = interrupted(&NAMES);
+        let path = folder.path().join("m.onnx");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    recover_for_reading(&path).unwrap();
+                    recover(folder.path()).unwrap();
+                    assert_eq!(contents(folder.path()), all("newer", &NAMES));
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_model_that_is_reached_by_links_is_recovered_where_it_is() {
+        let (folder, _) = interrupted(&NAMES);
+        let other = tempfile::tempdir().unwrap();
+        let (first, second) = (other.path().join("a.onnx"), other.path().join("b.onnx"));
+        std::os::unix::fs::symlink(folder.path().join("m.onnx"), &first).unwrap();
+        std::os::unix::fs::symlink("a.onnx", &second).unwrap();
+        assert!(recover_for_reading(&second).unwrap().is_some());
+        assert_eq!(contents(folder.path()), all("newer", &NAMES));
+    }
+
+    #[test]
+    fn what_is_no_journal_is_an_error_and_changes_nothing() {
+        for text in ["", "x", "onnx-container switch 1\0.m.onnx.saving-aB3xYz\0end\0"] {
+            let (folder, _) = interrupted(&NAMES);
+            fs::write(folder.path().join(names::journal_name("m.onnx")), text).unwrap();
+            let before = contents(folder.path());
+            recover_for_reading(&folder.path().join("m.onnx")).unwrap_err();
+            assert_ne!(recover(folder.path()).unwrap().errors.len(), 0);
+            assert_eq!(contents(folder.path()), before, "{text:?}");
+        }
+    }
+}

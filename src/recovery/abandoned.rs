@@ -1,0 +1,144 @@
+//! Staging folders that killed saves left.
+//!
+//! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
+//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind};
+use crate::external_data::directory_of;
+use crate::recovery::journal::Journal;
+use crate::recovery::lock::FolderLock;
+use crate::recovery::names::{is_staging_name, may_be_staging_name};
+
+/// A staging folder that no process uses; it is locked, so that nobody else takes it.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    pub(super) path: PathBuf,
+    _lock: FolderLock,
+}
+
+impl Abandoned {
+    /// The abandoned folders in `directory`, sorted: those of a model, or all. None where the file system cannot
+    /// lock.
+    pub(super) fn all(directory: &Path, model_name: Option<&str>) -> Vec<Self> {
+        let is_one = |name: &str| match model_name {
+            Some(model_name) => is_staging_name(name, model_name),
+            None => may_be_staging_name(name),
+        };
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| {
+            entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && entry.file_name().to_str().is_some_and(is_one)
+        });
+        let mut folders: Vec<_> = folders.map(|entry| entry.path()).collect();
+        folders.sort();
+        let abandoned = folders.into_iter().filter_map(|path| {
+            let lock = FolderLock::if_free(&path)?;
+            Some(Self { path, _lock: lock })
+        });
+        abandoned.collect()
+    }
+
+    /// Whether there are folders for files in it. A save makes them when it has the lock, so there are none yet in a
+    /// folder that was made just now, and none any more in one that was removed while it was being locked.
+    fn is_begun(&self) -> bool {
+        ["old", "new"].iter().any(|part| self.path.join(part).is_dir())
+    }
+
+    /// Removes the folder.
+    ///
+    /// # Errors
+    /// When that is not possible, and when there are files in it that were moved away, which no save of this version
+    /// leaves without a journal.
+    pub(super) fn remove(&self) -> Result<(), Error> {
+        let old = self.path.join("old");
+        if fs::read_dir(&old).is_ok_and(|mut files| files.next().is_some()) {
+            let reason = "files that a save moved away, and no journal: move them back, or delete this folder";
+            return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
+        }
+        let said = "left by a save that was interrupted, and cannot be removed";
+        remove_folder(&self.path).map_err(|error| error.because(said))
+    }
+}
+
+/// Removes a staging folder with all that is in it; one that is not there is removed.
+pub(super) fn remove_folder(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the abandoned folders of a model, or of all models, that no journal names. Returns how many, and an error
+/// for each that is still there.
+pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (usize, Vec<Error>) {
+    // Locked before the journals are read: a save that was still running may have written one.
+    let left = Abandoned::all(directory, model_name);
+    if left.is_empty() {
+        return (0, Vec::new());
+    }
+    // A journal that cannot be read may name any of them.
+    let named =
+        Journal::all(directory).and_then(|all| all.into_iter().collect::<Result<Vec<_>, _>>());
+    let named = match named {
+        Ok(journals) => journals,
+        Err(error) => return (0, vec![error]),
+    };
+    let is_named = |left: &&Abandoned| {
+        let name = left.path.file_name().and_then(|name| name.to_str());
+        named.iter().any(|(_, journal)| Some(journal.staging.as_str()) == name)
+    };
+    let removed: Vec<_> =
+        left.iter().filter(|left| !is_named(left)).map(Abandoned::remove).collect();
+    let count = removed.iter().filter(|removed| removed.is_ok()).count();
+    (count, removed.into_iter().filter_map(Result::err).collect())
+}
+
+/// The staging folders beside `model` that interrupted saves of it left, sorted. The files of the model are
+/// complete without them: loading completes a save that was interrupted while it replaced files. The next
+/// save of the model, and [`recover`](crate::recover), remove the folders. Those of saves in progress are not listed.
+/// Where folders cannot be locked (Windows, some network file systems) the list is empty.
+///
+/// ```
+/// let folder = tempfile::tempdir().unwrap();
+/// let model = folder.path().join("m.onnx");
+/// assert!(onnx_container::interrupted_saves(&model).is_empty());
+/// ```
+pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
+    let model = model.as_ref();
+    let Some(name) = model.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let left = Abandoned::all(&directory_of(model), Some(name));
+    left.into_iter().filter(Abandoned::is_begun).map(|left| left.path).collect()
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_made_just_now_is_no_interrupted_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, staging) =
+            (folder.path().join("m.onnx"), folder.path().join(".m.onnx.saving-aB3xYz"));
+        fs::create_dir(&staging).unwrap();
+        assert!(interrupted_saves(&model).is_empty());
+        fs::create_dir(staging.join("new")).unwrap();
+        assert_eq!(interrupted_saves(&model), [staging]);
+    }
+
+    #[test]
+    fn what_was_moved_away_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = folder.path().join(".m.onnx.saving-aB3xYz/old");
+        fs::create_dir_all(&old).unwrap();
+        fs::write(old.join("m.onnx"), "old").unwrap();
+        let (removed, errors) = remove_abandoned(folder.path(), Some("m.onnx"));
+        assert_eq!((removed, errors.len()), (0, 1));
+        fs::remove_file(old.join("m.onnx")).unwrap();
+        assert_eq!(remove_abandoned(folder.path(), None).0, 1);
+        assert!(!old.exists());
+    }
+}

@@ -1,0 +1,278 @@
+//! The journal of a switch: which files a save is about to put in the place of which.
+//!
+//! It is written into the staging folder and renamed to its place beside the model, so it is there whole or
+//! not at all. Its name follows from the model's, so a reader needs one look to know that there is
+//! none. The content is text, fields ended by NUL, which no file name contains: `docs/safety.md`.
+
+use std::fs::{self, Metadata};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mmap::MmapChoice;
+use crate::recovery::names::{is_journal_name, is_staging_name, journal_name};
+
+/// The first field.
+const HEADER: &str = "onnx-container switch 1";
+/// The last field.
+const END: &str = "end";
+/// The longest journal that is read, in bytes: of a million files with long names.
+const LONGEST: u64 = 512 << 20;
+
+/// What tells a file from another that has its name: its length in bytes, and when it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) len: u64,
+    /// Nanoseconds since 1970.
+    pub(super) modified: i128,
+}
+
+impl Mark {
+    /// The mark of what is at `path` itself, a link included.
+    pub(super) fn of(path: &Path) -> io::Result<Option<Self>> {
+        match path.symlink_metadata() {
+            Ok(metadata) => Ok(Some(Self::new(&metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new(metadata: &Metadata) -> Self {
+        let nanos = |time: std::time::SystemTime| match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
+            Err(before) => {
+                i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanos| -nanos)
+            }
+        };
+        Self { len: metadata.len(), modified: metadata.modified().map_or(0, nanos) }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (len, modified) = text.split_once(' ')?;
+        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()? })
+    }
+
+    fn text(self) -> String {
+        format!("{} {}", self.len, self.modified)
+    }
+}
+
+/// A file that the switch puts in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// The new file.
+    pub(super) new: Mark,
+    /// The file that it replaces.
+    pub(super) old: Option<Mark>,
+}
+
+/// What a switch is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Journal {
+    /// The name of the staging folder, which is beside the model.
+    pub(super) staging: String,
+    /// The files, the model last.
+    pub(super) files: Vec<Entry>,
+}
+
+impl Journal {
+    /// The journal of saves of the model in `directory`; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] for what is not a journal, [`ErrorKind::UnsafePath`] for one that somebody else
+    /// may have put there.
+    pub(super) fn read(directory: &Path, model_name: &str) -> Result<Option<Self>> {
+        let name = journal_name(model_name);
+        match Self::named(directory, &name)? {
+            Some((model, _)) if model != model_name => Err(invalid(&directory.join(name))),
+            journal => Ok(journal.map(|(_, journal)| journal)),
+        }
+    }
+
+    /// Whether there may be a journal: one look that needs no lock.
+    pub(super) fn may_be_there(directory: &Path, model_name: &str) -> bool {
+        match directory.join(journal_name(model_name)).symlink_metadata() {
+            Ok(_) => true,
+            Err(error) => !is_not_there(&error),
+        }
+    }
+
+    /// The names in `directory` that may be those of journals, sorted. A folder that may not be listed has none that
+    /// could be followed.
+    pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
+            entries => entries.map_err(|error| Error::io(directory, error))?,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<_> = names.filter(|name| is_journal_name(name)).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The journals in `directory`, with the names of their models; an error for each that cannot be read, as
+    /// [`read`](Self::read) has them.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub(super) fn all(directory: &Path) -> Result<Vec<Result<(String, Self)>>> {
+        let names = Self::names(directory)?;
+        Ok(names.iter().filter_map(|name| Self::named(directory, name).transpose()).collect())
+    }
+
+    /// The journal in the file `name`.
+    fn named(directory: &Path, name: &str) -> Result<Option<(String, Self)>> {
+        let path = directory.join(name);
+        let Some(text) = read_owned(&path, directory)? else { return Ok(None) };
+        let journal = Self::parse(&text).and_then(|journal| {
+            let model = journal.files.last()?.name.clone();
+            let is_its = journal_name(&model) == name && is_staging_name(&journal.staging, &model);
+            is_its.then_some((model, journal))
+        });
+        journal.map(Some).ok_or_else(|| invalid(&path))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.strip_suffix('\0')?.split('\0');
+        if fields.next()? != HEADER {
+            return None;
+        }
+        let staging = fields.next()?.to_owned();
+        let mut files = Vec::new();
+        loop {
+            let name = match (fields.next()?, fields.next()) {
+                (END, None) => return Some(Self { staging, files }),
+                (kind, Some(name)) if kind == "file" && is_plain(name) => name.to_owned(),
+                _ => return None,
+            };
+            let new = Mark::parse(fields.next()?)?;
+            let old = match fields.next()? {
+                "" => None,
+                old => Some(Mark::parse(old)?),
+            };
+            files.push(Entry { name, new, old });
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{HEADER}\0{}\0", self.staging);
+        for Entry { name, new, old } in &self.files {
+            let old = old.map(Mark::text).unwrap_or_default();
+            text.push_str(&format!("file\0{name}\0{}\0{old}\0", new.text()));
+        }
+        text.push_str(END);
+        text.push('\0');
+        text
+    }
+
+    /// Writes the journal into the folder `staging`, on the disk if `sync`; returns the path.
+    pub(super) fn write(&self, staging: &Path, sync: bool) -> io::Result<PathBuf> {
+        let path = staging.join("journal");
+        let mut file = fs::File::create_new(&path)?;
+        file.write_all(self.text().as_bytes())?;
+        if sync {
+            file.sync_all()?;
+        }
+        Ok(path)
+    }
+}
+
+fn invalid(path: &Path) -> Error {
+    let reason = "not the journal of a save, or a damaged one: if the model beside it is whole, delete this file";
+    Error::new(ErrorKind::InvalidModel, reason).with_path(path)
+}
+
+/// Whether `name` is the name of a file, not a path.
+fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name)
+        && parts.next().is_none()
+}
+
+/// The text of the regular file at `path`, not a link, which must belong to whoever may replace any file of
+/// `directory`.
+fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
+    match path.symlink_metadata() {
+        Err(error) if is_not_there(&error) => return Ok(None),
+        Err(error) => return Err(Error::io(path, error)),
+        Ok(metadata) if !metadata.is_file() || !is_ours(&metadata, directory) => {
+            let reason = "not the journal of a save of this user: it is not followed";
+            return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
+        }
+        Ok(_) => {}
+    }
+    let file = match MmapChoice::open_regular(path) {
+        Err(error) if error.kind() == ErrorKind::MissingFile => return Ok(None),
+        file => file?,
+    };
+    let mut text = String::new();
+    let read = file.take(LONGEST).read_to_string(&mut text);
+    match read {
+        Ok(_) => Ok(Some(text)),
+        // Not text, so not a journal.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(String::new())),
+        Err(error) => Err(Error::io(path, error)),
+    }
+}
+
+/// Whether there is certainly no such file: a name may be too long for one.
+fn is_not_there(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
+}
+
+/// Whether a file with this metadata in `directory` is not from a stranger: in a folder that all users share, such as
+/// `/tmp`, everybody can make files, but only the owner of one may move it.
+#[cfg(unix)]
+fn is_ours(metadata: &Metadata, directory: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let is_sticky = directory.metadata().is_ok_and(|meta| meta.mode() & 0o1000 != 0);
+    !is_sticky || metadata.uid() == rustix::process::geteuid().as_raw()
+}
+
+#[cfg(not(unix))]
+fn is_ours(_: &Metadata, _: &Path) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal() -> Journal {
+        let mark = |len| Mark { len, modified: -5 };
+        let file = |name: &str, old| Entry { name: name.into(), new: mark(7), old };
+        let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
+        Journal { staging: ".m.onnx.saving-aB3xYz".into(), files }
+    }
+
+    #[test]
+    fn a_journal_is_read_as_it_was_written() {
+        assert_eq!(Journal::parse(&journal().text()), Some(journal()));
+    }
+
+    #[test]
+    fn a_journal_that_is_cut_off_or_changed_is_none() {
+        let text = journal().text();
+        for (end, _) in text.char_indices() {
+            assert_eq!(Journal::parse(&text[..end]), None, "{end}");
+        }
+        for (from, to) in [
+            ("switch 1", "switch 2"),
+            ("m.onnx.data", "../m.onnx.data"),
+            ("m.onnx.data", "/etc/passwd"),
+            ("m.onnx.data", ".."),
+            ("m.onnx.data", ""),
+            ("m.onnx.data", "m.onnx.data/"),
+            ("7 -5", "7"),
+            ("7 -5", "-7 5"),
+            ("3 -5", "x"),
+            ("end\0", "end\0end\0"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            assert_eq!(Journal::parse(&text.replacen(from, to, 1)), None, "{to}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The names beside a model that its saves use: staging folders, and the journal of a switch.
+
+/// The number of random characters that `tempfile` appends to a prefix.
+const RANDOM: usize = 6;
+/// The most characters of a model's name that these names contain.
+const SHORT: usize = 48;
+
+/// The name of the journal of saves of the model. There is one at a time, so a reader looks for one name.
+pub(crate) fn journal_name(model_name: &str) -> String {
+    format!(".{}.switching", short(model_name))
+}
+
+/// Whether `name` may be the name of a journal, of whatever model.
+pub(super) fn is_journal_name(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".switching")
+}
+
+/// The prefix of the names of a model's staging folders.
+pub(crate) fn staging_prefix(model_name: &str) -> String {
+    format!(".{}.saving-", short(model_name))
+}
+
+/// Whether `name` is the name of a staging folder of the model.
+pub(super) fn is_staging_name(name: &str, model_name: &str) -> bool {
+    name.strip_prefix(&staging_prefix(model_name)).is_some_and(is_random)
+}
+
+/// Whether `name` may be the name of a staging folder, of whatever model.
+pub(super) fn may_be_staging_name(name: &str) -> bool {
+    let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".saving-"));
+    parts.is_some_and(|(_, random)| is_random(random))
+}
+
+fn is_random(text: &str) -> bool {
+    text.len() == RANDOM && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// The model's name in names that are derived from it. A long one is cut and a hash of it appended, so that
+/// models whose names begin alike do not share them.
+fn short(model_name: &str) -> String {
+    let short: String = model_name.chars().take(SHORT).collect();
+    if short.len() == model_name.len() {
+        return short;
+    }
+    // FNV-1a: the same in every version of this crate.
+    let hash = model_name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{short}.{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_knows_its_own_staging_folders() {
+        let long = format!("{}.onnx", "n".repeat(60));
+        let other = format!("{}.onnx", "n".repeat(61));
+        for (name, model_name, own) in [
+            (".m.onnx.saving-aB3xYz".to_owned(), "m.onnx", true),
+            (".m.onnx.saving-aB3xYz-kept".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-x.saving-aB3xYz".to_owned(), "m.onnx", false),
+            (".m.onnx.saving-x.saving-aB3xYz".to_owned(), "m.onnx.saving-x", true),
+            (".n.onnx.saving-aB3xYz".to_owned(), "m.onnx", false),
+            (format!("{}aB3xYz", staging_prefix(&long)), long.as_str(), true),
+            (format!("{}aB3xYz", staging_prefix(&long)), other.as_str(), false),
+        ] {
+            assert_eq!(is_staging_name(&name, model_name), own, "{name} of {model_name}");
+            assert!(!own || may_be_staging_name(&name), "{name}");
+        }
+        assert!(!may_be_staging_name(".m.onnx.saving-") && !may_be_staging_name("m.saving-aB3xYz"));
+    }
+
+    #[test]
+    fn names_of_long_models_are_short_enough_and_differ() {
+        let (long, other) = ("é".repeat(127), format!("{}a", "é".repeat(126)));
+        assert!(staging_prefix(&long).len() + RANDOM <= 255 && journal_name(&long).len() <= 255);
+        assert_ne!(journal_name(&long), journal_name(&other));
+        assert!(is_journal_name(&journal_name(&long)) && is_journal_name(&journal_name("m.onnx")));
+    }
+}

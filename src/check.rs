@@ -3,9 +3,10 @@
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
 //! the graphs are left to `graph`, the types of inputs and outputs to `types`, the files to `weights`,
-//! the bytes in them to `contents`.
+//! the bytes in them to `contents`, the comparison with stored digests to `digests`.
 
 mod contents;
+mod digests;
 mod finding;
 mod graph;
 mod ranges;
@@ -51,6 +52,7 @@ const ONNXRUNTIME: (i64, i64) = (13, 26);
 pub struct CheckOptions {
     load: LoadOptions,
     contents: bool,
+    digests: bool,
 }
 
 impl CheckOptions {
@@ -66,11 +68,20 @@ impl CheckOptions {
         self.contents = contents;
         self
     }
+
+    /// Whether the model and its tensors are compared with the digests that are stored with them, see
+    /// [`SaveOptions::digests`](crate::SaveOptions::digests). Every byte of the weights is read, on all cores. That
+    /// there are no digests is an error too. Default false.
+    #[must_use]
+    pub fn digests(mut self, digests: bool) -> Self {
+        self.digests = digests;
+        self
+    }
 }
 
 impl From<LoadOptions> for CheckOptions {
     fn from(load: LoadOptions) -> Self {
-        Self { load, contents: false }
+        Self { load, ..Self::default() }
     }
 }
 
@@ -87,7 +98,8 @@ impl From<MmapChoice> for CheckOptions {
 /// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
 /// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and
 /// what single readers are known to refuse. What operators do with their inputs is not: the types and
-/// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by [`CheckOptions::contents`].
+/// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by
+/// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
 /// use onnx_container::{MmapChoice, check_model};
@@ -120,12 +132,15 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     check_graphs(&model, &mut checked);
     let of_model = directory_of(path);
     let directory = options.load.base_dir.as_deref().unwrap_or(&of_model);
-    let mut weights = Weights::new(directory, &options.load, options.contents)?;
+    let mut weights = Weights::new(directory, &options.load, (options.contents, options.digests))?;
     check_tensors(&model, options, &mut weights, &mut checked)?;
     if options.load.weights {
         checked.findings.extend(orphans(path, &weights));
     }
     weights.finish(&mut checked);
+    if options.digests {
+        digests::check(path, (&model, bytes), directory, &options.load, &mut checked)?;
+    }
     checked.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     Ok(checked)
 }

@@ -20,6 +20,7 @@ use crate::initializer::Initializer;
 use crate::inline::{InlineOptions, Inlined, inline_functions};
 use crate::names::UniqueNames;
 use crate::proto::{ModelProto, TensorProto};
+use crate::stored_digests;
 use crate::traversal::{self, Place};
 
 /// The symbolic name of a large initializer: `#` and at least one more character.
@@ -163,6 +164,14 @@ impl SharedModel {
     fn into_inner(self) -> ModelProto {
         Arc::unwrap_or_clone(self.0)
     }
+
+    /// Removes the digests that are stored with the model, where its weights change and the message does not.
+    pub(crate) fn forget_digests(&mut self) {
+        if stored_digests::has_own_digest(self) {
+            // To reach for the model to change it is enough.
+            let _: &mut ModelProto = self;
+        }
+    }
 }
 
 impl From<ModelProto> for SharedModel {
@@ -179,9 +188,15 @@ impl Deref for SharedModel {
     }
 }
 
+/// Whoever changes a model makes the digests that are stored with it wrong, so it loses them here, where all changes
+/// begin.
 impl DerefMut for SharedModel {
     fn deref_mut(&mut self) -> &mut ModelProto {
-        Arc::make_mut(&mut self.0)
+        let model = Arc::make_mut(&mut self.0);
+        if stored_digests::has_own_digest(model) {
+            stored_digests::remove_digests(model);
+        }
+        model
     }
 }
 
@@ -214,6 +229,7 @@ impl Container {
         let handle: Handle = handle.parse()?;
         let initializer = initializer.try_into().map_err(Into::into);
         let initializer = initializer.map_err(|e| e.with_tensor(handle.as_str()))?;
+        self.model.forget_digests();
         Ok(self.initializers.insert(handle, initializer))
     }
 
@@ -228,6 +244,7 @@ impl Container {
     /// Removes and returns the large initializer behind `handle`, with or without its `#`. Tensors of
     /// the model that name the handle are kept: [`delete`](Self::delete) removes both.
     pub fn remove(&mut self, handle: &str) -> Option<Initializer> {
+        self.model.forget_digests();
         if is_handle(handle) {
             return self.initializers.remove(handle);
         }

@@ -1,22 +1,29 @@
 //! What a model contains, as one digest, however it is stored: [`Container::digest`].
 //!
-//! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that, and `structure` the digest
-//! of the model, in which each tensor stands for its elements. `docs/digests.md` says what is hashed; a change of that
-//! is another scheme, with another version.
+//! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that, `hashed` those of all, and
+//! `structure` the digest of the model, in which each tensor stands for its elements. `stored` reads and stores digests
+//! in a message, and `verify` compares with them. `docs/digests.md` says what is hashed; a change of that is another
+//! scheme, with another version.
 
+mod hashed;
 mod jobs;
 mod sha256;
+mod stored;
 mod structure;
 mod tensors;
+mod verify;
 
 use std::fmt;
 
-pub(crate) use self::jobs::{Jobs, Padding, texts_digest};
+pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
 pub(crate) use self::sha256::Digest;
+pub(crate) use self::stored::Stored;
+pub(crate) use self::verify::{Origin, verify};
 
+use self::hashed::hashed;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::traversal;
+use crate::proto::ModelProto;
 
 /// A digest of what a model contains: see [`Container::digest`].
 ///
@@ -43,6 +50,12 @@ impl ContentDigest {
     /// The digests of all tensors, in graph order.
     pub fn tensors(&self) -> &[TensorDigest] {
         &self.tensors
+    }
+
+    /// Stores the digests in `model`, of which they are.
+    pub(crate) fn store_in(&self, model: &mut ModelProto) {
+        let tensors: Vec<_> = self.tensors.iter().map(|tensor| tensor.digest).collect();
+        stored::store(model, &self.model, &tensors);
     }
 }
 
@@ -113,27 +126,18 @@ impl Container {
     /// of sources. [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when tensors overlap in part so often that each
     /// byte of the weights would be read many times.
     pub fn digest(&self) -> Result<ContentDigest> {
-        let tensors = self.tensor_digests()?;
-        let digests: Vec<_> = tensors.iter().map(|tensor| tensor.digest).collect();
-        Ok(ContentDigest { model: structure::digest(&self.model, &digests)?, tensors })
-    }
-
-    /// The digests of all tensors, in graph order.
-    fn tensor_digests(&self) -> Result<Vec<TensorDigest>> {
-        let mut jobs = Jobs::new(Padding::Hashed);
-        let added: Vec<_> =
-            traversal::iter(&self.model).map(|(_, tensor)| jobs.add(self, tensor)).collect();
-        jobs.sort();
-        jobs.run();
-        let (mut tensors, mut errors) = (Vec::with_capacity(added.len()), Vec::new());
-        for ((place, proto), job) in traversal::iter(&self.model).zip(added) {
-            let name = place.qualified_name(proto);
-            let digest = job.and_then(|job| tensors::digest(proto, &jobs.result(job)?));
+        let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+        let external = |tensor| self.initializer_of(tensor).map(|(_, found)| External::of(found));
+        for (name, digest) in hashed(&self.model, external) {
             match digest {
                 Ok(digest) => tensors.push(TensorDigest { name, digest }),
                 Err(error) => errors.push(error.with_tensor(name)),
             }
         }
-        Error::join(errors).map_or(Ok(tensors), Err)
+        if let Some(error) = Error::join(errors) {
+            return Err(error);
+        }
+        let digests: Vec<_> = tensors.iter().map(|tensor| tensor.digest).collect();
+        Ok(ContentDigest { model: structure::digest(&self.model, &digests)?, tensors })
     }
 }

@@ -40,6 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
 };
+use crate::stored_digests;
 use crate::suggest::did_you_mean;
 
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
@@ -86,6 +87,9 @@ pub fn inline_functions(
     model: &mut ModelProto,
     options: impl Into<InlineOptions>,
 ) -> Result<Inlined> {
+    if stored_digests::has_own_digest(model) {
+        stored_digests::remove_digests(model);
+    }
     let functions = mem::take(&mut model.functions);
     match make(model, &functions, &options.into()) {
         Ok(made) => Ok(made.apply(model, functions)),

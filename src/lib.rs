@@ -177,6 +177,7 @@ mod safetensors_header;
 mod save;
 mod semantic;
 mod source;
+mod stored_digests;
 mod suggest;
 mod tensor;
 mod tensors;

@@ -5,6 +5,7 @@
 //! to `one_save`.
 
 mod options;
+mod origins;
 mod resolve;
 mod small_files;
 
@@ -24,6 +25,7 @@ use crate::proto::ModelProto;
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
 
+pub(crate) use origins::Origins;
 use resolve::{Resolved, resolve};
 
 impl Container {
@@ -51,7 +53,8 @@ impl Container {
     /// # Errors
     /// One error for all tensors whose file is missing, whose entries, path, range, dtype or dims are
     /// not valid, or whose handle was not supplied; see [`ErrorKind`]. [`ErrorKind::Decode`] when the
-    /// file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file,
+    /// file is not a model, [`ErrorKind::InvalidArgument`] when it is not a regular file, [`ErrorKind::WrongDigest`]
+    /// with [`LoadOptions::verify_digests`] for what differs,
     /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
         let (path, mut options) = (path.as_ref(), options.into());
@@ -76,10 +79,17 @@ impl Container {
     }
 
     fn from_model(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
-        let mut container = Self::new(decode_model(bytes, &options.decode)?);
+        if options.verify_digests && (!options.weights || options.decode.outline) {
+            let reason = "digests are verified only where model and weights are loaded";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
+        let model = decode_model(bytes, &options.decode)?;
+        let origins = options.verify_digests.then(|| Origins::of(&model, options, Some(bytes)));
+        let mut container = Self::new(model);
         if options.weights {
             container.load_weights(options)?;
         }
+        origins.map_or(Ok(()), |origins| origins.verify_loaded(&container))?;
         Ok(container)
     }
 
@@ -104,7 +114,16 @@ impl Container {
         directory: impl Into<PathBuf>,
         options: impl Into<LoadOptions>,
     ) -> Result<()> {
-        self.load_weights(&options.into().base_dir(directory))
+        let options = options.into().base_dir(directory);
+        if !options.verify_digests {
+            return self.load_weights(&options);
+        }
+        let origins = Origins::of(&self.model, &options, None);
+        let mut attached = self.clone();
+        attached.load_weights(&options)?;
+        origins.verify_loaded(&attached)?;
+        *self = attached;
+        Ok(())
     }
 
     /// Turns every external entry into a handle and its initializer.

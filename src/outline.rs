@@ -98,7 +98,7 @@ impl Outline {
 
 /// `options` for a model whose weights are all inside it.
 fn embedding(mut options: SaveOptions) -> Result<SaveOptions> {
-    if options.externalize || options.inline_functions.is_some() {
+    if options.externalize || options.inline_functions.is_some() || options.digests {
         let reason = "an outline does not know the operators of the model, only its tensors";
         return Err(Error::new(ErrorKind::InvalidArgument, reason));
     }

@@ -228,7 +228,10 @@ impl Change {
                 external_data::set_handle(proto, handle.as_str());
                 container.initializers.insert(handle, with);
             }
-            Elements::Behind(new) => container.initializers.extend(new),
+            Elements::Behind(new) => {
+                container.model.forget_digests();
+                container.initializers.extend(new);
+            }
         }
         Ok(())
     }

@@ -346,6 +346,10 @@ pub struct TargetArgs {
     /// Print how long each step of the save took, and how many bytes of tensors were copied, shared or kept
     #[arg(long)]
     pub timings: bool,
+    /// Store the digest of the model and of each tensor with it, which check --digests compares: reads the
+    /// weights twice. Without this option, digests of the model that is read are left out
+    #[arg(long)]
+    pub digests: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
@@ -368,6 +372,9 @@ pub struct CheckArgs {
     #[cfg(feature = "machine")]
     #[arg(long)]
     pub runnable: bool,
+    /// Also compare the model and all its tensors with the digests that --digests stored: reads every byte
+    #[arg(long)]
+    pub digests: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be given several
     /// times
     #[arg(long, value_name = "FILE=HEX", value_parser = sha256::expected)]

@@ -21,7 +21,8 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut failed = None;
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
-    let options = CheckOptions::from(mapping::choice(&args.map)).contents(true);
+    let options =
+        CheckOptions::from(mapping::choice(&args.map)).contents(true).digests(args.digests);
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
             let found = checked.findings.iter();

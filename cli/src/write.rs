@@ -94,6 +94,11 @@ impl<'a> Job<'a> {
     fn embed(self, out: &mut Output) -> Result<Outcome, Failure> {
         save::refuse_weights(self.output, None)?;
         let map = mapping::choice(&self.args.map);
+        if self.args.target.digests {
+            // The digest of a model needs the whole graph too.
+            let container = Container::load(self.input, map)?;
+            return self.write(container, None, out);
+        }
         // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.
         let original = self.args.verify.then(|| Container::load(self.input, map)).transpose()?;
         let outline = Outline::load(self.input, map)?;

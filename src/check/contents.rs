@@ -65,6 +65,23 @@ fn neither_true_nor_false(source: &Source<'_>, range: &Range<u64>) -> Result<Opt
     Ok(None)
 }
 
+/// The place of the first byte among the bytes `range` of `source` that is not zero.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn first_set(source: &Source<'_>, range: &Range<u64>) -> Result<Option<u64>> {
+    let mut start = range.start;
+    while start < range.end {
+        let block = start..range.end.min(start.saturating_add(BLOCK));
+        let bytes = read(source, &block)?;
+        if let Some((at, _)) = (start..).zip(&bytes).find(|(_, byte)| **byte != 0) {
+            return Ok(Some(at));
+        }
+        start = block.end;
+    }
+    Ok(None)
+}
+
 fn read(source: &Source<'_>, range: &Range<u64>) -> Result<Vec<u8>> {
     let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
     let (start, end) = bounds.ok_or_else(|| Error::internal(format!("the bytes {range:?}")))?;

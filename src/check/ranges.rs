@@ -26,6 +26,18 @@ impl UsedFile {
         found
     }
 
+    /// The bytes between and behind the ranges, once these are sorted.
+    pub(super) fn unused(&self) -> Vec<Range<u64>> {
+        let (mut unused, mut end) = (Vec::new(), 0);
+        for range in self.used.iter().cloned().chain(std::iter::once(self.len..self.len)) {
+            if range.start > end {
+                unused.push(end..range.start);
+            }
+            end = end.max(range.end);
+        }
+        unused
+    }
+
     /// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
     /// that only cross are a sign of a broken file.
     fn overlaps(&self) -> Vec<Finding> {

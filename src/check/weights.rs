@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use super::contents::{Source, meaningless};
+use super::contents::{Source, first_set, meaningless};
 use super::finding::{Checked, Finding, Severity};
 use super::ranges::UsedFile;
 use crate::dtype::DataType;
@@ -23,6 +23,8 @@ use crate::refused;
 pub(super) struct Weights<'a> {
     options: &'a LoadOptions,
     contents: bool,
+    /// Whether bytes that no tensor uses are read.
+    unused: bool,
     directory: Directory,
     /// By location without dots; `None` for files that cannot be opened and were reported.
     files: BTreeMap<String, Option<OpenFile>>,
@@ -47,10 +49,17 @@ struct CutOff {
 }
 
 impl<'a> Weights<'a> {
-    pub(super) fn new(directory: &Path, options: &'a LoadOptions, contents: bool) -> Result<Self> {
+    /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose bytes may have no
+    /// meaning, and what is `unused` by tensors.
+    pub(super) fn new(
+        directory: &Path,
+        options: &'a LoadOptions,
+        (contents, unused): (bool, bool),
+    ) -> Result<Self> {
         Ok(Self {
             options,
             contents,
+            unused,
             directory: Directory::open(directory)?,
             files: BTreeMap::new(),
             unclear: HashSet::new(),
@@ -84,8 +93,32 @@ impl<'a> Weights<'a> {
             }
             let all_known = !self.unclear.contains(&location);
             self.findings.extend(use_of.findings(all_known));
+            if self.unused && all_known {
+                self.check_unused(&location, &use_of);
+            }
         }
         checked.findings.append(&mut self.findings);
+    }
+
+    /// Reports where bytes are set that no tensor uses: no digest covers them.
+    fn check_unused(&mut self, location: &str, file: &UsedFile) {
+        let find = |range: &Range<u64>| match self.options.files.get(location) {
+            Some(bytes) => first_set(&Source::Memory(bytes), range),
+            None => {
+                let opened = self.directory.open_file(location)?;
+                first_set(&Source::File(&opened, &file.path), range)
+            }
+        };
+        let found = file.unused().iter().find_map(|range| find(range).transpose());
+        let Some(found) = found else { return };
+        let error = found.map_or_else(
+            |error| error,
+            |at| {
+                let reason = "bytes that no tensor uses are not zero, and no digest covers them";
+                Error::new(ErrorKind::InvalidModel, reason).with_offset(at)
+            },
+        );
+        self.report(Severity::Advice, error.with_path(&file.path));
     }
 
     fn report(&mut self, severity: Severity, error: Error) {

@@ -5,8 +5,10 @@
 //! left to the callers.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::fs::File;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
@@ -19,6 +21,7 @@ use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::is_external;
 use crate::initializer::{Address, Initializer};
+use crate::mmap;
 use crate::parallel;
 use crate::proto::{Message, TensorProto};
 use crate::tensor::Tensor;
@@ -46,6 +49,29 @@ enum Bytes<'c> {
     /// In a field of numbers or strings, which has to be read first.
     Typed(&'c TensorProto),
     Elsewhere(&'c Initializer),
+    /// In a file, from this byte on.
+    InFile(Arc<File>, u64),
+}
+
+/// Where the elements of an external tensor are, and how many bytes they have.
+pub(crate) struct External<'c>(Bytes<'c>, u64);
+
+impl<'c> External<'c> {
+    /// Those of an initializer.
+    pub(crate) fn of(initializer: &'c Initializer) -> Self {
+        Self(Bytes::Elsewhere(initializer), initializer.byte_len())
+    }
+
+    /// Those in memory.
+    pub(crate) fn in_memory(bytes: Buffer) -> Self {
+        let len = bytes.len() as u64;
+        Self(Bytes::Here(bytes), len)
+    }
+
+    /// The bytes `range` of `file`. Tensors on one range are hashed once where they have one file, opened once.
+    pub(crate) fn in_file(file: &Arc<File>, range: &Range<u64>) -> Self {
+        Self(Bytes::InFile(file.clone(), range.start), range.end.saturating_sub(range.start))
+    }
 }
 
 /// What tells whether two jobs are the same.
@@ -53,6 +79,8 @@ enum Bytes<'c> {
 enum Key {
     Memory(usize, u64, u8),
     Source(Address, u64, u8),
+    /// The file by its address in memory, and the first byte there.
+    File(usize, u64, u64, u8),
 }
 
 impl Key {
@@ -64,6 +92,7 @@ impl Key {
                 let (source, start) = place.parts();
                 (source, start, len)
             }
+            Self::File(file, start, len, _) => (Some(file), start, len),
         }
     }
 }
@@ -99,15 +128,25 @@ impl<'c> Jobs<'c> {
         container: &'c Container,
         proto: &'c TensorProto,
     ) -> Result<usize> {
-        let (bytes, len) = if is_external(proto) {
-            let (_, initializer) = container.initializer_of(proto)?;
-            (Bytes::Elsewhere(initializer), initializer.byte_len())
+        self.add_from(proto, |proto| {
+            container.initializer_of(proto).map(|(_, initializer)| External::of(initializer))
+        })
+    }
+
+    /// As [`add`](Self::add), for a tensor whose elements are where `external` says, if it is external.
+    pub(super) fn add_from(
+        &mut self,
+        proto: &'c TensorProto,
+        external: impl FnOnce(&'c TensorProto) -> Result<External<'c>>,
+    ) -> Result<usize> {
+        let External(bytes, len) = if is_external(proto) {
+            external(proto)?
         } else if proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())
             && let Some(bytes) = Tensor::try_from(proto)?.buffer()
         {
-            (Bytes::Here(bytes.clone()), bytes.len() as u64)
+            External::in_memory(bytes.clone())
         } else {
-            (Bytes::Typed(proto), proto.encoded_len())
+            External(Bytes::Typed(proto), proto.encoded_len())
         };
         let last = match self.padding {
             Padding::Hashed => u8::MAX,
@@ -117,6 +156,9 @@ impl<'c> Jobs<'c> {
             Bytes::Here(bytes) => Some(Key::Memory(bytes.as_ptr().addr(), len, last)),
             Bytes::Typed(_) => None,
             Bytes::Elsewhere(found) => found.address().map(|place| Key::Source(place, len, last)),
+            Bytes::InFile(file, start) => {
+                Some(Key::File(Arc::as_ptr(file).addr(), *start, len, last))
+            }
         };
         let new = self.list.len();
         let job = key.map_or(new, |key| *self.by_key.entry(key).or_insert(new));
@@ -215,6 +257,11 @@ impl Job<'_> {
                 }
             }
             Bytes::Elsewhere(initializer) => self.read(initializer),
+            Bytes::InFile(file, start) => self.in_parts(|offset, part| {
+                let at = start.checked_add(offset).and_then(|at| usize::try_from(at).ok());
+                let at = at.ok_or_else(|| Error::internal("a place beyond any file"))?;
+                Ok(mmap::read_at(file, part, at)?)
+            }),
         }
     }
 
@@ -238,13 +285,18 @@ impl Job<'_> {
         if initializer.is_lazy() {
             return Ok(self.whole(&initializer.to_buffer()?));
         }
+        self.in_parts(|offset, part| initializer.read_at(offset, part))
+    }
+
+    /// Hashes what `read` fills parts with from an offset on.
+    fn in_parts(&self, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Digest> {
         let mut hasher = Sha256::new();
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.len).unwrap_or(CHUNK))];
         let mut offset = 0;
         while offset < self.len {
             let rest = usize::try_from(self.len - offset).unwrap_or(usize::MAX);
             let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
-            initializer.read_at(offset, part)?;
+            read(offset, part)?;
             offset += part.len() as u64;
             if offset < self.len {
                 hasher.update(part);

@@ -10,11 +10,11 @@ use foldhash::{HashMap, HashMapExt};
 use sha2::{Digest as _, Sha256};
 
 use super::sha256::Digest;
-use super::tensors::is_stored_digest;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::external_data;
 use crate::proto::{Message, ModelProto, TensorProto};
+use crate::stored_digests::{has_own_digest, is_digest};
 use crate::traversal;
 use crate::wire::{self, Overlay, Replacement, Sizes, Writer};
 
@@ -23,10 +23,10 @@ const SCHEME: &[u8] = b"onnx-container/content/1\0";
 
 /// The digest of `model`, whose tensors have these digests, in graph order.
 pub(super) fn digest(model: &ModelProto, tensors: &[Digest]) -> Result<Digest> {
-    if model.metadata_props.iter().any(is_stored_digest) {
+    if has_own_digest(model) {
         // Only models with stored digests are copied: the digest itself is no part of what it covers.
         let mut model = model.clone();
-        model.metadata_props.retain(|entry| !is_stored_digest(entry));
+        model.metadata_props.retain(|entry| !is_digest(entry));
         return encoded(&model, tensors);
     }
     encoded(model, tensors)
@@ -59,8 +59,8 @@ struct Elements(Digest);
 impl Elements {
     fn tensor(&self, original: &TensorProto) -> TensorProto {
         let mut tensor = external_data::header_of(original);
-        if tensor.metadata_props.iter().any(is_stored_digest) {
-            tensor.metadata_props.retain(|entry| !is_stored_digest(entry));
+        if tensor.metadata_props.iter().any(is_digest) {
+            tensor.metadata_props.retain(|entry| !is_digest(entry));
         }
         tensor.raw_data = Some(Buffer::from(&self.0.as_bytes()[..]));
         tensor

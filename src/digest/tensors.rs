@@ -1,14 +1,11 @@
-//! The digest of one tensor: of its type, its dimensions and the digest of its bytes; and where it is stored.
+//! The digest of one tensor: of its type, its dimensions and the digest of its bytes.
 
 use sha2::{Digest as _, Sha256};
 
 use super::sha256::Digest;
 use crate::dtype::DataType;
 use crate::error::Result;
-use crate::proto::{StringStringEntryProto, TensorProto};
-
-/// The key of the entry of `metadata_props` that has the digest of a tensor, or that of a model.
-pub(crate) const KEY: &str = "onnx_container.sha256";
+use crate::proto::TensorProto;
 
 /// The version of the scheme, with which everything that is hashed begins.
 const SCHEME: &[u8] = b"onnx-container/tensor/1\0";
@@ -22,9 +19,4 @@ pub(super) fn digest(proto: &TensorProto, bytes: &Digest) -> Result<Digest> {
     proto.dims.iter().for_each(|dim| hasher.update(dim.to_le_bytes()));
     hasher.update(bytes.as_bytes());
     Ok(Digest::of_bytes(hasher))
-}
-
-/// Whether `entry` is where a digest is stored.
-pub(super) fn is_stored_digest(entry: &StringStringEntryProto) -> bool {
-    entry.key.as_ref().is_some_and(|key| *key == KEY)
 }

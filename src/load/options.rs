@@ -26,6 +26,7 @@ pub struct LoadOptions {
     /// Bytes given by the caller, by location without `.` components.
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
+    pub(crate) verify_digests: bool,
 }
 
 impl Default for LoadOptions {
@@ -36,6 +37,7 @@ impl Default for LoadOptions {
             base_dir: None,
             files: HashMap::new(),
             decode: DecodeOptions::new(),
+            verify_digests: false,
         }
     }
 }
@@ -187,6 +189,20 @@ impl LoadOptions {
         files: impl IntoIterator<Item = (L, B)>,
     ) -> Self {
         files.into_iter().fold(self, |options, (location, bytes)| options.file(location, bytes))
+    }
+
+    /// Whether the model and its tensors are compared with the digests that are stored with them, see
+    /// [`SaveOptions::digests`](crate::SaveOptions::digests): every byte of the weights is read, on all cores. A load
+    /// fails with [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest) for each tensor that differs, with its file
+    /// and byte range, and when there are no digests. Default false.
+    ///
+    /// It needs the weights, and the whole model: without [`weights`](Self::weights), and by an
+    /// [`Outline`](crate::Outline), it is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). For
+    /// safetensors files it has no meaning.
+    #[must_use]
+    pub fn verify_digests(mut self, verify: bool) -> Self {
+        self.verify_digests = verify;
+        self
     }
 
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.

@@ -2,7 +2,8 @@
 //!
 //! [`SaveOptions::externalize`] changes no graph: the tensors that leave it are remembered by their
 //! positions, and the encoder writes their new messages in place of those of the graph. Inlining
-//! makes a new graph, in which these tensors get their handles before functions are copied.
+//! makes a new graph, in which these tensors get their handles before functions are copied. So does storing digests,
+//! and leaving those of an earlier save out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use crate::inline::{Inlined, inline_functions};
 use crate::save::options::SaveOptions;
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NotLoaded, Weights};
+use crate::stored_digests::{has_digests, remove_digests};
 use crate::traversal::Position;
 
 /// A container as it is saved.
@@ -28,7 +30,7 @@ pub(crate) struct Content<'c> {
 
 impl<'c> Content<'c> {
     /// `container` with the changes of `options`. Neither its graph nor its weights are copied, except
-    /// that inlining makes a new graph.
+    /// that inlining and digests make a new graph.
     pub(crate) fn new(container: &'c Container, options: &SaveOptions) -> Result<Self> {
         let (container, model) = (Cow::Borrowed(container), container.model.clone());
         let mut content = Self { container, model, moved: HashMap::new(), inlined: None };
@@ -43,7 +45,24 @@ impl<'c> Content<'c> {
             }
             content.inlined = Some(inline_functions(&mut content.model, inlining.clone())?);
         }
+        content.set_digests(options.digests)?;
         Ok(content)
+    }
+
+    /// Stores the digests of what is saved with it, if they are `wanted`. Those of an earlier save may be of other
+    /// weights and never stay.
+    fn set_digests(&mut self, wanted: bool) -> Result<()> {
+        if wanted {
+            let initializers = self.container.initializers.clone();
+            let model = self.model.clone();
+            let saved = Container { model, initializers, ..Container::default() };
+            let digest = saved.digest()?;
+            drop(saved);
+            digest.store_in(&mut self.model);
+        } else if has_digests(&self.model) {
+            remove_digests(&mut self.model);
+        }
+        Ok(())
     }
 
     fn move_out(&mut self, outgoing: Vec<Outgoing>) {

@@ -114,3 +114,55 @@ fn a_model_without_a_digest_is_an_error() {
     folder.run(&["digest", "m.onnx"]).failed(&["`short`", "needs 36 bytes"]);
     folder.run(&["digest", "--files", "--tensors", "m.onnx"]).misused(&["cannot be used with"]);
 }
+
+#[test]
+fn every_command_that_writes_a_model_stores_digests() {
+    let folder = Folder::with_model();
+    let digest = |name: &str| folder.run(&["digest", name]).done().stdout()[..71].to_owned();
+    let expected = digest("m.onnx");
+    folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
+    folder.run(&["extract", "m.onnx", "small", "-o", "small.npy"]).done();
+    for command in [
+        &["pack", "m.onnx", "o.onnx"][..],
+        &["pack", "m.onnx", "f.onnx", "--safetensors"],
+        &["pack", "m.onnx", "s.onnx", "--max-shard-size=2000", "--verify"],
+        &["split", "m.onnx", "t.onnx"],
+        &["embed", "o.onnx", "e.onnx"],
+        &["inline-functions", "o.onnx", "i.onnx"],
+        &["import-safetensors", "m.onnx", "w.safetensors", "p.onnx"],
+        &["replace", "o.onnx", "small", "small.npy", "-o", "r.onnx"],
+    ] {
+        let out = if command[0] == "import-safetensors" { 3 } else { 2 };
+        let out = if command[0] == "replace" { 5 } else { out };
+        folder.run(&[command, &["--digests"]].concat()).done();
+        let checked = folder.run(&["check", "--digests", command[out]]);
+        assert!(!checked.stdout().contains("digest"), "{command:?}: {}", checked.stdout());
+        if command[0] != "inline-functions" {
+            assert_eq!(digest(command[out]), expected, "{command:?}");
+        }
+    }
+    // Without the option there are none.
+    folder.run(&["pack", "o.onnx", "bare.onnx"]).done();
+    folder.run(&["check", "--digests", "bare.onnx"]).failed(&[]).says(&["no digests are stored"]);
+}
+
+#[test]
+fn a_check_names_what_does_not_have_its_digest() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--digests"]).done();
+    folder.run(&["check", "p.onnx", "--digests"]).done();
+    let mut data = fs::read(folder.path("p.onnx.data")).unwrap();
+    data[4097] ^= 1;
+    fs::write(folder.path("p.onnx.data"), data).unwrap();
+    folder.run(&["check", "p.onnx"]).done();
+    for options in [&["--digests"][..], &["--digests", "--no-mmap"]] {
+        let run = folder.run(&[&["check", "p.onnx"], options].concat()).failed(&[]);
+        run.says(&["error: tensor `typed`: `p.onnx.data`: ", "bytes 4096..5296", "1 error"]);
+    }
+    let json = folder.run(&["check", "p.onnx", "--digests", "--json"]).failed(&[]).json();
+    let found = &json["findings"][0];
+    assert_eq!(
+        (&found["kind"], &found["tensor"], &found["offset"]),
+        (&json!("WrongDigest"), &json!("typed"), &json!(4096))
+    );
+}

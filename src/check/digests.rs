@@ -1,0 +1,76 @@
+//! The comparison with the digests that are stored with a model.
+//!
+//! The weights are not loaded: every byte of them is read once, in parts, into SHA-256.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::finding::{Checked, Finding, Severity};
+use crate::buffer::Buffer;
+use crate::digest::External;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{self, Directory, ExternalData, is_handle, without_dots};
+use crate::load::{LoadOptions, Origins};
+use crate::proto::{ModelProto, TensorProto};
+
+/// Adds what does not have its digest to `checked`. The `model` at `path` was decoded from `bytes`.
+pub(super) fn check(
+    path: &Path,
+    (model, bytes): (&ModelProto, &Buffer),
+    directory: &Path,
+    load: &LoadOptions,
+    checked: &mut Checked,
+) -> Result<()> {
+    let mut files = Files { directory: Directory::open(directory)?, load, open: HashMap::new() };
+    let load = load.clone().base_dir(directory);
+    let origins = Origins::of(model, &load, Some(bytes));
+    let Err(error) = origins.verify(model, |tensor| files.external(tensor)) else { return Ok(()) };
+    let new = error.each().filter(|error| is_new(error.kind())).cloned();
+    checked.findings.extend(new.map(|error| {
+        let error = error.with_path(path);
+        Finding { severity: Severity::Error, error }
+    }));
+    Ok(())
+}
+
+/// Whether an error of this kind is none that the check without digests finds.
+fn is_new(kind: ErrorKind) -> bool {
+    use ErrorKind::{Changed, Io, TooLarge, WrongDigest};
+    matches!(kind, WrongDigest | Io | TooLarge | Changed)
+}
+
+/// The weights files of a model, each opened once.
+struct Files<'a> {
+    directory: Directory,
+    load: &'a LoadOptions,
+    open: HashMap<String, (Arc<File>, u64)>,
+}
+
+impl Files<'_> {
+    /// Where the elements of the external `tensor` are.
+    fn external<'c>(&mut self, tensor: &TensorProto) -> Result<External<'c>> {
+        let entry = ExternalData::parse(tensor)?;
+        let (_, len) = external_data::layout(tensor)?;
+        let range = entry.range(len)?;
+        let name = without_dots(&entry.location);
+        let cut_off = || Error::new(ErrorKind::OutOfBounds, "its bytes end beyond the file");
+        if let Some(bytes) = self.load.files.get(&name) {
+            let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+            let bytes = bounds.and_then(|(start, end)| bytes.slice(start..end));
+            return Ok(External::in_memory(bytes.ok_or_else(cut_off)?));
+        }
+        if is_handle(&entry.location) {
+            return Err(Error::new(ErrorKind::MissingHandle, "an unresolved handle"));
+        }
+        if !self.open.contains_key(&name) {
+            let (file, metadata) = self.directory.open_known(&entry.location)?;
+            self.open.insert(name.clone(), (Arc::new(file), metadata.len()));
+        }
+        match self.open.get(&name) {
+            Some((file, len)) if range.end <= *len => Ok(External::in_file(file, &range)),
+            _ => Err(cut_off()),
+        }
+    }
+}

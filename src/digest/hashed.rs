@@ -1,0 +1,24 @@
+//! The digests of all tensors of a model.
+
+use super::jobs::{External, Jobs, Padding};
+use super::sha256::Digest;
+use super::tensors;
+use crate::error::Result;
+use crate::proto::{ModelProto, TensorProto};
+use crate::traversal;
+
+/// The name and the digest of every tensor, in graph order. Where the elements of external ones are says `external`.
+pub(super) fn hashed<'c>(
+    model: &'c ModelProto,
+    mut external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
+) -> impl Iterator<Item = (String, Result<Digest>)> {
+    let mut jobs = Jobs::new(Padding::Hashed);
+    let added: Vec<_> =
+        traversal::iter(model).map(|(_, tensor)| jobs.add_from(tensor, &mut external)).collect();
+    jobs.sort();
+    jobs.run();
+    traversal::iter(model).zip(added).map(move |((place, proto), job)| {
+        let digest = job.and_then(|job| tensors::digest(proto, &jobs.result(job)?));
+        (place.qualified_name(proto), digest)
+    })
+}

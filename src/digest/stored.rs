@@ -1,0 +1,53 @@
+//! The digests that are stored with a model: read from its message, and put into it.
+
+use super::sha256::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{ModelProto, StringStringEntryProto};
+use crate::stored_digests::{KEY, is_digest, remove_digests};
+use crate::traversal;
+
+/// The digests that are stored with a model, each as far as it can be read.
+pub(crate) struct Stored {
+    pub(super) model: Result<Option<Digest>>,
+    /// Those of the tensors, in graph order.
+    pub(super) tensors: Vec<Result<Option<Digest>>>,
+}
+
+impl Stored {
+    /// Those of `model`.
+    pub(crate) fn of(model: &ModelProto) -> Self {
+        let tensors = traversal::iter(model).map(|(_, tensor)| among(&tensor.metadata_props));
+        Self { model: among(&model.metadata_props), tensors: tensors.collect() }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.model].into_iter().chain(&self.tensors).all(|digest| matches!(digest, Ok(None)))
+    }
+}
+
+/// The digest among `entries`, if there is one.
+///
+/// # Errors
+/// [`ErrorKind::WrongDigest`] when it is not 64 lower-case hexadecimal digits, or when there are several.
+fn among(entries: &[StringStringEntryProto]) -> Result<Option<Digest>> {
+    let mut found = entries.iter().filter(|entry| is_digest(entry));
+    let Some(entry) = found.next() else { return Ok(None) };
+    let digits = entry.value.as_ref().and_then(|value| value.to_str().ok());
+    let digest = digits.and_then(Digest::from_digits).filter(|_| found.next().is_none());
+    let reason = "its stored digest is not the 64 hexadecimal digits of one SHA-256";
+    digest.map(Some).ok_or_else(|| Error::new(ErrorKind::WrongDigest, reason))
+}
+
+/// Stores these digests, in place of others: that of the model and those of its tensors, in graph order.
+pub(super) fn store(model: &mut ModelProto, of_model: &Digest, of_tensors: &[Digest]) {
+    remove_digests(model);
+    model.metadata_props.push(entry(of_model));
+    for ((_, tensor), digest) in traversal::iter_mut(model).zip(of_tensors) {
+        tensor.metadata_props.push(entry(digest));
+    }
+}
+
+fn entry(digest: &Digest) -> StringStringEntryProto {
+    StringStringEntryProto::new(KEY, digest.to_string())
+}

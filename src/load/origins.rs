@@ -1,0 +1,72 @@
+//! The digests that are stored with a model, and where the bytes of its tensors are on disk: noted before a load gives
+//! the tensors handles, and compared with what was loaded.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::buffer::Buffer;
+use crate::container::Container;
+use crate::digest::{self, External, Origin, Stored};
+use crate::error::Result;
+use crate::external_data::{self, ExternalData, is_external};
+use crate::load::options::LoadOptions;
+use crate::proto::{ModelProto, TensorProto};
+use crate::traversal;
+
+/// What a model was before it was loaded.
+pub(crate) struct Origins {
+    stored: Stored,
+    /// The file and the range of each tensor, in graph order. That of an inline one has no path: it is that of the model.
+    places: Vec<Origin>,
+    /// The length of the model in bytes, if it is known.
+    len: Option<u64>,
+}
+
+impl Origins {
+    /// Those of `model`, which was decoded from `bytes`, if these are at hand.
+    pub(crate) fn of(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> Self {
+        let origin = |tensor: &TensorProto| match is_external(tensor) {
+            true => in_file(tensor, options),
+            false => (None, bytes.and_then(|bytes| within(bytes, tensor))),
+        };
+        let places = traversal::iter(model).map(|(_, tensor)| origin(tensor)).collect();
+        Self { stored: Stored::of(model), places, len: bytes.map(|bytes| bytes.len() as u64) }
+    }
+
+    /// Compares `model`, whose external tensors have their elements where `external` says, with its digests.
+    pub(crate) fn verify<'c>(
+        &self,
+        model: &'c ModelProto,
+        external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
+    ) -> Result<()> {
+        let origin = |position| match position {
+            Some(position) => self.places.get(position).cloned().unwrap_or_default(),
+            None => (None, self.len.map(|len| 0..len)),
+        };
+        digest::verify(model, &self.stored, external, origin)
+    }
+
+    /// Compares `container`, which was loaded, with the digests that were stored with it.
+    pub(super) fn verify_loaded(&self, container: &Container) -> Result<()> {
+        self.verify(&container.model, |tensor| {
+            container.initializer_of(tensor).map(|(_, initializer)| External::of(initializer))
+        })
+    }
+}
+
+fn in_file(tensor: &TensorProto, options: &LoadOptions) -> Origin {
+    let Ok(entry) = ExternalData::parse(tensor) else { return Origin::default() };
+    let (location, directory) = (&entry.location, options.base_dir.as_ref());
+    let folder = directory.filter(|folder| *folder != Path::new("."));
+    let path = folder.map_or_else(|| PathBuf::from(location), |folder| folder.join(location));
+    let len = external_data::layout(tensor).map(|(_, len)| len);
+    (Some(path), len.and_then(|len| entry.range(len)).ok())
+}
+
+/// Where in `bytes` the elements of an inline tensor are, if they were not copied.
+fn within(bytes: &Buffer, tensor: &TensorProto) -> Option<Range<u64>> {
+    let raw = tensor.raw_data.as_ref().filter(|raw| !raw.is_empty())?;
+    let start = raw.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
+    let end = start.checked_add(raw.len()).filter(|end| *end <= bytes.len())?;
+    Some(u64::try_from(start).ok()?..u64::try_from(end).ok()?)
+}

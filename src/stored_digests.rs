@@ -1,0 +1,37 @@
+//! Where digests are stored with a model, and how they go.
+//!
+//! They are entries of `metadata_props`, which every reader ignores: one in each tensor, one in the model. They are
+//! right as long as nothing changes, so whatever changes a model removes them all. What they are digests of, and
+//! comparing with them, is left to `digest`.
+
+use crate::proto::{ModelProto, StringStringEntryProto};
+use crate::traversal;
+
+/// The key of these entries.
+pub(crate) const KEY: &str = "onnx_container.sha256";
+
+/// Whether `entry` is where a digest is stored.
+pub(crate) fn is_digest(entry: &StringStringEntryProto) -> bool {
+    entry.key.as_ref().is_some_and(|key| *key == KEY)
+}
+
+/// Whether the digest of `model` itself is stored with it.
+pub(crate) fn has_own_digest(model: &ModelProto) -> bool {
+    model.metadata_props.iter().any(is_digest)
+}
+
+/// Whether `model` or one of its tensors has a stored digest.
+pub(crate) fn has_digests(model: &ModelProto) -> bool {
+    has_own_digest(model)
+        || traversal::iter(model).any(|(_, tensor)| tensor.metadata_props.iter().any(is_digest))
+}
+
+/// Removes every stored digest from `model`.
+pub(crate) fn remove_digests(model: &mut ModelProto) {
+    model.metadata_props.retain(|entry| !is_digest(entry));
+    for (_, tensor) in traversal::iter_mut(model) {
+        if tensor.metadata_props.iter().any(is_digest) {
+            tensor.metadata_props.retain(|entry| !is_digest(entry));
+        }
+    }
+}

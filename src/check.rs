@@ -71,7 +71,8 @@ impl CheckOptions {
 
     /// Whether the model and its tensors are compared with the digests that are stored with them, see
     /// [`SaveOptions::digests`](crate::SaveOptions::digests). Every byte of the weights is read, on all cores. That
-    /// there are no digests is an error too. Default false.
+    /// there are no digests is an error too, unless some files have a `checksum`, or are links to blobs in a cache of
+    /// Hugging Face, which are named by their SHA-256: these are compared in any case. Default false.
     #[must_use]
     pub fn digests(mut self, digests: bool) -> Self {
         self.digests = digests;

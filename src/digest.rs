@@ -2,23 +2,28 @@
 //!
 //! `jobs` hashes the bytes of every tensor, `tensors` makes the digest of a tensor of that, `hashed` those of all, and
 //! `structure` the digest of the model, in which each tensor stands for its elements. `stored` reads and stores digests
-//! in a message, and `verify` compares with them. `docs/digests.md` says what is hashed; a change of that is another
+//! in a message, and `verify` compares with them. `stated` compares whole files with what is said about them elsewhere,
+//! as `whole` reads them. `docs/digests.md` says what is hashed; a change of that is another
 //! scheme, with another version.
 
 mod hashed;
 mod jobs;
 mod sha256;
+mod stated;
 mod stored;
 mod structure;
 mod tensors;
 mod verify;
+mod whole;
 
 use std::fmt;
 
 pub(crate) use self::jobs::{External, Jobs, Padding, texts_digest};
 pub(crate) use self::sha256::Digest;
+pub(crate) use self::stated::Stated;
 pub(crate) use self::stored::Stored;
 pub(crate) use self::verify::{Origin, verify};
+pub(crate) use self::whole::Whole;
 
 use self::hashed::hashed;
 use crate::container::Container;

@@ -284,14 +284,18 @@ pub(crate) fn move_to_handle(tensor: &mut TensorProto, location: Str) {
     }
 }
 
-/// Makes `tensor` refer to `range` (bytes) of the file `location`.
-pub(crate) fn set_range(tensor: &mut TensorProto, location: &Str, range: &Range<u64>) {
+/// Makes `tensor` refer to `range` (bytes) of the file `location`, which has the SHA-1 `checksum` if one is given.
+pub(crate) fn set_range(
+    tensor: &mut TensorProto,
+    (location, checksum): (&Str, Option<&Str>),
+    range: &Range<u64>,
+) {
     // Shared by all entries: a save makes them twice for each tensor.
-    static KEYS: LazyLock<[Str; 3]> =
-        LazyLock::new(|| ["location", "offset", "length"].map(Str::from));
+    static KEYS: LazyLock<[Str; 4]> =
+        LazyLock::new(|| ["location", "offset", "length", "checksum"].map(Str::from));
     let length = range.end.saturating_sub(range.start);
     let values = [location.clone(), range.start.to_string().into(), length.to_string().into()];
-    let entries = KEYS.iter().cloned().zip(values);
+    let entries = KEYS.iter().cloned().zip(values.into_iter().chain(checksum.cloned()));
     let entries = entries.map(|(key, value)| StringStringEntryProto::new(key, value));
     set_entries(tensor, entries.collect());
 }

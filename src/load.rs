@@ -61,6 +61,7 @@ impl Container {
         if options.base_dir.is_none() {
             options.base_dir = Some(directory_of(path));
         }
+        options.model_path = Some(path.to_path_buf());
         let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
         // An error about a weights file already has that file's path, which is kept.
         let OneSave { value: mut container, warning } =

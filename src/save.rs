@@ -4,6 +4,7 @@
 //! the first byte is written. Then the files are staged and renamed.
 
 mod attached;
+mod checksums;
 mod content;
 mod encode;
 mod equal;
@@ -58,6 +59,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
 use crate::parallel;
 use crate::placement::Alignment;
+use crate::save::checksums::Checksums;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
 use crate::save::equal::Equal;
@@ -233,11 +235,17 @@ impl Container {
             model_name: "model.onnx",
             options: &options,
         })?;
-        let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?;
+        let checksums = checksums(&plan, &kept, &options)?;
+        let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept, &checksums)?;
         let model = written.encode_to_vec()?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
+}
+
+/// The checksums of all files, where `options` ask for them.
+fn checksums(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Checksums> {
+    if options.checksums { Checksums::new(plan, kept) } else { Ok(Checksums::default()) }
 }
 
 /// The bytes of a planned file: the initializer's own buffer where the file has only one piece.
@@ -312,6 +320,7 @@ impl<'c, 'o> Job<'c, 'o> {
             model_name: &target.name,
             options,
         })?;
+        let checksums = checksums(&plan, &kept, options)?;
         let statistics = plan.statistics(&weights);
         let deduplicated = options.dedup.then(|| plan.deduplicated(&weights, &equal));
         let (unused, not_loaded) = (weights.unused(), weights.not_loaded.clone());
@@ -326,7 +335,8 @@ impl<'c, 'o> Job<'c, 'o> {
         };
         let threads = if refusable.is_empty() { 1 } else { parallel::cores(2) };
         let model = parallel::alongside(threads, beside, || {
-            let model = WrittenModel::new(content.shared_model(), weights, &plan, &kept)?
+            let graph = content.shared_model();
+            let model = WrittenModel::new(graph, weights, &plan, &kept, &checksums)?
                 .of_outline(content.container.is_outline);
             Ok::<_, Error>((model.encoded_len()?, model))
         });

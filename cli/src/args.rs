@@ -350,6 +350,10 @@ pub struct TargetArgs {
     /// weights twice. Without this option, digests of the model that is read are left out
     #[arg(long)]
     pub digests: bool,
+    /// Write the SHA-1 of each weights file as the checksum of its tensors, as the specification has it: reads the
+    /// weights twice
+    #[arg(long)]
+    pub checksums: bool,
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
@@ -372,7 +376,8 @@ pub struct CheckArgs {
     #[cfg(feature = "machine")]
     #[arg(long)]
     pub runnable: bool,
-    /// Also compare the model and all its tensors with the digests that --digests stored: reads every byte
+    /// Also compare the model and all its tensors with the digests that --digests stored, its weights files with
+    /// their checksums, and blobs in a cache of Hugging Face with their names: reads every byte
     #[arg(long)]
     pub digests: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be given several

@@ -36,6 +36,7 @@ pub fn options(
 ) -> SaveOptions {
     let options = SaveOptions::from(layout).sync(!target.no_sync).direct_io(!target.no_direct_io);
     let options = options.overwrite(!target.no_clobber).digests(target.digests);
+    let options = options.checksums(target.checksums);
     let Some(packed) = packed else { return options };
     let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
     match &packed.data_name {

@@ -24,8 +24,14 @@ pub(super) fn check(
     checked: &mut Checked,
 ) -> Result<()> {
     let mut files = Files { directory: Directory::open(directory)?, load, open: HashMap::new() };
-    let load = load.clone().base_dir(directory);
-    let origins = Origins::of(model, &load, Some(bytes));
+    let load = LoadOptions { model_path: Some(path.to_path_buf()), ..load.clone() };
+    let origins = Origins::of(model, &load.base_dir(directory), Some(bytes));
+    if origins.are_partial() {
+        let reason = "no digests are stored with this model: only files that have a checksum, or a name that is one, \
+                      were compared";
+        let error = Error::new(ErrorKind::WrongDigest, reason).with_path(path);
+        checked.findings.push(Finding { severity: Severity::Advice, error });
+    }
     let Err(error) = origins.verify(model, |tensor| files.external(tensor)) else { return Ok(()) };
     let new = error.each().filter(|error| is_new(error.kind())).cloned();
     checked.findings.extend(new.map(|error| {

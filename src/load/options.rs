@@ -27,6 +27,8 @@ pub struct LoadOptions {
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
     pub(crate) verify_digests: bool,
+    /// Where the model is read from, if that is a file.
+    pub(crate) model_path: Option<PathBuf>,
 }
 
 impl Default for LoadOptions {
@@ -38,6 +40,7 @@ impl Default for LoadOptions {
             files: HashMap::new(),
             decode: DecodeOptions::new(),
             verify_digests: false,
+            model_path: None,
         }
     }
 }
@@ -195,6 +198,10 @@ impl LoadOptions {
     /// [`SaveOptions::digests`](crate::SaveOptions::digests): every byte of the weights is read, on all cores. A load
     /// fails with [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest) for each tensor that differs, with its file
     /// and byte range, and when there are no digests. Default false.
+    ///
+    /// Whole files are compared too: weights files with the `checksum` that tensors give them, files that are links to
+    /// blobs in a cache of Hugging Face with their names there. Where there is any of these, a model may be without
+    /// stored digests.
     ///
     /// It needs the weights, and the whole model: without [`weights`](Self::weights), and by an
     /// [`Outline`](crate::Outline), it is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). For

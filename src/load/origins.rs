@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::buffer::Buffer;
 use crate::container::Container;
-use crate::digest::{self, External, Origin, Stored};
-use crate::error::Result;
+use crate::digest::{self, External, Origin, Stated, Stored};
+use crate::error::{Error, Result};
 use crate::external_data::{self, ExternalData, is_external};
 use crate::load::options::LoadOptions;
 use crate::proto::{ModelProto, TensorProto};
@@ -16,6 +16,9 @@ use crate::traversal;
 /// What a model was before it was loaded.
 pub(crate) struct Origins {
     stored: Stored,
+    /// What is stated about whole files.
+    stated: Stated,
+    directory: Option<PathBuf>,
     /// The file and the range of each tensor, in graph order. That of an inline one has no path: it is that of the model.
     places: Vec<Origin>,
     /// The length of the model in bytes, if it is known.
@@ -30,10 +33,20 @@ impl Origins {
             false => (None, bytes.and_then(|bytes| within(bytes, tensor))),
         };
         let places = traversal::iter(model).map(|(_, tensor)| origin(tensor)).collect();
-        Self { stored: Stored::of(model), places, len: bytes.map(|bytes| bytes.len() as u64) }
+        let directory = options.base_dir.clone();
+        let stated = Stated::of(model, directory.as_deref(), &options.files);
+        let stated = stated.with_model(options.model_path.as_deref(), bytes);
+        let len = bytes.map(|bytes| bytes.len() as u64);
+        Self { stored: Stored::of(model), stated, directory, places, len }
     }
 
-    /// Compares `model`, whose external tensors have their elements where `external` says, with its digests.
+    /// Whether nothing covers some of the files: only others have digests.
+    pub(crate) fn are_partial(&self) -> bool {
+        self.stored.is_empty() && !self.stated.is_empty() && !self.stated.is_complete()
+    }
+
+    /// Compares `model`, whose external tensors have their elements where `external` says, with its digests, and its
+    /// files with what is stated about them. To have either is enough.
     pub(crate) fn verify<'c>(
         &self,
         model: &'c ModelProto,
@@ -43,7 +56,14 @@ impl Origins {
             Some(position) => self.places.get(position).cloned().unwrap_or_default(),
             None => (None, self.len.map(|len| 0..len)),
         };
-        digest::verify(model, &self.stored, external, origin)
+        let files = self.stated.verify(self.directory.as_deref());
+        if self.stored.is_empty() && !self.stated.is_empty() {
+            return files;
+        }
+        let tensors = digest::verify(model, &self.stored, external, origin);
+        let errors = [tensors, files].into_iter().filter_map(Result::err);
+        let each = errors.flat_map(|error| error.each().cloned().collect::<Vec<_>>());
+        Error::join(each.collect()).map_or(Ok(()), Err)
     }
 
     /// Compares `container`, which was loaded, with the digests that were stored with it.

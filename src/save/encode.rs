@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::{HashMap, HashMapExt};
@@ -19,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data;
 use crate::initializer::Initializer;
 use crate::proto::{ModelProto, TensorProto};
+use crate::save::checksums::Checksums;
 use crate::save::kept::Kept;
 use crate::save::plan::{Place, Plan};
 use crate::save::weights::{Weight, WeightTensor, Weights, no_weight};
@@ -45,10 +47,16 @@ struct Changes {
 /// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
 /// written: a model can have so many tensors that their names take more memory than the rest of a save.
 enum NewTensor {
-    /// The bytes are in this range of the file at this location.
-    InFile(Str, Range<u64>),
+    /// The bytes are in this range of this file.
+    InFile(Arc<File>, Range<u64>),
     /// The bytes are stored in the model.
     Inline(Box<InlineBytes>),
+}
+
+/// A weights file that tensors name.
+struct File {
+    location: Str,
+    checksum: Option<Str>,
 }
 
 /// Bytes that are stored in the model.
@@ -66,27 +74,28 @@ impl fmt::Debug for WrittenModel {
 }
 
 impl WrittenModel {
-    /// `model`, with the tensors of `weights` at the places that `plan` and `kept` give them.
+    /// `model`, with the tensors of `weights` at the places that `plan` and `kept` give them, in files of these `checksums`.
     pub(crate) fn new(
         model: SharedModel,
         weights: Weights<'_>,
         plan: &Plan<'_>,
         kept: &Kept,
+        checksums: &Checksums,
     ) -> Result<Self> {
         let Weights { used, tensors, .. } = weights;
-        let written: Vec<Str> = plan.files.iter().map(|file| file.name.as_str().into()).collect();
-        let stays: Vec<Str> = kept.files.iter().map(|file| file.location.as_str().into()).collect();
+        let written = File::all(plan.files.iter().map(|file| &file.name), &checksums.written);
+        let stays = File::all(kept.files.iter().map(|file| &file.location), &checksums.kept);
         let mut changes = Changes {
             tensors: Vec::with_capacity(tensors.len()),
             by_address: HashMap::with_capacity(tensors.len()),
         };
         for WeightTensor { position, address, weight, inline, .. } in tensors {
             let place = plan.places.get(weight).ok_or_else(no_weight)?;
-            let in_file = |files: &[Str], file: usize, range: &Range<u64>| {
-                let location = files.get(file).cloned();
-                let location = location
-                    .ok_or_else(|| Error::internal("a weight is in no file of the plan"))?;
-                Ok::<_, Error>(NewTensor::InFile(location, range.clone()))
+            let in_file = |files: &[Arc<File>], file: usize, range: &Range<u64>| {
+                let file = files.get(file).cloned();
+                let file =
+                    file.ok_or_else(|| Error::internal("a weight is in no file of the plan"))?;
+                Ok::<_, Error>(NewTensor::InFile(file, range.clone()))
             };
             let tensor = match place {
                 Place::File(file, range) if !inline => in_file(&written, *file, range)?,
@@ -149,6 +158,17 @@ impl WrittenModel {
     }
 }
 
+impl File {
+    /// The files at these locations, with their checksums as far as there are any.
+    fn all<'a>(locations: impl Iterator<Item = &'a String>, checksums: &[Str]) -> Vec<Arc<Self>> {
+        let checksums = checksums.iter().cloned().map(Some).chain(std::iter::repeat(None));
+        let file = |(location, checksum): (&String, _)| {
+            Arc::new(Self { location: location.as_str().into(), checksum })
+        };
+        locations.zip(checksums).map(file).collect()
+    }
+}
+
 fn lost() -> Error {
     Error::internal("a tensor that was resolved is not in the model")
 }
@@ -162,8 +182,9 @@ impl NewTensor {
     /// The tensor that is written in place of `original`, without inline bytes.
     fn header(&self, original: &TensorProto) -> TensorProto {
         let mut header = external_data::header_of(original);
-        if let Self::InFile(location, range) = self {
-            external_data::set_range(&mut header, location, range);
+        if let Self::InFile(file, range) = self {
+            let named = (&file.location, file.checksum.as_ref());
+            external_data::set_range(&mut header, named, range);
         }
         header
     }

@@ -166,7 +166,7 @@ impl Kept {
     }
 
     /// The files, opened as a load does it.
-    fn open_all(&self) -> impl Iterator<Item = Result<(&KeptFile, File)>> {
+    pub(crate) fn open_all(&self) -> impl Iterator<Item = Result<(&KeptFile, File)>> {
         let all = self.folder.iter().flat_map(|folder| self.files.iter().map(move |f| (folder, f)));
         all.map(|(folder, file)| Ok((file, folder.open(file)?)))
     }

@@ -1,6 +1,7 @@
 //! How a container is saved: [`SaveOptions`].
 
 mod conversions;
+mod digests;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -38,6 +39,7 @@ pub struct SaveOptions {
     pub(crate) keep_placement: bool,
     pub(crate) dedup: bool,
     pub(crate) digests: bool,
+    pub(crate) checksums: bool,
     pub(crate) data_name: Option<String>,
     pub(crate) inline_functions: Option<InlineOptions>,
     pub(crate) max_model_bytes: Option<u64>,
@@ -62,6 +64,7 @@ impl Default for SaveOptions {
             keep_placement: true,
             dedup: false,
             digests: false,
+            checksums: false,
             data_name: None,
             inline_functions: None,
             max_model_bytes: None,
@@ -300,40 +303,6 @@ impl SaveOptions {
         self
     }
 
-    /// Whether the [digest](crate::Container::digest) of the model and that of each tensor are stored with it, as metadata
-    /// that readers ignore: a check and [`LoadOptions::verify_digests`](crate::LoadOptions::verify_digests) compare with
-    /// them. Default false.
-    ///
-    /// The weights are read once more for that, before anything is written; lazy ones are made once more. Digests
-    /// that the model has from an earlier save never stay: without this option they are left out.
-    ///
-    /// ```
-    /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
-    /// use onnx_container::{Container, LoadOptions, SaveOptions};
-    ///
-    /// let mut graph = GraphProto::new("g");
-    /// graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2], "#w"));
-    /// let mut container = Container::new(ModelProto::new(graph));
-    /// container.insert("#w", vec![1_u8, 2])?;
-    /// let folder = tempfile::tempdir()?;
-    /// let path = folder.path().join("m.onnx");
-    /// container.save(&path, SaveOptions::new().digests(true))?;
-    ///
-    /// let verifying = LoadOptions::new().verify_digests(true);
-    /// Container::load(&path, verifying.clone())?;
-    /// std::fs::write(folder.path().join("m.onnx.data"), [1, 3])?;
-    /// assert!(Container::load(&path, verifying).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors of the save
-    /// Those of [`Container::digest`](crate::Container::digest).
-    #[must_use]
-    pub fn digests(mut self, digests: bool) -> Self {
-        self.digests = digests;
-        self
-    }
-
     /// The maximum length of the model file in bytes. A longer one is refused with
     /// [`ErrorKind::ModelTooLarge`](crate::ErrorKind::ModelTooLarge) before anything is written. `None` is
     /// the default: no limit, though many readers refuse files over [`MAX_PROTOBUF`](crate::MAX_PROTOBUF).
@@ -500,6 +469,7 @@ impl fmt::Debug for SaveOptions {
             .field("keep_placement", &self.keep_placement)
             .field("dedup", &self.dedup)
             .field("digests", &self.digests)
+            .field("checksums", &self.checksums)
             .field("data_name", &self.data_name)
             .field("inline_functions", &self.inline_functions)
             .field("max_model_bytes", &self.max_model_bytes)

@@ -17,6 +17,7 @@ mod copies;
 mod dedup;
 mod descriptor;
 mod digests;
+mod digests_files;
 mod digests_stored;
 mod dump;
 mod edit;

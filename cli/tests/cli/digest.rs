@@ -166,3 +166,31 @@ fn a_check_names_what_does_not_have_its_digest() {
         (&json!("WrongDigest"), &json!("typed"), &json!(4096))
     );
 }
+
+#[test]
+fn whole_files_are_compared_without_being_told() {
+    let folder = Folder::with_model();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--checksums"]).done();
+    folder.run(&["check", "p.onnx", "--digests"]).done().says(&["only files that have a checksum"]);
+    let mut data = fs::read(folder.path("p.onnx.data")).unwrap();
+    data[4097] ^= 1;
+    fs::write(folder.path("p.onnx.data"), data).unwrap();
+    let run = folder.run(&["check", "p.onnx", "--digests"]).failed(&[]);
+    run.says(&["`p.onnx.data`: the SHA-1 of the file is"]);
+    #[cfg(unix)]
+    {
+        for made in ["blobs", "snapshots/main"] {
+            fs::create_dir_all(folder.path(made)).unwrap();
+        }
+        let blob = format!("blobs/{}", sha256(&folder, "m.onnx"));
+        fs::copy(folder.path("m.onnx"), folder.path(&blob)).unwrap();
+        let link = folder.path("snapshots/main/m.onnx");
+        std::os::unix::fs::symlink(format!("../../{blob}"), link).unwrap();
+        let command = ["check", "snapshots/main/m.onnx", "--digests"];
+        folder.run(&command).done();
+        let mut bytes = fs::read(folder.path(&blob)).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(folder.path(&blob), bytes).unwrap();
+        folder.run(&command).failed(&[]).says(&["its name among the blobs of a cache is"]);
+    }
+}

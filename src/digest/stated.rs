@@ -1,0 +1,189 @@
+//! What is stated about whole files: their SHA-1 by `checksum` entries of tensors, which the specification of external
+//! data has, and their SHA-256 by their names in the cache of Hugging Face, `blobs/` and 64 hexadecimal digits, which
+//! the files of a snapshot are links to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::sha256::Digest;
+use super::whole::Whole;
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data::{
+    Directory, ExternalData, check_location, is_external, is_handle, without_dots,
+};
+use crate::parallel;
+use crate::proto::ModelProto;
+use crate::traversal;
+
+/// The files of a model of which something is stated.
+#[derive(Default)]
+pub(crate) struct Stated {
+    files: Vec<Statement>,
+    /// Whether something is stated of each file.
+    all: bool,
+}
+
+/// What is stated about a file.
+struct Statement {
+    path: PathBuf,
+    bytes: Source,
+    /// The checksums of its tensors, which may differ, each with the first tensor that has it.
+    sha1: Vec<(String, String)>,
+    sha256: Option<Digest>,
+}
+
+enum Source {
+    Memory(Buffer),
+    /// Opened beneath the model's directory.
+    Location(String),
+    /// A blob, which a link of a snapshot leads to.
+    Blob(PathBuf),
+}
+
+impl Stated {
+    /// What is stated about the weights files of `model`, which are in `directory` or `given` by their locations.
+    pub(crate) fn of(
+        model: &ModelProto,
+        directory: Option<&Path>,
+        given: &HashMap<String, Buffer>,
+    ) -> Self {
+        let mut checksums: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        for (place, tensor) in traversal::iter(model).filter(|(_, tensor)| is_external(tensor)) {
+            let Ok(entry) = ExternalData::parse(tensor) else { continue };
+            let name = without_dots(&entry.location);
+            if is_handle(&name) && !given.contains_key(&name) {
+                continue;
+            }
+            let known = checksums.entry(name).or_default();
+            let stated = entry.checksum.filter(|checksum| !checksum.is_empty());
+            if let Some(checksum) = stated.map(|checksum| checksum.to_ascii_lowercase())
+                && known.iter().all(|(_, other)| *other != checksum)
+            {
+                known.push((place.qualified_name(tensor), checksum));
+            }
+        }
+        let mut stated = Self { files: Vec::new(), all: true };
+        for (location, sha1) in checksums {
+            let path = directory.map_or_else(|| location.clone().into(), |d| join(d, &location));
+            let bytes = given.get(&location);
+            let is_link = bytes.is_none() && check_location(&location).is_ok();
+            let blob = is_link.then(|| blob(&path)).flatten();
+            let (sha256, blob) = blob.unzip();
+            let bytes = match (bytes, blob) {
+                (Some(bytes), _) => Source::Memory(bytes.clone()),
+                (None, Some(blob)) => Source::Blob(blob),
+                (None, None) => Source::Location(location),
+            };
+            stated.add(Statement { path, bytes, sha1, sha256 });
+        }
+        stated
+    }
+
+    /// Adds what is stated about the model itself, which was read as `bytes` from `path`, if it was read from a file.
+    pub(crate) fn with_model(mut self, path: Option<&Path>, bytes: Option<&Buffer>) -> Self {
+        let Some((path, bytes)) = path.zip(bytes) else {
+            self.all = false;
+            return self;
+        };
+        let sha256 = blob(path).map(|(digest, _)| digest);
+        let bytes = Source::Memory(bytes.clone());
+        self.add(Statement { path: path.to_path_buf(), bytes, sha1: Vec::new(), sha256 });
+        self
+    }
+
+    fn add(&mut self, statement: Statement) {
+        if statement.sha1.is_empty() && statement.sha256.is_none() {
+            self.all = false;
+        } else {
+            self.files.push(statement);
+        }
+    }
+
+    /// Whether nothing is stated.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether something is stated of all files, the model itself among them.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.all
+    }
+
+    /// Reads each file once, several at a time, and compares it with what is stated about it.
+    ///
+    /// # Errors
+    /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a file cannot be read.
+    pub(crate) fn verify(&self, directory: Option<&Path>) -> Result<()> {
+        let directory = directory.map(Directory::open).transpose()?;
+        let found = Mutex::new(Vec::new());
+        let compare = |(number, file): (usize, &Statement)| {
+            let errors = file.verify(directory.as_ref()).unwrap_or_else(|error| vec![error]);
+            let errors = errors.into_iter().map(|error| (number, error));
+            found.lock().unwrap_or_else(PoisonError::into_inner).extend(errors);
+            Ok::<_, Error>(())
+        };
+        let threads = parallel::cores(self.files.len());
+        parallel::for_each(threads, self.files.iter().enumerate(), compare)?;
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_by_key(|(number, _)| *number);
+        let errors = found.into_iter().map(|(_, error)| error).collect();
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+}
+
+impl Statement {
+    /// In what this file is not as it is stated.
+    fn verify(&self, directory: Option<&Directory>) -> Result<Vec<Error>> {
+        let mut whole = Whole::new(!self.sha1.is_empty(), self.sha256.is_some());
+        let failed = |error| Error::io(&self.path, error);
+        match &self.bytes {
+            Source::Memory(bytes) => whole.update(bytes),
+            Source::Location(location) => {
+                let missing = || Error::new(ErrorKind::MissingFile, "no directory was given");
+                let file = directory.ok_or_else(missing)?.open_file(location)?;
+                whole.read(file).map_err(failed)?;
+            }
+            Source::Blob(path) => whole.read(File::open(path).map_err(failed)?).map_err(failed)?,
+        }
+        let wrong =
+            |reason: String| Error::new(ErrorKind::WrongDigest, reason).with_path(&self.path);
+        let (sha1, sha256) = whole.finish();
+        let mut errors = Vec::new();
+        for (tensor, stated) in &self.sha1 {
+            let reason = match &sha1 {
+                Some(sha1) if sha1 == stated => continue,
+                _ if stated.len() != 40 || !stated.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                    format!("the checksum {stated:?} is not the 40 hexadecimal digits of a SHA-1")
+                }
+                sha1 => {
+                    let sha1 = sha1.as_deref().unwrap_or_default();
+                    format!("the SHA-1 of the file is {sha1}, the checksum {stated} is stored")
+                }
+            };
+            errors.push(wrong(reason).with_tensor(tensor));
+        }
+        if let Some((found, stated)) = sha256.zip(self.sha256).filter(|(a, b)| a != b) {
+            let reason = format!(
+                "its SHA-256 is {found}, its name among the blobs of a cache is {stated}: it was changed, or its \
+                 download was not complete"
+            );
+            errors.push(wrong(reason));
+        }
+        Ok(errors)
+    }
+}
+
+fn join(directory: &Path, location: &str) -> PathBuf {
+    if directory == Path::new(".") { location.into() } else { directory.join(location) }
+}
+
+/// The digest that the file `path` is named by, and where it is, if that is a blob.
+fn blob(path: &Path) -> Option<(Digest, PathBuf)> {
+    let real = path.canonicalize().ok()?;
+    let is_blob = real.parent()?.file_name()? == "blobs" && real.metadata().ok()?.is_file();
+    let digest = Digest::from_digits(real.file_name()?.to_str()?).filter(|_| is_blob)?;
+    Some((digest, real))
+}

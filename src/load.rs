@@ -22,6 +22,7 @@ pub(crate) use crate::external_data::directory_of;
 use crate::file_format::{failed_download, known_format};
 use crate::one_save::{OneSave, read_one_save};
 use crate::proto::ModelProto;
+use crate::stored_digests::remove_digest;
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
 
@@ -144,6 +145,8 @@ impl Container {
     fn set_handles(&mut self, handles: Vec<(Position, Range<usize>)>, texts: Buffer) -> Result<()> {
         let mut handles = handles.into_iter().peekable();
         traversal::tensors_mut(&mut self.model, |place, tensor| {
+            // Also where another program has removed that of the model.
+            remove_digest(tensor);
             if let Some((_, range)) = handles.next_if(|(position, _)| *position == place.position) {
                 let text = texts.slice(range);
                 let text = text.ok_or_else(|| Error::internal("a handle without its text"))?;

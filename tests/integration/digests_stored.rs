@@ -208,8 +208,11 @@ fn what_cannot_be_verified_is_refused() {
     let mut model = small().save(&path, embedded).unwrap().model().unwrap();
     model.metadata_props.clear();
     let bytes = model.encode_to_vec().unwrap();
-    let error = Container::load_bytes(bytes, verifying()).unwrap_err();
+    let error = Container::load_bytes(bytes.clone(), verifying()).unwrap_err();
     assert!(error.to_string().contains("only such of tensors"), "{error}");
+    assert_eq!(stored(&model), 4);
+    let loaded = Container::load_bytes(bytes, LoadOptions::new()).unwrap();
+    assert_eq!(stored(loaded.model()), 0);
 }
 
 #[test]

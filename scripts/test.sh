@@ -147,16 +147,23 @@ announce_shared() {
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
 }
 
-# All models at hand, and thousands of random ones, take minutes and are read alike whatever the features: the
-# first set is enough.
+# Most of the library is the same with every set of features: the first set runs all tests, the others those of modules
+# that name a feature.
 run_tests() {
-    local rest=()
-    announce_shared
-    if [[ $* == *features* ]]; then
-        printf 'the real and the random models: with the default features only\n'
-        rest=(-- --skip real_models --skip inline_random --skip random_models --skip rename_random)
+    local modules
+    if [[ $* != *features* ]]; then
+        announce_shared
+        cargo test --lib --bins --tests --examples "$@"
+        return
     fi
-    cargo test --lib --bins --tests --examples "$@" "${rest[@]}"
+    if [[ $* == *tch* ]]; then
+        modules=(torch)
+    else
+        mapfile -t modules < <(grep -l 'feature = ' tests/integration/*.rs | sed 's|.*/\(.*\)\.rs|\1::|' | grep -v '^main::')
+    fi
+    printf 'only the tests of the library itself, and of: %s\n' "${modules[*]}"
+    cargo test --lib "$@"
+    cargo test --test integration --examples "$@" -- "${modules[@]}"
 }
 
 run_doc_tests() { cargo test --doc "$@"; }
@@ -174,11 +181,11 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
 # The command and the programs that tests run, in one build so that their dependencies have the same features
-# and are compiled once. The machine computes the same at every level, and optimizing its kernels takes
-# minutes.
+# and are compiled once. What they compute is the same at every level, and optimizing them takes minutes.
 build_release() {
     cargo build --release -p onnx-container-cli -p onnx-container-drivers \
-        --config profile.release.package.onnx-container-machine.opt-level=0
+        --config profile.release.package.onnx-container-machine.opt-level=0 \
+        --config profile.release.package.onnx-container.opt-level=1
 }
 
 run_interop() {
@@ -216,10 +223,10 @@ run_node_tests() {
 # What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
 run_torch_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
-    cargo build --features tch --example torch_export
+    cargo build -p onnx-container --features tch --example torch_export
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=unused \
         ONNX_CONTAINER_TORCH_EXPORT=$BUILD/debug/examples/torch_export \
-        cargo test --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
+        cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
 # mount_new KIND FOLDER: a new file system of this kind, in a file, mounted in the folder.
@@ -246,7 +253,7 @@ run_shared_extents() {
     mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
-        cargo test --test integration copies::a_repacked -- --nocapture
+        cargo test --workspace --test integration copies::a_repacked -- --nocapture
 }
 
 check_dependencies() {

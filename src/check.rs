@@ -131,16 +131,17 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
     check_message(&model, bytes.len(), path, &mut checked);
     check_graphs(&model, &mut checked);
-    let of_model = directory_of(path);
-    let directory = options.load.base_dir.as_deref().unwrap_or(&of_model);
-    let mut weights = Weights::new(directory, &options.load, (options.contents, options.digests))?;
+    let load = options.load.clone().of_model(path);
+    let directory = load.directory()?;
+    let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
+    let mut weights = Weights::new(directory, &load, (options.contents, options.digests));
     check_tensors(&model, options, &mut weights, &mut checked)?;
     if options.load.weights {
         checked.findings.extend(orphans(path, &weights));
     }
     weights.finish(&mut checked);
     if options.digests {
-        digests::check(path, (&model, bytes), directory, &options.load, &mut checked)?;
+        digests::check(path, (&model, bytes), &load, &mut checked)?;
     }
     checked.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     Ok(checked)

@@ -1,4 +1,4 @@
-//! The `external_data` entries of a tensor, and opening the file at a `location`.
+//! The `external_data` entries of a tensor, and opening the file at a `location`: [`Directory`].
 //!
 //! Entries and locations are untrusted input. So entries are parsed strictly, a location is checked
 //! component by component, and files are opened only beneath the model's directory. The [specification]
@@ -7,11 +7,13 @@
 //!
 //! [specification]: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
+mod directory;
+mod location;
+mod root;
+
 use std::collections::HashSet;
-use std::fs::{File, Metadata};
-use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::buffer::Buffer;
@@ -19,6 +21,11 @@ use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{StringStringEntryProto, TensorProto};
 use crate::wire::Str;
+
+pub use directory::{Directory, PathPolicy};
+pub use location::check_location;
+pub(crate) use location::{directory_of, fold_case, without_dots};
+pub(crate) use root::has_other_names;
 
 /// The parsed `external_data` of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -309,67 +316,6 @@ pub(crate) fn layout(tensor: &TensorProto) -> Result<(DataType, u64)> {
     Ok((dtype, dtype.byte_len(&tensor.dims)?))
 }
 
-/// Refuses a `location` that could name anything but a file beneath the model's directory.
-///
-/// Each component is checked, so `w..bin` passes and `a/../w.bin` does not. The rule is the same on
-/// every platform: a drive letter is refused on Linux too, since the model may be copied to Windows.
-///
-/// ```
-/// use onnx_container::external_data::check_location;
-///
-/// assert!(check_location("weights/w..bin").is_ok());
-/// for location in ["../w.bin", "/etc/passwd", "C:\\w.bin", "a/", "w\0.bin"] {
-///     assert!(check_location(location).is_err());
-/// }
-/// ```
-///
-/// # Errors
-/// [`ErrorKind::UnsafePath`] with the reason.
-pub fn check_location(location: &str) -> Result<()> {
-    let bytes = location.as_bytes();
-    let drive = bytes.first().is_some_and(u8::is_ascii_alphabetic) && bytes.get(1) == Some(&b':');
-    let reason = if location.is_empty() {
-        "location is empty"
-    } else if location.contains('\0') {
-        "location contains a NUL byte"
-    } else if location.starts_with("*/_ORT_") {
-        "location is an in-memory tag of onnxruntime, which a file must not contain"
-    } else if location.starts_with(['/', '\\']) || drive {
-        "location is an absolute path"
-    } else if location.split(['/', '\\']).any(|component| component == "..") {
-        "location contains a `..` component"
-    } else if location.ends_with('/') || Path::new(location).file_name().is_none() {
-        "location names a directory"
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(ErrorKind::UnsafePath, format!("{reason}: {location:?}")))
-}
-
-/// `location` without its `.` and empty components, so that `./w` and `w` are recognized as the same
-/// file.
-pub(crate) fn without_dots(location: &str) -> String {
-    let parts = location.split('/').filter(|part| !part.is_empty() && *part != ".");
-    parts.collect::<Vec<_>>().join("/")
-}
-
-/// `name` in the form in which file systems that ignore case compare it. It is converted to upper case
-/// and then to lower case, so that `ſ`, `ß` and a final `ς` become `s`, `ss` and `σ`, as they do there.
-pub(crate) fn fold_case(name: &str) -> String {
-    if name.is_ascii() {
-        return name.to_ascii_lowercase();
-    }
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
-}
-
-/// The directory that holds the file `path`.
-pub(crate) fn directory_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    }
-}
-
 /// The error for a file of `len` bytes at `path` that should have `needed` bytes: the data of `count`
 /// tensors end beyond it, and `range` is that of the first of them. A file that begins like a known
 /// `format` may be the wrong file.
@@ -391,158 +337,6 @@ pub(crate) fn cut_off(
         reason += &format!(", and those of {} more end beyond the file", count - 1);
     }
     Error::new(ErrorKind::OutOfBounds, reason).with_path(path).with_offset(range.start)
-}
-
-/// A directory that files are opened beneath.
-///
-/// On Linux the kernel resolves the whole path beneath an open descriptor (`openat2`), so that neither
-/// `..` nor a symbolic link leads out of the directory; elsewhere the resolved path is compared with
-/// the directory's. Links to files inside the directory are followed. Only regular files are opened.
-#[derive(Debug)]
-pub struct Directory {
-    path: PathBuf,
-    #[cfg(target_os = "linux")]
-    descriptor: File,
-}
-
-impl Directory {
-    /// Opens the directory `path`; the empty path is the current directory.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when it is not a directory, [`ErrorKind::MissingFile`] or
-    /// [`ErrorKind::Io`] when it cannot be opened.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
-        if !meta.is_dir() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "not a directory").with_path(path));
-        }
-        Ok(Self {
-            path: path.to_path_buf(),
-            #[cfg(target_os = "linux")]
-            descriptor: Self::descriptor(path).map_err(|e| Error::io(path, e))?,
-        })
-    }
-
-    /// A descriptor to open files beneath, which needs no permission to list the directory.
-    #[cfg(target_os = "linux")]
-    fn descriptor(path: &Path) -> io::Result<File> {
-        use rustix::fs::{Mode, OFlags, open};
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(open(path, flags, Mode::empty())?.into())
-    }
-
-    /// The directory's path, as it was given.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The path of `location` for messages and for callers that only name files.
-    pub fn join(&self, location: &str) -> PathBuf {
-        if self.path == Path::new(".") { location.into() } else { self.path.join(location) }
-    }
-
-    /// Opens the regular file at `location` for reading.
-    ///
-    /// ```
-    /// use onnx_container::ErrorKind;
-    /// use onnx_container::external_data::Directory;
-    ///
-    /// let folder = tempfile::tempdir()?;
-    /// std::fs::write(folder.path().join("w.bin"), [0; 8])?;
-    /// let directory = Directory::open(folder.path())?;
-    /// assert_eq!(directory.open_file("./w.bin")?.metadata()?.len(), 8);
-    /// assert_eq!(directory.open_file("../w.bin").unwrap_err().kind(), ErrorKind::UnsafePath);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::UnsafePath`] when the location leaves the directory or is not a regular file,
-    /// [`ErrorKind::MissingFile`] when nothing is there, [`ErrorKind::Io`] otherwise.
-    pub fn open_file(&self, location: &str) -> Result<File> {
-        self.open_known(location).map(|(file, _)| file)
-    }
-
-    /// As [`open_file`](Self::open_file), with the metadata that were read to see that the file is a
-    /// regular one.
-    pub(crate) fn open_known(&self, location: &str) -> Result<(File, Metadata)> {
-        check_location(location).map_err(|e| e.with_path(self.join(location)))?;
-        let file = self.open_beneath(location).map_err(|e| self.explain(location, e))?;
-        let meta = file.metadata().map_err(|e| Error::io(self.join(location), e))?;
-        if meta.is_file() {
-            return Ok((file, meta));
-        }
-        let what = if meta.is_dir() { "a directory" } else { "a device, pipe or socket" };
-        let reason = format!("{what}, not a regular file");
-        Err(Error::new(ErrorKind::UnsafePath, reason).with_path(self.join(location)))
-    }
-
-    fn explain(&self, location: &str, error: io::Error) -> Error {
-        let path = self.join(location);
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound if location.contains('\\') => {
-                "no such file (the location contains a backslash, which only Windows separates by)"
-            }
-            io::ErrorKind::NotFound => "no such file",
-            io::ErrorKind::InvalidInput => "not a regular file",
-            io::ErrorKind::CrossesDevices => {
-                "a symbolic link that leads out of the model's directory, as in the cache of Hugging \
-                 Face: `hf download --local-dir DIRECTORY` makes files of such links"
-            }
-            // This is the error of opening a socket, or a device without a driver.
-            _ if error.raw_os_error() == Some(6) => "a device, pipe or socket, not a regular file",
-            _ => return Error::io(path, error),
-        };
-        let kind = match error.kind() {
-            io::ErrorKind::NotFound => ErrorKind::MissingFile,
-            _ => ErrorKind::UnsafePath,
-        };
-        Error::new(kind, hint).with_path(path)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn open_beneath(&self, location: &str) -> io::Result<File> {
-        use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
-        use rustix::io::Errno;
-        // Opening a FIFO must not wait for its writer.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let open = |path: &Path| {
-            openat2(&self.descriptor, path, flags, Mode::empty(), resolve).map(File::from)
-        };
-        match open(Path::new(location)) {
-            // `openat2` refuses an absolute link even when its target is inside, so the link is
-            // resolved first.
-            Err(Errno::XDEV) => open(&self.resolve(location)?).map_err(io::Error::from),
-            // Kernels before 5.6 and some sandboxes do not have `openat2`.
-            Err(Errno::NOSYS | Errno::PERM) => self.open_resolved(location),
-            other => other.map_err(io::Error::from),
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn open_beneath(&self, location: &str) -> io::Result<File> {
-        self.open_resolved(location)
-    }
-
-    /// Opens the resolved path after checking that it is inside the directory.
-    fn open_resolved(&self, location: &str) -> io::Result<File> {
-        let path = self.path.canonicalize()?.join(self.resolve(location)?);
-        if !std::fs::metadata(&path)?.is_file() {
-            let reason = "not a regular file";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        }
-        File::open(path)
-    }
-
-    /// The path of `location` relative to the directory, with every link resolved.
-    fn resolve(&self, location: &str) -> io::Result<PathBuf> {
-        let root = self.path.canonicalize()?;
-        let target = root.join(location).canonicalize()?;
-        let inside = target.strip_prefix(&root).map(Path::to_path_buf);
-        inside.map_err(|_| io::Error::from(io::ErrorKind::CrossesDevices))
-    }
 }
 
 #[cfg(test)]
@@ -580,34 +374,6 @@ mod tests {
                     .unwrap_err();
                 assert!(error.reason().contains(key), "{error}");
             }
-        }
-    }
-
-    #[test]
-    #[cfg(unix)]
-    fn without_the_kernels_help_the_rules_are_the_same() {
-        let outer = tempfile::tempdir().unwrap();
-        let root = outer.path().join("model");
-        std::fs::create_dir_all(root.join("sub")).unwrap();
-        std::fs::write(root.join("w.bin"), "inside").unwrap();
-        std::fs::write(outer.path().join("out.bin"), "outside").unwrap();
-        std::os::unix::fs::symlink("w.bin", root.join("in")).unwrap();
-        std::os::unix::fs::symlink("../out.bin", root.join("out")).unwrap();
-        std::os::unix::fs::symlink("/dev/null", root.join("device")).unwrap();
-        let directory = Directory::open(&root).unwrap();
-        let kind = |location: &str| {
-            let opened = directory.open_resolved(location);
-            opened.map_err(|error| directory.explain(location, error).kind()).err()
-        };
-        for (location, expected) in [
-            ("w.bin", None),
-            ("in", None),
-            ("sub", Some(ErrorKind::UnsafePath)),
-            ("out", Some(ErrorKind::UnsafePath)),
-            ("device", Some(ErrorKind::UnsafePath)),
-            ("absent", Some(ErrorKind::MissingFile)),
-        ] {
-            assert_eq!(kind(location), expected, "{location}");
         }
     }
 
@@ -658,38 +424,6 @@ mod tests {
         }
         for offset in [i64::MAX as u64 - 15, u64::MAX] {
             assert_eq!(entry(offset, None).range(16).unwrap_err().kind(), ErrorKind::OutOfBounds);
-        }
-    }
-
-    #[test]
-    fn locations_are_judged_by_component() {
-        for good in ["w.bin", "sub/w.bin", "./w.bin", "w..bin", "..w", "sub\\w.bin", "ä/ü", "..."]
-        {
-            assert!(check_location(good).is_ok(), "{good}");
-        }
-        let bad = [
-            "",
-            "..",
-            "../w",
-            "a/../w",
-            "a/..",
-            "/etc/hostname",
-            "//w",
-            "\\w",
-            "\\\\?\\w",
-            "C:\\w",
-            "c:w",
-            "w\0x",
-            "w/",
-            ".",
-            "./",
-            "..\\w",
-            "a\\..\\w",
-            "*/_ORT_MEM_ADDR_/*",
-            "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*",
-        ];
-        for bad in bad {
-            assert_eq!(check_location(bad).unwrap_err().kind(), ErrorKind::UnsafePath, "{bad}");
         }
     }
 }

@@ -112,8 +112,8 @@
 //! 64-bit only; Linux is tested. macOS and Windows should work: each Linux call has a portable fallback.
 //! What differs there:
 //!
-//! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`); elsewhere
-//!   the resolved path is compared before the file is opened.
+//! - Locations are kept inside the model's directory by the kernel on Linux (`openat2`), elsewhere on Unix by opening one
+//!   component after the other; on Windows the resolved path is compared before the file is opened.
 //! - Free space is checked on Unix; space is preallocated on Linux.
 //! - Directories are flushed on Unix, and locked while a save renames its files, so that saves at
 //!   once to one folder take turns.
@@ -195,6 +195,7 @@ pub use digest::{ContentDigest, TensorDigest};
 pub use dtype::{DataType, Element, element_count};
 pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};
+pub use external_data::PathPolicy;
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use file_format::failed_download;
 pub use fill::{FillOptions, Filled, Sharing};

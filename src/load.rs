@@ -18,7 +18,6 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data;
-pub(crate) use crate::external_data::directory_of;
 use crate::file_format::{failed_download, known_format};
 use crate::one_save::{OneSave, read_one_save};
 use crate::proto::ModelProto;
@@ -58,11 +57,8 @@ impl Container {
     /// with [`LoadOptions::verify_digests`] for what differs,
     /// [`ErrorKind::Changed`] when it is replaced again and again.
     pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<Self> {
-        let (path, mut options) = (path.as_ref(), options.into());
-        if options.base_dir.is_none() {
-            options.base_dir = Some(directory_of(path));
-        }
-        options.model_path = Some(path.to_path_buf());
+        let path = path.as_ref();
+        let options = options.into().of_model(path);
         let loaded = read_one_save(path, options.mmap, |bytes| Self::from_model(&bytes, &options));
         // An error about a weights file already has that file's path, which is kept.
         let OneSave { value: mut container, warning } =

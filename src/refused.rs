@@ -10,7 +10,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use crate::dtype::DataType;
-use crate::external_data::{ExternalData, check_location};
+use crate::external_data::{ExternalData, check_location, has_other_names};
 use crate::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{ModelProto, TensorProto};
@@ -113,14 +113,4 @@ pub(crate) fn of_file(
     ]
     .into_iter()
     .flatten()
-}
-
-#[cfg(unix)]
-fn has_other_names(metadata: &Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
-}
-
-#[cfg(not(unix))]
-fn has_other_names(_: &Metadata) -> bool {
-    false
 }

@@ -25,7 +25,7 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{Directory, directory_of};
+use crate::external_data::Directory;
 use crate::file_format::{failed_download, is_safetensors, known_format};
 use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
@@ -88,7 +88,7 @@ pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<W
             return Err(Error::new(ErrorKind::Decode, what));
         }
         if is_index {
-            Weights::of_shards(&bytes, &Directory::open(directory_of(path))?, &options)
+            Weights::of_shards(&bytes, &Directory::of_model(path, options.paths)?, &options)
         } else {
             Weights::of_file(&bytes, &options)
         }

@@ -16,7 +16,8 @@ mod verify;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use onnx_container::external_data::PathPolicy;
 
 use crate::sha256;
 
@@ -296,7 +297,7 @@ pub struct OutArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 /// Which tensors are moved out of the model.
@@ -324,7 +325,7 @@ pub struct WriteArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 /// The options of every command that writes a model.
@@ -361,10 +362,36 @@ pub struct TargetArgs {
 
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]
-pub struct MapArgs {
-    /// Read files instead of mapping them: for network disks, and for files that may change
+pub struct ReadArgs {
+    /// Read files instead of reading them: for network disks, and for files that may change
     #[arg(long)]
     pub no_mmap: bool,
+    /// Where links that lead to weights may lead
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    pub paths: Paths,
+}
+
+/// Which links are followed.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum Paths {
+    /// Nowhere: no symbolic link on the way to a file, and no hard link, as in onnx
+    Strict,
+    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in onnxruntime and the
+    /// cache of Hugging Face
+    #[default]
+    ModelDirs,
+    /// Anywhere
+    Trusted,
+}
+
+impl From<Paths> for PathPolicy {
+    fn from(paths: Paths) -> Self {
+        match paths {
+            Paths::Strict => Self::Strict,
+            Paths::ModelDirs => Self::ModelDirs,
+            Paths::Trusted => Self::Trusted,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -388,7 +415,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 #[derive(Debug, Args)]
@@ -404,7 +431,7 @@ pub struct InspectArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 #[derive(Debug, Args)]
@@ -419,7 +446,7 @@ pub struct FilesArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 #[derive(Debug, Args)]

@@ -14,15 +14,14 @@ use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
-use crate::{mapping, sha256};
+use crate::{reading, sha256};
 
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let mut failed = None;
     // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
     // elements.
-    let options =
-        CheckOptions::from(mapping::choice(&args.map)).contents(true).digests(args.digests);
+    let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
             let found = checked.findings.iter();
@@ -55,7 +54,7 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
         return Vec::new();
     }
     // A model that cannot be loaded is a finding of the check itself.
-    let Ok(container) = Container::load(&args.model, mapping::choice(&args.map)) else {
+    let Ok(container) = Container::load(&args.model, reading::of(&args.read)) else {
         return Vec::new();
     };
     let checked = Program::new(&container, ProgramOptions::new())
@@ -100,9 +99,11 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
 
 /// The model file and its weights files, as far as they can be used.
 fn model_files(args: &CheckArgs) -> Vec<PathBuf> {
-    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options);
-    let needed = container.and_then(|container| needed(container.model(), &args.model));
+    let needed = container.and_then(|container| {
+        needed(container.model(), &args.model, reading::of(&args.read).paths)
+    });
     let files = needed.map(|needed| needed.files).unwrap_or_default();
     let usable = files.into_iter().filter(|file| file.len.is_ok()).map(|file| file.path);
     [args.model.clone()].into_iter().chain(usable).collect()

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::files::not_an_option;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
-use crate::{mapping, semantic, sha256};
+use crate::{reading, semantic, sha256};
 
 /// Prints the digests that were asked for.
 pub fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -23,7 +23,7 @@ pub fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// The digest of the model, or those of its tensors.
 fn content(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, mapping::choice(&args.map))?;
+    let container = Container::load(&args.model, reading::of(&args.read))?;
     let digest = container.digest().map_err(|error| error.with_path(&args.model))?;
     if args.json {
         out.json(&Content::new(args, &digest))?;
@@ -65,9 +65,9 @@ impl<'a> Content<'a> {
 
 /// The digests of the model file and its weights files.
 fn files(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model)?;
+    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
     if let Some(error) = needed.problems() {
         return Err(error.into());
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use onnx_container::{ByteSize, Container, MmapChoice};
+use onnx_container::{ByteSize, Container};
 use onnx_container_machine::{Limits, Machine, Profile, Program, ProgramOptions, Registry, Value};
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ use crate::args::{EngineArgs, LimitArgs};
 use crate::failure::Failure;
 use crate::names;
 use crate::output::count;
+use crate::reading::Reading;
 
 /// A model that can be run.
 pub struct Model {
@@ -34,8 +35,8 @@ pub struct Model {
 
 impl Model {
     /// The model at `path`.
-    pub fn load(path: &Path, map: MmapChoice) -> Result<Self, Failure> {
-        Self::new(path, Container::load(path, map)?)
+    pub fn load(path: &Path, reading: Reading) -> Result<Self, Failure> {
+        Self::new(path, Container::load(path, reading)?)
     }
 
     /// The model in `container`, which was loaded from `path`.

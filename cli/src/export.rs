@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, lossy, tidy};
-use crate::{leftovers, mapping, progress, save};
+use crate::{leftovers, progress, reading, save};
 
 /// Exports, and prints a report.
 pub fn run(args: &ExportArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let mut container = Container::load(&args.model, mapping::choice(&args.out.map))?;
+    let mut container = Container::load(&args.model, reading::of(&args.out.read))?;
     let moving = ExternalizeOptions::new().min_bytes(args.min_bytes);
     save::warn(&container);
     container.externalize(moving.all_tensors(args.all_tensors))?;

@@ -23,7 +23,7 @@ use crate::names;
 use crate::output::{Output, count, lossy};
 use crate::staged::{Staged, refusal};
 use crate::tensor_file::{SUFFIXES, safetensors};
-use crate::{leftovers, mapping, needed, progress, save, stop};
+use crate::{leftovers, needed, progress, reading, save, stop};
 
 /// Writes the tensors and prints a report.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -59,9 +59,9 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
 
 /// The model, and every file that is read: its own files, and the list of names.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
-    let map = mapping::choice(&args.out.map);
+    let reading = reading::of(&args.out.read);
     let (container, mut own) =
-        (Container::load(&args.model, map)?, needed::files(&args.model, map)?);
+        (Container::load(&args.model, reading)?, needed::files(&args.model, reading)?);
     own.extend(args.names_from.as_ref().and_then(|path| path.canonicalize().ok()));
     save::warn(&container);
     Ok((container, own))

@@ -11,15 +11,15 @@ use serde::Serialize;
 
 use crate::args::FilesArgs;
 use crate::failure::{Failure, JsonError, Outcome, print_error};
-use crate::mapping;
 use crate::needed::{Needed, NeededFile, State, needed};
 use crate::output::{Output, lossy};
+use crate::reading;
 
 /// Prints the list, and on stderr what is wrong with the files.
 pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model)?;
+    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
     if args.json {
         out.json(&listing(args, &needed))?;
     } else {

@@ -18,15 +18,15 @@ use crate::failure::{Failure, Outcome};
 use crate::inline::report::{Changed, Report};
 use crate::output::{Output, print_on_stderr};
 use crate::write::{Read, verify};
-use crate::{mapping, save};
+use crate::{reading, save};
 
 /// Inlines, writes and prints a report.
 pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
-    let map = mapping::choice(&args.write.map);
-    let mut container = Container::load(&args.paths.input, map)?;
+    let reading = reading::of(&args.write.read);
+    let mut container = Container::load(&args.paths.input, reading)?;
     save::warn(&container);
-    let read = Read::of(&container, !args.write.map.no_mmap)?;
+    let read = Read::of(&container, !args.write.read.no_mmap)?;
     let original = args.write.verify.then(|| container.clone());
     let nodes_before = nodes(container.model());
 
@@ -40,7 +40,7 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let semantic = original.semantic_digest().ok();
         // Copies of a tensor share its bytes: the result is compared with those that were read.
         inline_functions(original.model_mut(), options(args))?;
-        Ok::<_, Error>(verify(&original, semantic, &saved, &args.paths.output, map))
+        Ok::<_, Error>(verify(&original, semantic, &saved, &args.paths.output, reading))
     });
     let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
     if args.write.json {

@@ -17,18 +17,18 @@ use crate::files::Listed;
 use crate::inspect::graphs::Graphs;
 use crate::inspect::tensors::{FileTotals, TensorInfo, Totals};
 use crate::inspect::values::GraphValue;
-use crate::mapping;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
+use crate::reading;
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
 const TOP: usize = 20;
 
 /// Prints what is in the model.
 pub fn run(args: &InspectArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
-    let needed = needed(container.model(), &args.model)?;
+    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
     let mut summary = Summary::of(container.model(), &args.model)?;
     summary.files = needed.files.iter().map(Listed::from).collect();
     summary.file_totals = FileTotals::of(&summary.files);

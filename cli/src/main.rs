@@ -18,13 +18,13 @@ mod findings;
 mod inline;
 mod inspect;
 mod leftovers;
-mod mapping;
 mod names;
 mod needed;
 mod output;
 #[cfg(feature = "machine")]
 mod plan;
 mod progress;
+mod reading;
 mod recover;
 mod replace;
 #[cfg(feature = "machine")]

@@ -6,13 +6,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use onnx_container::external_data::{Directory, ExternalData, is_external, is_handle};
+use onnx_container::external_data::{Directory, ExternalData, PathPolicy, is_external, is_handle};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{
-    Container, DataType, Error, ErrorKind, LoadOptions, MmapChoice, Result, failed_download,
-    traversal,
+    Container, DataType, Error, ErrorKind, LoadOptions, Result, failed_download, traversal,
 };
 use serde::Serialize;
+
+use crate::reading::Reading;
 
 /// A weights file, as tensors name it.
 #[derive(Debug)]
@@ -95,17 +96,18 @@ impl Needed {
 ///
 /// The model is decoded for this alone. Weights that are attached to it would be those of another save, if one
 /// replaces the model meanwhile; [`Container::load`] reads graph and weights of one save.
-pub fn files(path: &Path, map: MmapChoice) -> Result<Vec<PathBuf>> {
-    let container = Container::load(path, LoadOptions::from(map).weights(false))?;
-    let weights = needed(container.model(), path)?.files.into_iter().map(|file| file.path);
+pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
+    let container = Container::load(path, LoadOptions::from(reading).weights(false))?;
+    let weights =
+        needed(container.model(), path, reading.paths)?.files.into_iter().map(|file| file.path);
     // A file that does not exist cannot be replaced, so it is left out.
     let files = weights.chain([path.to_owned()]).filter_map(|path| path.canonicalize().ok());
     Ok(files.collect())
 }
 
 /// The weights files that the model at `path` refers to.
-pub fn needed(model: &ModelProto, path: &Path) -> Result<Needed> {
-    let directory = Directory::open(path.parent().unwrap_or(Path::new("")))?;
+pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Needed> {
+    let directory = Directory::of_model(path, paths)?;
     let (mut needed, mut numbers) = (Needed::default(), HashMap::new());
     traversal::tensors(model, |place, tensor| {
         if !is_external(tensor) {

@@ -20,7 +20,7 @@ use crate::evaluate::{FoldedNodes, sizes, sizes_of};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy, print_on_stderr};
 use crate::staged::{Staged, refusal};
-use crate::{mapping, needed, stop};
+use crate::{needed, reading, stop};
 
 /// Plans, draws and prints.
 pub fn run(args: &PlanArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -84,11 +84,11 @@ fn of_list(file: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
 }
 
 fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
-    let map = mapping::choice(&args.map);
+    let reading = reading::of(&args.read);
     if args.svg.is_some() {
-        check_drawing(args, &needed::files(model, map)?)?;
+        check_drawing(args, &needed::files(model, reading)?)?;
     }
-    let container = Container::load(model, map)?;
+    let container = Container::load(model, reading)?;
     let program = Program::new(&container, ProgramOptions::new())?;
     let sizes = sizes_of(&program, sizes(&args.dim)?);
     let planned = plan_program(&program, &Registry::new(), &sizes, options(args))?;

@@ -13,18 +13,19 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
-use crate::{leftovers, mapping, names, needed, save};
+use crate::{leftovers, names, needed, reading, save};
 
 /// Replaces, writes and prints a report.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.file))?;
     let format = format(args)?;
-    let map = mapping::choice(&args.map);
-    let mut container = Container::load(&args.model, map)?;
+    let reading = reading::of(&args.read);
+    let mut container = Container::load(&args.model, reading)?;
     save::warn(&container);
     let (name, old) = names::tensor(&container.index(), &args.name)?;
     let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);
-    let (new, files) = format.read(&args.file, map, &name, &old, args.codes).map_err(in_file)?;
+    let (new, files) =
+        format.read(&args.file, reading, &name, &old, args.codes).map_err(in_file)?;
     let tied = args.tied.map(Tied::from).unwrap_or_default();
     let replaced = container.replace(&name, new, tied).map_err(|e| refused(e, args))?;
     let before = weights_files(args)?;
@@ -67,9 +68,9 @@ fn save(
 
 /// The number of weights files that the model refers to. Its graph alone is read for this.
 fn weights_files(args: &ReplaceArgs) -> Result<usize, Error> {
-    let options = LoadOptions::from(mapping::choice(&args.map)).weights(false);
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
     let container = Container::load(&args.model, options)?;
-    Ok(needed::needed(container.model(), &args.model)?.files.len())
+    Ok(needed::needed(container.model(), &args.model, reading::of(&args.read).paths)?.files.len())
 }
 
 /// What to say where the weights were in `before` files and all went to one, which nobody asked for.

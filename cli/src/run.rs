@@ -18,13 +18,13 @@ use crate::evaluate::timings::TimingsReport;
 use crate::evaluate::{FoldedNodes, Model, Ran, check_engine};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, lossy, short_name};
-use crate::{mapping, needed};
+use crate::{needed, reading};
 
 /// Runs, writes, compares and prints.
 pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     check_engine(&args.engine)?;
-    let map = mapping::choice(&args.map);
-    let model = Model::load(&args.model, map)?;
+    let reading = reading::of(&args.read);
+    let model = Model::load(&args.model, reading)?;
     if args.output.is_some() {
         files::check(&model.program.main, args.format)?;
     }
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         let outputs = model.program.main.outputs.len();
         let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
         let values: Vec<_> = values.collect();
-        let own = needed::files(&args.model, map)?;
+        let own = needed::files(&args.model, reading)?;
         files::check_targets(folder, args.format, outputs, &own, &values)?;
     }
     let profile = Profile::from(args.profile.profile);

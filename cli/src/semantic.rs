@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::args::{DiffArgs, DigestArgs};
 use crate::failure::{Failure, Outcome};
-use crate::mapping;
 use crate::output::{Output, lossy};
+use crate::reading;
 
 /// Prints the digest of the model, or those of its outputs.
 pub fn digest(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let container = Container::load(&args.model, mapping::choice(&args.map))?;
+    let container = Container::load(&args.model, reading::of(&args.read))?;
     let digest = container.semantic_digest().map_err(|error| error.with_path(&args.model))?;
     if args.json {
         out.json(&Digests::new(&args.model, &digest))?;
@@ -53,7 +53,7 @@ impl<'a> Digests<'a> {
 
 /// Tells whether the models compute the same, and where they first differ.
 pub fn diff(args: &DiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let choice = mapping::choice(&args.map);
+    let choice = reading::of(&args.read);
     let (a, b) = (Container::load(&args.a, choice)?, Container::load(&args.b, choice)?);
     let difference = a.semantic_difference(&b)?;
     if args.json {

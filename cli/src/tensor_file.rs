@@ -13,6 +13,7 @@ use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{Buffer, Error, ErrorKind, MmapChoice, Result, Tensor, failed_download};
 
 use crate::args::FileFormat;
+use crate::reading::Reading;
 
 /// The suffixes that name a format.
 pub const SUFFIXES: &str = ".npy, .raw, .bin, .pb, .safetensors";
@@ -66,19 +67,21 @@ impl FileFormat {
     pub fn read(
         self,
         path: &Path,
-        map: MmapChoice,
+        reading: Reading,
         name: &str,
         like: &Tensor,
         codes: bool,
     ) -> Result<(Tensor, Vec<PathBuf>)> {
         let tensor = match self {
-            Self::Npy => decoded(path, map, |bytes| npy::read(bytes, like.dtype(), codes)),
-            Self::Raw => decoded(path, map, |bytes| {
+            Self::Npy => decoded(path, reading.map, |bytes| npy::read(bytes, like.dtype(), codes)),
+            Self::Raw => decoded(path, reading.map, |bytes| {
                 bytes_of(like)?;
                 Tensor::new(like.dtype(), like.dims(), bytes.clone())
             }),
-            Self::Pb => decoded(path, map, |bytes| Tensor::try_from(&TensorProto::decode(bytes)?)),
-            Self::Safetensors => return safetensors::read(path, map, name, like),
+            Self::Pb => {
+                decoded(path, reading.map, |bytes| Tensor::try_from(&TensorProto::decode(bytes)?))
+            }
+            Self::Safetensors => return safetensors::read(path, reading, name, like),
         };
         Ok((tensor?, vec![path.to_path_buf()]))
     }

@@ -18,7 +18,7 @@ use crate::evaluate::inputs::{self, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::staged::{Stoppable, refusal};
-use crate::{mapping, needed, staged, stop};
+use crate::{needed, reading, staged, stop};
 
 /// Runs and writes the trace, or compares two.
 pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -27,13 +27,13 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
         (None, Some(path)) => path,
         (None, None) => return Err(Failure::Usage("no MODEL".to_owned())),
     };
-    let map = mapping::choice(&args.map);
-    let (model, digest) = with_digest(path, || Model::load(path, map))?;
+    let reading = reading::of(&args.read);
+    let (model, digest) = with_digest(path, || Model::load(path, reading))?;
     let inputs = inputs(&model.program, &args.inputs)?;
     let mut options = TraceOptions::new().model(digest).stats(args.stats);
     let mut own: Vec<_> = inputs::files(&inputs).collect();
     if args.output.is_some() || args.dump.is_some() {
-        own.extend(needed::files(path, map)?);
+        own.extend(needed::files(path, reading)?);
     }
     let refused = args.output.as_ref().and_then(|path| refusal(path, &own, false));
     refused.map_or(Ok(()), Err)?;

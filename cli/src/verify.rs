@@ -16,16 +16,16 @@ use crate::args::VerifyArgs;
 use crate::evaluate::inputs::{Input, Source};
 use crate::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::failure::{Failure, Outcome};
-use crate::mapping;
 use crate::output::{Output, count, lossy};
+use crate::reading;
 
 /// Compares and prints.
 pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     check_engine(&args.engine)?;
     let sizes = sizes(&args.dim)?;
-    let map = mapping::choice(&args.map);
-    let a = Container::load(&args.a, map)?;
-    let b = Container::load(&args.b, map)?;
+    let reading = reading::of(&args.read);
+    let a = Container::load(&args.a, reading)?;
+    let b = Container::load(&args.b, reading)?;
     let semantic_difference = semantic_difference(&a, &b);
     let proof = semantic_difference.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());

@@ -20,7 +20,7 @@ pub use crate::write::import::import;
 pub use crate::write::report::Read;
 use crate::write::report::Report;
 pub use crate::write::verify::{Verified, verify};
-use crate::{leftovers, mapping, save};
+use crate::{leftovers, reading, save};
 
 /// `pack IN OUT`: one weights file, or shards of it.
 pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -86,24 +86,25 @@ impl<'a> Job<'a> {
 
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
         save::refuse_weights(self.output, None)?;
-        let container = Container::load(self.input, mapping::choice(&self.args.map))?;
+        let container = Container::load(self.input, reading::of(&self.args.read))?;
         self.write(container, None, out)
     }
 
     /// Moves all weights into the model.
     fn embed(self, out: &mut Output) -> Result<Outcome, Failure> {
         save::refuse_weights(self.output, None)?;
-        let map = mapping::choice(&self.args.map);
+        let reading = reading::of(&self.args.read);
         if self.args.target.digests {
             // The digest of a model needs the whole graph too.
-            let container = Container::load(self.input, map)?;
+            let container = Container::load(self.input, reading)?;
             return self.write(container, None, out);
         }
         // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.
-        let original = self.args.verify.then(|| Container::load(self.input, map)).transpose()?;
-        let outline = Outline::load(self.input, map)?;
+        let original =
+            self.args.verify.then(|| Container::load(self.input, reading)).transpose()?;
+        let outline = Outline::load(self.input, reading)?;
         save::warn(&outline);
-        let read = Read::of(&outline, !self.args.map.no_mmap)?;
+        let read = Read::of(&outline, !self.args.read.no_mmap)?;
         let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;
         let verified = original.map(|original| self.verify(&original, &saved));
         let moved = Externalized::default();
@@ -119,7 +120,7 @@ impl<'a> Job<'a> {
         out: &mut Output,
     ) -> Result<Outcome, Failure> {
         save::warn(&container);
-        let read = Read::of(&container, !self.args.map.no_mmap)?;
+        let read = Read::of(&container, !self.args.read.no_mmap)?;
         // Compared with the result later, so that moving tensors out is verified too.
         let original = self.args.verify.then(|| container.clone());
         let moved = match &self.moving {
@@ -136,7 +137,7 @@ impl<'a> Job<'a> {
     fn verify(&self, original: &Container, saved: &Saved) -> Verified {
         // A model without a meaning, such as one that lacks a node, has no digest.
         let semantic = original.semantic_digest().ok();
-        verify(original, semantic, saved, self.output, mapping::choice(&self.args.map))
+        verify(original, semantic, saved, self.output, reading::of(&self.args.read))
     }
 
     fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {

@@ -19,13 +19,12 @@ use crate::proto::{ModelProto, TensorProto};
 pub(super) fn check(
     path: &Path,
     (model, bytes): (&ModelProto, &Buffer),
-    directory: &Path,
     load: &LoadOptions,
     checked: &mut Checked,
 ) -> Result<()> {
-    let mut files = Files { directory: Directory::open(directory)?, load, open: HashMap::new() };
-    let load = LoadOptions { model_path: Some(path.to_path_buf()), ..load.clone() };
-    let origins = Origins::of(model, &load.base_dir(directory), Some(bytes));
+    let Some(directory) = load.directory()? else { return Ok(()) };
+    let mut files = Files { directory, load, open: HashMap::new() };
+    let origins = Origins::of(model, load, Some(bytes));
     if origins.are_partial() {
         let reason = "no digests are stored with this model: only files that have a checksum, or a name that is one, \
                       were compared";

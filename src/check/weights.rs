@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::ops::Range;
-use std::path::Path;
 
 use super::contents::{Source, first_set, meaningless};
 use super::finding::{Checked, Finding, Severity};
@@ -52,19 +51,19 @@ impl<'a> Weights<'a> {
     /// Nothing is read of the files but their beginnings, except the `contents` of tensors whose bytes may have no
     /// meaning, and what is `unused` by tensors.
     pub(super) fn new(
-        directory: &Path,
+        directory: Directory,
         options: &'a LoadOptions,
         (contents, unused): (bool, bool),
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             options,
             contents,
             unused,
-            directory: Directory::open(directory)?,
+            directory,
             files: BTreeMap::new(),
             unclear: HashSet::new(),
             findings: Vec::new(),
-        })
+        }
     }
 
     /// Checks the entries of the external tensor `name` and notes the bytes that it uses.

@@ -3,7 +3,6 @@
 //! the files of a snapshot are links to.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -37,10 +36,8 @@ struct Statement {
 
 enum Source {
     Memory(Buffer),
-    /// Opened beneath the model's directory.
+    /// Opened beneath the model's directory, or as a blob that a link there leads to.
     Location(String),
-    /// A blob, which a link of a snapshot leads to.
-    Blob(PathBuf),
 }
 
 impl Stated {
@@ -67,15 +64,13 @@ impl Stated {
         }
         let mut stated = Self { files: Vec::new(), all: true };
         for (location, sha1) in checksums {
-            let path = directory.map_or_else(|| location.clone().into(), |d| join(d, &location));
+            let path = directory.map_or_else(|| location.clone().into(), |d| d.join(&location));
             let bytes = given.get(&location);
             let is_link = bytes.is_none() && check_location(&location).is_ok();
-            let blob = is_link.then(|| blob(&path)).flatten();
-            let (sha256, blob) = blob.unzip();
-            let bytes = match (bytes, blob) {
-                (Some(bytes), _) => Source::Memory(bytes.clone()),
-                (None, Some(blob)) => Source::Blob(blob),
-                (None, None) => Source::Location(location),
+            let sha256 = is_link.then(|| name_of_blob(&path)).flatten();
+            let bytes = match bytes {
+                Some(bytes) => Source::Memory(bytes.clone()),
+                None => Source::Location(location),
             };
             stated.add(Statement { path, bytes, sha1, sha256 });
         }
@@ -88,7 +83,7 @@ impl Stated {
             self.all = false;
             return self;
         };
-        let sha256 = blob(path).map(|(digest, _)| digest);
+        let sha256 = name_of_blob(path);
         let bytes = Source::Memory(bytes.clone());
         self.add(Statement { path: path.to_path_buf(), bytes, sha1: Vec::new(), sha256 });
         self
@@ -116,11 +111,10 @@ impl Stated {
     ///
     /// # Errors
     /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a file cannot be read.
-    pub(crate) fn verify(&self, directory: Option<&Path>) -> Result<()> {
-        let directory = directory.map(Directory::open).transpose()?;
+    pub(crate) fn verify(&self, directory: Option<&Directory>) -> Result<()> {
         let found = Mutex::new(Vec::new());
         let compare = |(number, file): (usize, &Statement)| {
-            let errors = file.verify(directory.as_ref()).unwrap_or_else(|error| vec![error]);
+            let errors = file.verify(directory).unwrap_or_else(|error| vec![error]);
             let errors = errors.into_iter().map(|error| (number, error));
             found.lock().unwrap_or_else(PoisonError::into_inner).extend(errors);
             Ok::<_, Error>(())
@@ -146,7 +140,6 @@ impl Statement {
                 let file = directory.ok_or_else(missing)?.open_file(location)?;
                 whole.read(file).map_err(failed)?;
             }
-            Source::Blob(path) => whole.read(File::open(path).map_err(failed)?).map_err(failed)?,
         }
         let wrong =
             |reason: String| Error::new(ErrorKind::WrongDigest, reason).with_path(&self.path);
@@ -176,14 +169,9 @@ impl Statement {
     }
 }
 
-fn join(directory: &Path, location: &str) -> PathBuf {
-    if directory == Path::new(".") { location.into() } else { directory.join(location) }
-}
-
-/// The digest that the file `path` is named by, and where it is, if that is a blob.
-fn blob(path: &Path) -> Option<(Digest, PathBuf)> {
+/// The digest that the file at `path` is named by, if that is a blob.
+fn name_of_blob(path: &Path) -> Option<Digest> {
     let real = path.canonicalize().ok()?;
     let is_blob = real.parent()?.file_name()? == "blobs" && real.metadata().ok()?.is_file();
-    let digest = Digest::from_digits(real.file_name()?.to_str()?).filter(|_| is_blob)?;
-    Some((digest, real))
+    Digest::from_digits(real.file_name()?.to_str()?).filter(|_| is_blob)
 }

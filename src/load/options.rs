@@ -1,11 +1,12 @@
 //! [`LoadOptions`]: how a model is loaded. What a load does is left to `load`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::consolidate::ConsolidateOptions;
-use crate::external_data::without_dots;
+use crate::error::Result;
+use crate::external_data::{Directory, PathPolicy, directory_of, without_dots};
 use crate::mmap::MmapChoice;
 use crate::placement::Alignment;
 use crate::wire::DecodeOptions;
@@ -23,12 +24,13 @@ pub struct LoadOptions {
     pub(crate) mmap: MmapChoice,
     pub(crate) weights: bool,
     pub(crate) base_dir: Option<PathBuf>,
+    /// Where the model is read from, if that is a file.
+    pub(crate) model_path: Option<PathBuf>,
+    pub(crate) paths: PathPolicy,
     /// Bytes given by the caller, by location without `.` components.
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
     pub(crate) verify_digests: bool,
-    /// Where the model is read from, if that is a file.
-    pub(crate) model_path: Option<PathBuf>,
 }
 
 impl Default for LoadOptions {
@@ -37,10 +39,11 @@ impl Default for LoadOptions {
             mmap: MmapChoice::never(),
             weights: true,
             base_dir: None,
+            model_path: None,
+            paths: PathPolicy::default(),
             files: HashMap::new(),
             decode: DecodeOptions::new(),
             verify_digests: false,
-            model_path: None,
         }
     }
 }
@@ -108,6 +111,45 @@ impl LoadOptions {
     pub fn base_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.base_dir = Some(directory.into());
         self
+    }
+
+    /// The path of the model, for [`Container::load_bytes`](crate::Container::load_bytes) and
+    /// [`Container::attach`](crate::Container::attach), which are not given it: locations are relative to its directory unless
+    /// there is a [`base_dir`](Self::base_dir), and links may lead to the directory of its own file
+    /// ([`PathPolicy::ModelDirs`]). Default: the path that is loaded.
+    #[must_use]
+    pub fn model_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.model_path = Some(path.into());
+        self
+    }
+
+    /// Where links that lead to weights may lead. Default [`PathPolicy::ModelDirs`].
+    #[must_use]
+    pub fn paths(mut self, policy: PathPolicy) -> Self {
+        self.paths = policy;
+        self
+    }
+
+    /// With the path of the model that is read, unless there is one.
+    pub(crate) fn of_model(mut self, path: &Path) -> Self {
+        self.model_path.get_or_insert_with(|| path.to_path_buf());
+        self
+    }
+
+    /// The path of the directory that locations are relative to; `None` where it is not known.
+    pub(crate) fn folder(&self) -> Option<PathBuf> {
+        let of_model = || self.model_path.as_deref().map(directory_of);
+        self.base_dir.clone().or_else(of_model)
+    }
+
+    /// That directory.
+    pub(crate) fn directory(&self) -> Result<Option<Directory>> {
+        let Some(folder) = self.folder() else { return Ok(None) };
+        let directory = Directory::with_policy(folder, self.paths)?;
+        match &self.model_path {
+            Some(model) => directory.with_model(model).map(Some),
+            None => Ok(Some(directory)),
+        }
     }
 
     /// Supplies the bytes of the weights file at `location`, which is then not read from disk. The

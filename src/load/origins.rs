@@ -8,7 +8,7 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::digest::{self, External, Origin, Stated, Stored};
 use crate::error::{Error, Result};
-use crate::external_data::{self, ExternalData, is_external};
+use crate::external_data::{self, Directory, ExternalData, is_external};
 use crate::load::options::LoadOptions;
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal;
@@ -18,7 +18,8 @@ pub(crate) struct Origins {
     stored: Stored,
     /// What is stated about whole files.
     stated: Stated,
-    directory: Option<PathBuf>,
+    /// The directory of these files, or why it cannot be opened.
+    directory: Result<Option<Directory>>,
     /// The file and the range of each tensor, in graph order. That of an inline one has no path: it is that of the model.
     places: Vec<Origin>,
     /// The length of the model in bytes, if it is known.
@@ -28,16 +29,16 @@ pub(crate) struct Origins {
 impl Origins {
     /// Those of `model`, which was decoded from `bytes`, if these are at hand.
     pub(crate) fn of(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> Self {
+        let folder = options.folder().filter(|folder| folder != Path::new("."));
         let origin = |tensor: &TensorProto| match is_external(tensor) {
-            true => in_file(tensor, options),
+            true => in_file(tensor, folder.as_deref()),
             false => (None, bytes.and_then(|bytes| within(bytes, tensor))),
         };
         let places = traversal::iter(model).map(|(_, tensor)| origin(tensor)).collect();
-        let directory = options.base_dir.clone();
-        let stated = Stated::of(model, directory.as_deref(), &options.files);
+        let stated = Stated::of(model, folder.as_deref(), &options.files);
         let stated = stated.with_model(options.model_path.as_deref(), bytes);
         let len = bytes.map(|bytes| bytes.len() as u64);
-        Self { stored: Stored::of(model), stated, directory, places, len }
+        Self { stored: Stored::of(model), stated, directory: options.directory(), places, len }
     }
 
     /// Whether nothing covers some of the files: only others have digests.
@@ -56,7 +57,8 @@ impl Origins {
             Some(position) => self.places.get(position).cloned().unwrap_or_default(),
             None => (None, self.len.map(|len| 0..len)),
         };
-        let files = self.stated.verify(self.directory.as_deref());
+        let directory = self.directory.as_ref().map_err(Error::clone);
+        let files = directory.and_then(|directory| self.stated.verify(directory.as_ref()));
         if self.stored.is_empty() && !self.stated.is_empty() {
             return files;
         }
@@ -74,10 +76,9 @@ impl Origins {
     }
 }
 
-fn in_file(tensor: &TensorProto, options: &LoadOptions) -> Origin {
+fn in_file(tensor: &TensorProto, folder: Option<&Path>) -> Origin {
     let Ok(entry) = ExternalData::parse(tensor) else { return Origin::default() };
-    let (location, directory) = (&entry.location, options.base_dir.as_ref());
-    let folder = directory.filter(|folder| *folder != Path::new("."));
+    let location = &entry.location;
     let path = folder.map_or_else(|| PathBuf::from(location), |folder| folder.join(location));
     let len = external_data::layout(tensor).map(|(_, len)| len);
     (Some(path), len.and_then(|len| entry.range(len)).ok())

@@ -137,7 +137,7 @@ struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     fn new(container: &'a Container, options: &'a LoadOptions) -> Result<Self> {
-        let directory = options.base_dir.as_deref().map(Directory::open).transpose()?;
+        let directory = options.directory()?;
         let small = directory.as_ref().map(|d| read_small_files(&container.model, options, d));
         Ok(Self {
             options,

@@ -1,292 +1,141 @@
 //! Untrusted external data: the table of cases that readers treat differently, with what this
-//! crate does, over loading and checking. Nothing is written for a model that is refused.
+//! crate does, over every way to read a model. Nothing is written for a model that is refused.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use onnx_container::external_data::PathPolicy;
 use onnx_container::proto::{AttributeProto, Message, Str, StringStringEntryProto, TensorProto};
-use onnx_container::{Container, ErrorKind, MmapChoice, Severity, check_model};
+use onnx_container::{
+    Container, Error, ErrorKind, LoadOptions, MmapChoice, Outline, SaveOptions, Severity,
+    check_model,
+};
 
-use crate::support::{all_bytes, both_choices, contents, graph, graph_of, model, node};
-
-struct Case {
-    name: &'static str,
-    entries: &'static [(&'static str, &'static str)],
-    dims: &'static [i64],
-    dtype: i32,
-    /// Makes the files, other than `w.bin`.
-    prepare: fn(&Path),
-    expect: Result<(), &'static str>,
-}
-
-impl Default for Case {
-    fn default() -> Self {
-        Self {
-            name: "",
-            entries: &[("location", "w.bin")],
-            dims: &[4],
-            dtype: TensorProto::FLOAT,
-            prepare: |_| {},
-            expect: Ok(()),
-        }
-    }
-}
-
-fn case(
-    name: &'static str,
-    entries: &'static [(&'static str, &'static str)],
-    expect: Result<(), &'static str>,
-) -> Case {
-    Case { name, entries, expect, ..Case::default() }
-}
-
-fn at(
-    location: &'static str,
-    entries: &'static [(&'static str, &'static str)],
-    prepare: fn(&Path),
-    expect: Result<(), &'static str>,
-) -> Case {
-    Case { name: location, entries, prepare, expect, ..Case::default() }
-}
-
-fn sub(dir: &Path) {
-    fs::create_dir(dir.join("sub")).unwrap();
-    fs::copy(dir.join("w.bin"), dir.join("sub/w.bin")).unwrap();
-}
-
-fn outside(dir: &Path) -> std::path::PathBuf {
-    let outside = dir.parent().unwrap().join("outside.bin");
-    fs::write(&outside, [7; 16]).unwrap();
-    outside
-}
-
+use crate::hostile_cases::{Case, POLICIES, cases};
 #[cfg(unix)]
-fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) {
-    std::os::unix::fs::symlink(from, to).unwrap();
+use crate::hostile_cases::{fifo, link, outside};
+use crate::support::{LAYOUTS, all_bytes, both_choices, contents, graph, graph_of, model, node};
+
+/// A folder with the files and the model of the case; returns it with the path of the model.
+fn folder_of(case: &Case) -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let path = case.make(root.path());
+    (root, path)
 }
 
-#[cfg(unix)]
-fn fifo(dir: &Path) {
-    let path = dir.join("pipe");
-    let status = std::process::Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(status.success());
+/// Every way of the library to read a model with its weights.
+fn loads(path: &Path, options: &LoadOptions) -> Vec<(&'static str, Result<Container, Error>)> {
+    let attach = || {
+        let mut container = Container::load(path, options.clone().weights(false))?;
+        container.attach(path.parent().unwrap(), options.clone().model_path(path))?;
+        Ok(container)
+    };
+    let bytes = fs::read(path).unwrap();
+    vec![
+        ("load", Container::load(path, options.clone())),
+        ("load_bytes", Container::load_bytes(bytes, options.clone().model_path(path))),
+        ("attach", attach()),
+        ("outline", Outline::load(path, options.clone()).and_then(through_outline)),
+    ]
 }
 
-fn cases() -> Vec<Case> {
-    let mut cases = vec![
-        case("plain", &[("location", "w.bin")], Ok(())),
-        case("unknown key", &[("location", "w.bin"), ("foo", "1")], Ok(())),
-        case("basepath", &[("location", "w.bin"), ("basepath", "/x")], Ok(())),
-        case("wrong checksum", &[("location", "w.bin"), ("checksum", "00")], Ok(())),
-        case("location twice", &[("location", "w.bin"), ("location", "w.bin")], Err("twice")),
-        case("missing file", &[("location", "no.bin")], Err("no such file")),
-        case("no location", &[], Err("no location")),
-        case("empty location", &[("location", "")], Err("no location")),
-        case("length short", &[("location", "w.bin"), ("length", "8")], Err("length is 8")),
-        case("length long", &[("location", "w.bin"), ("length", "32")], Err("length is 32")),
-        case("length 0", &[("location", "w.bin"), ("length", "0")], Ok(())),
-        case(
-            "length 10^15",
-            &[("location", "w.bin"), ("length", "1000000000000000")],
-            Err("length"),
-        ),
-        case("offset beyond", &[("location", "w.bin"), ("offset", "16")], Err("file has 16")),
-        case("offset -1", &[("location", "w.bin"), ("offset", "-1")], Err("decimal")),
-        case("offset space", &[("location", "w.bin"), ("offset", " 0")], Err("decimal")),
-        case("offset plus", &[("location", "w.bin"), ("offset", "+0")], Err("decimal")),
-        case("offset underscore", &[("location", "w.bin"), ("offset", "1_6")], Err("decimal")),
-        case("offset hex", &[("location", "w.bin"), ("offset", "0x0")], Err("decimal")),
-        case("offset empty", &[("location", "w.bin"), ("offset", "")], Err("decimal")),
-        case("2^63", &[("location", "w.bin"), ("offset", "9223372036854775808")], Err("decimal")),
-        case(
-            "2^64-16",
-            &[("location", "w.bin"), ("offset", "18446744073709551600")],
-            Err("decimal"),
-        ),
-        case(
-            "2^63-1",
-            &[("location", "w.bin"), ("offset", "9223372036854775807")],
-            Err("overflows"),
-        ),
-        case("dot", &[("location", "./w.bin")], Ok(())),
-        case("backslash", &[("location", "sub\\w.bin")], Err("backslash")),
-        case("up and down", &[("location", "a/../w.bin")], Err("`..`")),
-        case("slash at the end", &[("location", "w.bin/")], Err("directory")),
-        case("NUL", &[("location", "w.bin\0x")], Err("NUL")),
-        case("parent", &[("location", "../w.bin")], Err("`..`")),
-        case("absolute", &[("location", "/etc/hostname")], Err("absolute")),
-        case("drive", &[("location", "C:\\w.bin")], Err("absolute")),
-        case("directory", &[("location", ".")], Err("directory")),
-        case("handle", &[("location", "#w")], Err("unresolved handle")),
-        case(
-            "tag",
-            &[("location", "*/_ORT_MEM_ADDR_/*"), ("offset", "140000")],
-            Err("in-memory tag"),
-        ),
-        case(
-            "native tag",
-            &[("location", "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*")],
-            Err("in-memory tag"),
-        ),
-        Case { name: "dims -1", dims: &[-1], expect: Err("negative"), ..Case::default() },
-        Case { name: "dims overflow", dims: &[1 << 62, 4], expect: Err("2^63"), ..Case::default() },
-        Case { name: "file short", dims: &[5], expect: Err("file has 16"), ..Case::default() },
-        Case {
-            name: "string",
-            dtype: TensorProto::STRING,
-            expect: Err("STRING"),
-            ..Case::default()
-        },
-        Case { name: "no dtype", dtype: 0, expect: Err("UNDEFINED"), ..Case::default() },
-        Case { name: "dtype 99", dtype: 99, expect: Err("99"), ..Case::default() },
-        at("sub/w.bin", &[("location", "sub/w.bin")], sub, Ok(())),
-        at(
-            "w..bin",
-            &[("location", "w..bin")],
-            |dir| fs::write(dir.join("w..bin"), [1; 16]).unwrap(),
-            Ok(()),
-        ),
-        at(
-            "longer",
-            &[("location", "l.bin")],
-            |dir| fs::write(dir.join("l.bin"), [1; 99]).unwrap(),
-            Ok(()),
-        ),
-        at(
-            "offset 1",
-            &[("location", "l.bin"), ("offset", "1")],
-            |dir| fs::write(dir.join("l.bin"), [1; 17]).unwrap(),
-            Ok(()),
-        ),
-        at(
-            "handle, file exists",
-            &[("location", "#w")],
-            |dir| fs::write(dir.join("#w"), [1; 16]).unwrap(),
-            Err("unresolved handle"),
-        ),
-        at("sub", &[("location", "sub")], sub, Err("a directory")),
-        at(
-            "git lfs",
-            &[("location", "lfs")],
-            |dir| {
-                let pointer =
-                    "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 16\n";
-                fs::write(dir.join("lfs"), pointer).unwrap();
-            },
-            Err("Git LFS pointer"),
-        ),
-        at(
-            "web page",
-            &[("location", "page")],
-            |dir| {
-                fs::write(dir.join("page"), "<!DOCTYPE html><html><body>404</body></html>")
-                    .unwrap();
-            },
-            Err("web page"),
-        ),
-        Case { name: "empty tensor", dims: &[0, 3], ..Case::default() },
-        Case { name: "scalar", dims: &[], ..Case::default() },
-    ];
-    #[cfg(unix)]
-    cases.extend([
-        at("link inside", &[("location", "l")], |dir| link("w.bin", dir.join("l")), Ok(())),
-        at(
-            "absolute link inside",
-            &[("location", "l")],
-            |dir| link(dir.join("w.bin"), dir.join("l")),
-            Ok(()),
-        ),
-        at(
-            "link outside",
-            &[("location", "l")],
-            |dir| link(outside(dir), dir.join("l")),
-            Err("leads out"),
-        ),
-        at(
-            "relative link outside",
-            &[("location", "l")],
-            |dir| {
-                outside(dir);
-                link("../outside.bin", dir.join("l"));
-            },
-            Err("leads out"),
-        ),
-        at(
-            "linked folder outside",
-            &[("location", "l/outside.bin")],
-            |dir| {
-                outside(dir);
-                link("..", dir.join("l"));
-            },
-            Err("leads out"),
-        ),
-        at(
-            "linked folder inside",
-            &[("location", "l/w.bin")],
-            |dir| {
-                sub(dir);
-                link("sub", dir.join("l"));
-            },
-            Ok(()),
-        ),
-        at("link to itself", &[("location", "l")], |dir| link("l", dir.join("l")), Err("")),
-        at("fifo", &[("location", "pipe")], fifo, Err("device, pipe")),
-        at(
-            "link to a device",
-            &[("location", "null")],
-            |dir| link("/dev/null", dir.join("null")),
-            Err(""),
-        ),
-        at(
-            "hard link",
-            &[("location", "h")],
-            |dir| fs::hard_link(dir.join("w.bin"), dir.join("h")).unwrap(),
-            Ok(()),
-        ),
-    ]);
-    cases
+fn through_outline(outline: Outline) -> Result<Container, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("o.onnx");
+    outline.embed(&path, SaveOptions::new())?;
+    Container::load(&path, MmapChoice::never())
 }
 
 #[test]
 fn every_case_is_accepted_or_refused_by_name() {
     for case in cases() {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("model");
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("w.bin"), [1; 16]).unwrap();
-        (case.prepare)(&dir);
-        let mut tensor = TensorProto::external("w", case.dtype, case.dims, "");
-        tensor.external_data =
-            case.entries.iter().map(|(k, v)| StringStringEntryProto::new(*k, *v)).collect();
-        let path = dir.join("m.onnx");
-        fs::write(&path, model(graph(vec![tensor], vec![])).encode_to_vec().unwrap()).unwrap();
-        let before: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
-
-        for mmap in both_choices() {
-            let findings = check_model(&path, mmap).unwrap().findings;
-            let errors: Vec<_> =
-                findings.iter().filter(|f| f.severity == Severity::Error).collect();
-            match (Container::load(&path, mmap), case.expect) {
-                (Ok(container), Ok(())) => {
-                    assert!(errors.is_empty(), "{}: {errors:?}", case.name);
-                    assert!(
-                        all_bytes(&container)[0].iter().all(|byte| *byte == 1),
-                        "{}",
-                        case.name
-                    );
+        for (policy, expect) in POLICIES.into_iter().zip(case.expect) {
+            let (root, path) = folder_of(&case);
+            let before = all_names(root.path());
+            for mmap in both_choices() {
+                let options = LoadOptions::from(mmap).paths(policy);
+                let findings = check_model(&path, options.clone()).unwrap().findings;
+                let errors: Vec<_> =
+                    findings.iter().filter(|f| f.severity == Severity::Error).collect();
+                match expect {
+                    Ok(()) => assert!(errors.is_empty(), "{} {policy:?}: {errors:?}", case.name),
+                    Err(reason) => {
+                        assert_eq!(errors.len(), 1, "{} {policy:?}: {errors:?}", case.name);
+                        let said = errors[0].error.to_string();
+                        assert!(said.contains(reason), "{} {policy:?}: {said}", case.name);
+                    }
                 }
-                (Err(error), Err(reason)) => {
-                    assert!(error.to_string().contains(reason), "{}: {error}", case.name);
-                    assert_eq!(error.tensor(), Some("w"), "{}: {error}", case.name);
-                    assert_eq!(errors.len(), 1, "{}: {errors:?}", case.name);
-                    assert!(errors[0].error.to_string().contains(reason), "{}", case.name);
+                for (way, loaded) in loads(&path, &options) {
+                    let context = format!("{} by {way}, {policy:?}", case.name);
+                    match (loaded, expect) {
+                        (Ok(container), Ok(())) => assert_ones(&container, &context),
+                        (Err(error), Err(reason)) => {
+                            assert!(error.to_string().contains(reason), "{context}: {error}");
+                            assert_eq!(error.tensor(), Some("w"), "{context}: {error}");
+                        }
+                        (loaded, expect) => panic!("{context}: {loaded:?}, expected {expect:?}"),
+                    }
                 }
-                (result, expect) => panic!("{}: {result:?}, expected {expect:?}", case.name),
             }
+            assert_eq!(before, all_names(root.path()), "{}: something was written", case.name);
         }
-        let after: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(before, after, "{}: something was written", case.name);
     }
+}
+
+#[test]
+fn a_save_takes_nothing_from_files_that_were_not_loaded() {
+    for case in cases() {
+        let (root, path) = folder_of(&case);
+        let container = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
+        let other = root.path().join("other");
+        fs::create_dir(&other).unwrap();
+        for layout in LAYOUTS {
+            let saved = container.save(other.join("m.onnx"), layout);
+            let names = all_names(&other);
+            assert!(names.iter().all(|name| name.ends_with("m.onnx")), "{}: {names:?}", case.name);
+            // What is refused when it is read is no model to write either, unless only the disk says so.
+            assert!(saved.is_err() || saved.unwrap().warnings.len() == 1, "{}", case.name);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_save_over_links_writes_through_none() {
+    // The model and its weights are links into a cache, by which other users read them.
+    for case in cases().into_iter().filter(|case| case.expect[2].is_ok()) {
+        for name in ["m.onnx.data", "l", "w.bin"] {
+            let (root, path) = folder_of(&case);
+            let elsewhere = ["outside.bin", "blobs/m", "blobs/w", "blobs/l"];
+            let elsewhere = || elsewhere.map(|name| fs::read(root.path().join(name)).ok());
+            let before = elsewhere();
+            let trusted = LoadOptions::new().paths(PathPolicy::Trusted);
+            let container = Container::load(&path, trusted).unwrap();
+            let options = SaveOptions::new().keep_placement(false).sync(false).data_name(name);
+            if container.save(&path, options).is_ok() {
+                let strict = LoadOptions::new().paths(PathPolicy::Strict);
+                assert_ones(&Container::load(&path, strict).unwrap(), case.name);
+            }
+            assert_eq!(elsewhere(), before, "{} over {name}", case.name);
+        }
+    }
+}
+
+fn assert_ones(container: &Container, context: &str) {
+    assert!(all_bytes(container)[0].iter().all(|byte| *byte == 1), "{context}");
+}
+
+/// The names of all files beneath `folder`.
+fn all_names(folder: &Path) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        names.push(entry.path());
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(all_names(&entry.path()));
+        }
+    }
+    names.sort();
+    names
 }
 
 #[test]
@@ -400,7 +249,7 @@ fn files_that_are_not_models_are_named() {
     }
     #[cfg(unix)]
     {
-        fifo(root.path());
+        fifo(&root.path().join("pipe"));
         for mmap in both_choices() {
             let error = Container::load(root.path().join("pipe"), mmap).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -489,7 +338,7 @@ fn data_that_begin_as_a_file_of_another_format_are_reported() {
 #[cfg(unix)]
 fn links_to_devices_and_streams_are_not_replaced() {
     let root = tempfile::tempdir().unwrap();
-    fifo(root.path());
+    fifo(&root.path().join("pipe"));
     let mut container = Container::new(crate::support::add_w(1));
     container.insert("#w", ndarray::array![1.0_f32]).unwrap();
     for target in ["/dev/null", "/proc/self/fd/1", "pipe"] {
@@ -515,7 +364,7 @@ fn a_planted_link_is_not_followed_by_a_save() {
         let mut container = Container::new(crate::support::add_w(4));
         container.insert("#w", ndarray::array![1.0_f32, 2.0, 3.0, 4.0]).unwrap();
         container.save(dir.join("m.onnx"), true).unwrap();
-        assert_eq!(fs::read(&victim).unwrap(), [7; 16]);
+        assert_eq!(fs::read(&victim).unwrap(), [1; 16]);
         assert_eq!(contents(&dir).len(), 2);
     }
 }

@@ -953,7 +953,7 @@ fn indexes_that_are_wrong_are_refused() {
         (map(r#"{"a":"../m.safetensors"}"#), ErrorKind::UnsafePath, &["`..` component"]),
         (map(r#"{"a":"/etc/passwd"}"#), ErrorKind::UnsafePath, &["absolute path"]),
         (map(r#"{"a":""}"#), ErrorKind::UnsafePath, &["empty"]),
-        (map(r#"{"a":"link"}"#), ErrorKind::UnsafePath, &["leads out", "--local-dir"]),
+        (map(r#"{"a":"link"}"#), ErrorKind::UnsafePath, &["leads out", "--paths trusted"]),
         (
             map(r#"{"a":"gone-1","b":"gone-2"}"#),
             ErrorKind::MissingFile,

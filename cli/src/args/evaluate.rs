@@ -7,7 +7,7 @@ use onnx_container_machine::Profile;
 
 use super::paths::model_to_read;
 use super::plan::dim;
-use super::{MapArgs, pair, size};
+use super::{ReadArgs, pair, size};
 
 /// What the inputs of a run are.
 #[derive(Debug, Args)]
@@ -177,7 +177,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 #[derive(Debug, Args)]
@@ -207,7 +207,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub limits: LimitArgs,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 impl TraceDiffArgs {
@@ -262,7 +262,7 @@ pub struct TraceDiffArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 /// A tolerance: not negative, and a number.

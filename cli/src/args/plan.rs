@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::paths::model_to_read;
-use super::{MapArgs, size};
+use super::{ReadArgs, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -45,7 +45,7 @@ pub struct PlanArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 /// A name and a size: `batch=1`. The name may contain `=`.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::MapArgs;
+use super::ReadArgs;
 use super::paths::model_to_read;
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub struct DigestArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }
 
 #[derive(Debug, Args)]
@@ -51,5 +51,5 @@ pub struct DiffArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use onnx_container::Tied;
 
 use super::paths::{model_to_read, model_to_write};
-use super::{LayoutArgs, MapArgs, OutArgs, TargetArgs};
+use super::{LayoutArgs, OutArgs, ReadArgs, TargetArgs};
 
 /// A file that holds tensors and no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,5 +114,5 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }

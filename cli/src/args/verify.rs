@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::MapArgs;
+use super::ReadArgs;
 use super::evaluate::{EngineArgs, LimitArgs, tolerance};
 use super::paths::model_to_read;
 use super::plan::dim;
@@ -48,5 +48,5 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub map: MapArgs,
+    pub read: ReadArgs,
 }

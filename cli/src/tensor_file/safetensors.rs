@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::safetensors::{self, Exported};
-use onnx_container::{
-    Container, DataType, Error, ErrorKind, MmapChoice, Result, SaveOptions, Tensor,
-};
+use onnx_container::{Container, DataType, Error, ErrorKind, Result, SaveOptions, Tensor};
+
+use crate::reading::Reading;
 
 /// How many names an error lists.
 const LISTED: usize = 8;
@@ -37,11 +37,11 @@ pub fn write(
 /// and all files that were opened.
 pub fn read(
     path: &Path,
-    map: MmapChoice,
+    reading: Reading,
     name: &str,
     like: &Tensor,
 ) -> Result<(Tensor, Vec<PathBuf>)> {
-    let weights = safetensors::load(path, map)?;
+    let weights = safetensors::load(path, reading)?;
     let mut entries = weights.iter();
     let only = match (entries.next(), entries.next()) {
         (Some((_, tensor)), None) => Some(tensor),

@@ -15,8 +15,8 @@ use crate::args::TraceDiffArgs;
 use crate::evaluate::Model;
 use crate::evaluate::inputs::{Input, inputs};
 use crate::failure::{Failure, Outcome};
-use crate::mapping;
 use crate::output::{Number, Output, count, lossy};
+use crate::reading;
 
 /// Compares and prints.
 pub fn run(args: &TraceDiffArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -63,7 +63,7 @@ impl Side {
             let trace = Trace::read(lines).map_err(|error| Failure::from(error).about(path))?;
             return Ok(Self { trace, model: None });
         }
-        let load = || Model::load(path, mapping::choice(&args.map));
+        let load = || Model::load(path, reading::of(&args.read));
         let (model, digest) = with_digest(path, load)?;
         let inputs = inputs(&model.program, &args.inputs)?;
         let mut lines = Vec::new();

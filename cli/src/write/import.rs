@@ -18,15 +18,15 @@ use super::Job;
 use crate::args::ImportArgs;
 use crate::failure::{Failed, Failure, Outcome};
 use crate::output::{Output, count, lossy};
-use crate::{mapping, save};
+use crate::{reading, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
 pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.weights))?;
-    let map = mapping::choice(&args.write.map);
-    let options = LoadOptions::new().mmap(map).weights(false);
+    let reading = reading::of(&args.write.read);
+    let options = LoadOptions::from(reading).weights(false);
     let mut container = Container::load(&args.model, options)?;
-    let filled = container.attach_safetensors(&args.weights, map, fill_options(args))?;
+    let filled = container.attach_safetensors(&args.weights, reading, fill_options(args))?;
     if filled.filled == 0 {
         let failure = Failure::Refused(nothing_fits(&container, &filled)?);
         return Imported::new(&args.weights, filled).refuse(&failure, args, out);
@@ -34,7 +34,7 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let own = own_weights(&mut container, args, &filled);
     let mut imported = Imported::new(&args.weights, filled);
     if let Err(error) = own {
-        let here = names_with_files(&container, directory(args))?;
+        let here = names_with_files(&container, args)?;
         imported.missing.retain(|name| !here.contains(name));
         return imported.refuse(&error.into(), args, out);
     }
@@ -105,7 +105,8 @@ fn own_weights(container: &mut Container, args: &ImportArgs, filled: &Filled) ->
     if filled.missing.is_empty() {
         return Ok(());
     }
-    container.attach(directory(args), mapping::choice(&args.write.map))
+    let options = LoadOptions::from(reading::of(&args.write.read)).model_path(&args.model);
+    container.attach(directory(args), options)
 }
 
 /// The directory of the model, where its own files are.
@@ -114,9 +115,10 @@ fn directory(args: &ImportArgs) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// The tensors whose files are in `directory`.
-fn names_with_files(container: &Container, directory: &Path) -> Result<HashSet<String>, Error> {
-    let directory = Directory::open(directory)?;
+/// The tensors whose files are beside the model.
+fn names_with_files(container: &Container, args: &ImportArgs) -> Result<HashSet<String>, Error> {
+    let paths = reading::of(&args.write.read).paths;
+    let directory = Directory::of_model(&args.model, paths)?;
     let (mut names, mut files) = (HashSet::new(), HashMap::new());
     traversal::tensors(container.model(), |place, tensor| {
         let data = is_external(tensor).then(|| ExternalData::parse(tensor).ok()).flatten();

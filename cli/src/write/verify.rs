@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::findings::Findings;
 use crate::output::{Output, count};
+use crate::reading::Reading;
 use crate::{progress, save};
 
 /// What was verified, and the result.
@@ -69,22 +70,22 @@ pub fn verify(
     semantic: Option<SemanticDigest>,
     saved: &Saved,
     path: &Path,
-    map: MmapChoice,
+    reading: Reading,
 ) -> Verified {
     let bar = progress::bar("verifying", saved.bytes);
-    let mapped = map != MmapChoice::never();
+    let mapped = reading.map != MmapChoice::never();
     let (mut comparison, mut problems) = (Comparison::default(), Vec::new());
     problems.extend(same_model(saved, path).err());
-    problems.extend(comparison.run(original, path, map, &bar).err());
+    problems.extend(comparison.run(original, path, reading, &bar).err());
     problems.append(&mut comparison.problems);
-    let semantic = semantic.and_then(|expected| match same_meaning(&expected, path, map) {
+    let semantic = semantic.and_then(|expected| match same_meaning(&expected, path, reading) {
         Ok(()) => Some(expected.to_string()),
         Err(error) => {
             problems.push(error);
             None
         }
     });
-    let check = check_model(path, map).map(|checked| Findings::from(checked.findings));
+    let check = check_model(path, reading).map(|checked| Findings::from(checked.findings));
     let check = check.map_err(|error| problems.push(error)).ok();
     let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
     let problems = problems.iter().map(ToString::to_string).collect();
@@ -94,8 +95,8 @@ pub fn verify(
 }
 
 /// Checks that the model at `path` has the digest `expected`.
-fn same_meaning(expected: &SemanticDigest, path: &Path, map: MmapChoice) -> Result<()> {
-    let found = Container::load(path, map)?.semantic_digest()?;
+fn same_meaning(expected: &SemanticDigest, path: &Path, reading: Reading) -> Result<()> {
+    let found = Container::load(path, reading)?.semantic_digest()?;
     if found == *expected {
         return Ok(());
     }
@@ -153,10 +154,10 @@ impl Comparison {
         &mut self,
         original: &Container,
         path: &Path,
-        map: MmapChoice,
+        reading: Reading,
         bar: &ProgressBar,
     ) -> Result<()> {
-        let written = Container::load(path, map)?;
+        let written = Container::load(path, reading)?;
         let mut expected = messages(original)?.into_iter();
         traversal::tensors(written.model(), |place, proto| {
             let name = place.qualified_name(proto);

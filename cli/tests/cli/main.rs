@@ -12,6 +12,9 @@ mod dedup;
 mod digest;
 mod exported;
 mod files;
+mod hostile;
+#[path = "../../../tests/integration/hostile_cases.rs"]
+mod hostile_cases;
 mod inline;
 mod inspect;
 mod json;

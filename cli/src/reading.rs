@@ -1,0 +1,44 @@
+//! How the command opens files: mapped or read, and which links it follows. The only place that promises that nobody
+//! changes mapped files.
+
+#![allow(unsafe_code)] // the one promise about mapped files
+
+use onnx_container::external_data::PathPolicy;
+use onnx_container::{CheckOptions, LoadOptions, MmapChoice};
+
+use crate::args::ReadArgs;
+
+/// How files are opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    pub map: MmapChoice,
+    pub paths: PathPolicy,
+}
+
+/// What the user asked for.
+pub fn of(args: &ReadArgs) -> Reading {
+    Reading { map: map(args), paths: args.paths.into() }
+}
+
+/// Files are mapped unless `--no-mmap` was given.
+fn map(args: &ReadArgs) -> MmapChoice {
+    if args.no_mmap {
+        return MmapChoice::never();
+    }
+    // SAFETY: the user sees to it that nobody truncates or rewrites the model's files while the
+    // command runs, or gives `--no-mmap`, whose help says so. The command itself replaces files
+    // only by renaming others over them, which leaves the maps alone.
+    unsafe { MmapChoice::auto() }
+}
+
+impl From<Reading> for LoadOptions {
+    fn from(reading: Reading) -> Self {
+        Self::from(reading.map).paths(reading.paths)
+    }
+}
+
+impl From<Reading> for CheckOptions {
+    fn from(reading: Reading) -> Self {
+        LoadOptions::from(reading).into()
+    }
+}

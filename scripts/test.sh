@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
 # Only the library has features; other packages beside it would switch its default ones on.
 FEATURE_SETS=("--workspace" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
-FUZZ_SECONDS=10
+FUZZ_SECONDS=5
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
 # only take time and disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0
@@ -272,11 +272,13 @@ fuzz_without_cargo_fuzz() {
     "fuzz/target/$HOST/release/$1" -artifact_prefix=fuzz/artifacts/ "${@:2}" "fuzz/corpus/$1"
 }
 
-# What changes models starts from some: of onnx's node tests, every twentieth small one.
+# A target starts from its seeds, and one for models from some models: of onnx's node tests, every twentieth small one.
 seed_corpus() {
     local folder number=0
-    grep -q 'mutate_models!' "fuzz/fuzz_targets/$1.rs" || return 0
     mkdir -p "fuzz/corpus/$1"
+    [[ ! -d fuzz/seeds/$1 ]] || cp -n "fuzz/seeds/$1"/* "fuzz/corpus/$1"
+    [[ $1 != plan_csv && $1 != safetensors && $1 != import && ! -d fuzz/seeds/$1 ]] || return 0
+    cp -n fuzz/seeds/models/* "fuzz/corpus/$1"
     for folder in .models/onnx/onnx/backend/test/data/node/*/; do
         [[ -n $(find "$folder/model.onnx" -size -8 2>/dev/null) ]] || continue
         ((number++ % 20 == 0)) || continue

@@ -14,6 +14,7 @@ mod cast;
 mod checks;
 mod consolidate;
 mod copies;
+mod damaged_files;
 mod dedup;
 mod descriptor;
 mod digests;

@@ -1,0 +1,64 @@
+//! Whatever a journal says, recovery touches nothing outside of the folder, and nothing that the journal does not know; a
+//! second one finds nothing to do.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::fs::{File, create_dir_all, read, read_dir, write};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use libfuzzer_sys::fuzz_target;
+use onnx_container::recover;
+
+const STAGING: &str = ".m.onnx.saving-aB3xYz";
+
+/// Makes a file of the length and the time that the journals of the corpus name: `4 1000000000` and `5 1000000000`.
+fn make(path: &Path, text: &str) {
+    write(path, text).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+}
+
+/// The contents of all files beneath `folder`, counted.
+fn contents(folder: &Path, all: &mut BTreeMap<Vec<u8>, usize>) {
+    for entry in read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            contents(&entry.path(), all);
+        } else {
+            *all.entry(read(entry.path()).unwrap()).or_default() += 1;
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("folder");
+    for part in ["old", "new"] {
+        create_dir_all(folder.join(STAGING).join(part)).unwrap();
+    }
+    write(root.path().join("outside"), "outside").unwrap();
+    let choice = input.first().copied().unwrap_or_default();
+    for (number, name) in ["w", "m.onnx", "other"].into_iter().enumerate() {
+        let is_there = choice >> number & 1 == 0;
+        let moved_away = choice >> (number + 3) & 1 == 1;
+        if is_there || name == "other" {
+            make(&folder.join(name), if moved_away { "newer" } else { "file" });
+        }
+        if moved_away {
+            make(&folder.join(STAGING).join("old").join(name), "file");
+        } else if choice >> 6 & 1 == 0 {
+            make(&folder.join(STAGING).join("new").join(name), "newer");
+        }
+    }
+    write(folder.join(".m.onnx.switching"), input.get(1..).unwrap_or_default()).unwrap();
+    let _ = recover(&folder).unwrap();
+    assert_eq!(read(root.path().join("outside")).unwrap(), b"outside");
+    assert_eq!(read_dir(root.path()).unwrap().count(), 2);
+    assert!(folder.join("other").is_file());
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    contents(&folder, &mut before);
+    let again = recover(&folder).unwrap();
+    assert!(again.finished.is_empty() && again.undone.is_empty(), "{again:?}");
+    contents(&folder, &mut after);
+    assert_eq!(before, after);
+});

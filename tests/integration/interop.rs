@@ -75,6 +75,12 @@ fn weights_are_cast_as_numpy_and_onnxruntime_have_it() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn a_cache_of_hugging_face_opens() {
+    run_driver("hub_cache.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn digests_are_those_that_the_page_defines() {
     run_driver("digests.py");
 }

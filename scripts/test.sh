@@ -238,22 +238,26 @@ mount_new() {
     mount -o loop "$folder.img" "$folder"
 }
 
-# What is repacked on file systems where files can share extents takes no space.
-run_shared_extents() {
+# What is repacked on file systems where files can share extents takes no space, and what does not fit on a disk changes
+# nothing there.
+run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
-        skip 'only root can mount a file system: sharing extents is not tested'
+        skip 'only root can mount a file system: neither sharing extents nor a full disk is tested'
     if ! command -v mkfs.xfs mkfs.btrfs >/dev/null && [[ ${CI:-} == true ]]; then
         apt-get install -y -qq xfsprogs btrfs-progs >/dev/null || true
     fi
     command -v mkfs.xfs mkfs.btrfs >/dev/null || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "umount '$folder'/xfs '$folder'/btrfs 2>/dev/null; rm -r '$folder'" EXIT
+    trap "umount '$folder'/* 2>/dev/null; rm -r '$folder'" EXIT
     mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
         cargo test --workspace --test integration copies::a_repacked -- --nocapture
+    mkdir "$folder/small" && mount -t tmpfs -o size=1M tmpfs "$folder/small"
+    ONNX_CONTAINER_SMALL_DISK=$folder/small \
+        cargo test --workspace --test cli troubles::a_disk_that_is_full -- --nocapture
 }
 
 check_dependencies() {
@@ -339,7 +343,7 @@ section 'clippy' for_each_feature_set lint
 section 'Python environment' make_venv
 section 'models' fetch_models
 section 'tests' for_each_feature_set run_tests
-section 'shared extents' run_shared_extents
+section 'other disks' run_on_other_disks
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' for_each_feature_set build_docs
 section 'docs.rs' build_docs_rs

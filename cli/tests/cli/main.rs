@@ -38,6 +38,7 @@ mod support;
 mod tensors;
 #[cfg(feature = "machine")]
 mod trace;
+mod troubles;
 mod usage;
 #[cfg(feature = "machine")]
 mod verify;

@@ -8,6 +8,7 @@ mod paths;
 #[cfg(feature = "machine")]
 mod plan;
 mod semantic;
+mod signing;
 mod sizes;
 mod tensors;
 #[cfg(feature = "machine")]
@@ -31,6 +32,7 @@ use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
 pub use semantic::{DiffArgs, DigestArgs};
+pub use signing::{SignArgs, VerifySignatureArgs};
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 #[cfg(feature = "machine")]
@@ -77,6 +79,10 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Digest(DigestArgs),
     /// Tell whether two models compute the same, and where they first differ
     Diff(DiffArgs),
+    /// Sign a model: its files, as OpenSSF Model Signing has it, and its content
+    Sign(SignArgs),
+    /// Verify the signatures of a model
+    VerifySignature(VerifySignatureArgs),
     /// Write single tensors to files that numpy and others read
     Extract(ExtractArgs),
     /// Write the model with other elements in one of its tensors
@@ -128,6 +134,8 @@ impl Command {
             Self::Recover(args) => ("recover", args.json),
             Self::Digest(args) => ("digest", args.json),
             Self::Diff(args) => ("diff", args.json),
+            Self::Sign(args) => ("sign", args.out.json),
+            Self::VerifySignature(args) => ("verify-signature", args.json),
             Self::Extract(args) => ("extract", args.out.json),
             Self::Replace(args) => ("replace", args.json),
             #[cfg(feature = "machine")]
@@ -158,6 +166,9 @@ impl Command {
             Self::Recover(_) => None,
             // Two models: `b` may be the one that an error is about.
             Self::Diff(_) => None,
+            Self::Sign(args) => Some(&args.model),
+            // It may be a folder.
+            Self::VerifySignature(args) => args.model.is_file().then_some(args.model.as_path()),
             Self::Extract(args) => Some(&args.model),
             Self::Replace(args) => Some(&args.model),
             #[cfg(feature = "machine")]
@@ -284,7 +295,7 @@ pub struct ExportArgs {
     pub out: OutArgs,
 }
 
-/// The options of every command that writes tensors and no model.
+/// The options of every command that writes files and no model.
 #[derive(Debug, Args)]
 pub struct OutArgs {
     /// Fail when a file would be replaced
@@ -363,7 +374,7 @@ pub struct TargetArgs {
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
-    /// Read files instead of reading them: for network disks, and for files that may change
+    /// Read files instead of mapping them: for network disks, and for files that may change
     #[arg(long)]
     pub no_mmap: bool,
     /// Where links that lead to weights may lead

@@ -32,6 +32,7 @@ mod run;
 mod save;
 mod semantic;
 mod sha256;
+mod signing;
 mod staged;
 mod stop;
 mod tensor_file;
@@ -123,6 +124,8 @@ fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
         Command::Recover(args) => recover::run(&args, out),
         Command::Digest(args) => digest::run(&args, out),
         Command::Diff(args) => semantic::diff(&args, out),
+        Command::Sign(args) => signing::sign(&args, out),
+        Command::VerifySignature(args) => signing::verify(&args, out),
         Command::Extract(args) => extract::run(&args, out),
         Command::Replace(args) => replace::run(&args, out),
         #[cfg(feature = "machine")]

@@ -16,40 +16,47 @@ const CHUNK: usize = 1 << 20;
 
 /// The hexadecimal digits of each file's digest.
 pub fn of_files<P: AsRef<Path> + Sync>(paths: &[P]) -> Vec<Result<String>> {
-    let digests: Vec<OnceLock<Result<String>>> = paths.iter().map(|_| OnceLock::new()).collect();
+    each(paths, |path| of_file(path.as_ref()))
+}
+
+/// What `work` makes of each item, in their order, on all cores.
+pub fn each<I: Sync, R: Send + Sync>(items: &[I], work: impl Fn(&I) -> R + Sync) -> Vec<R> {
+    let done: Vec<OnceLock<R>> = items.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((path, digest)) = {
+    let run = || {
+        while let Some((item, done)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            paths.get(at).zip(digests.get(at))
+            items.get(at).zip(done.get(at))
         } {
-            digest.get_or_init(|| of_file(path.as_ref()));
+            done.get_or_init(|| work(item));
         }
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(paths.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(items.len());
     thread::scope(|scope| {
         for _ in 1..threads {
             // With fewer threads than wished for, those that there are do the work.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
+            let _ = thread::Builder::new().spawn_scoped(scope, run);
         }
-        work();
+        run();
     });
-    let hash = |(path, digest): (&P, OnceLock<Result<String>>)| {
-        digest.into_inner().unwrap_or_else(|| of_file(path.as_ref()))
-    };
-    paths.iter().zip(digests).map(hash).collect()
+    let result = |(item, done): (&I, OnceLock<R>)| done.into_inner().unwrap_or_else(|| work(item));
+    items.iter().zip(done).map(result).collect()
 }
 
 fn of_file(path: &Path) -> Result<String> {
-    let failed = |error: io::Error| Error::io(path, error);
-    let mut file = File::open(path).map_err(failed)?;
+    let hashed = File::open(path).and_then(of_reader);
+    hashed.map_err(|error| Error::io(path, error))
+}
+
+/// The hexadecimal digits of the digest of all that `reader` has.
+pub fn of_reader(mut reader: impl Read) -> io::Result<String> {
     let (mut hasher, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
     loop {
-        match file.read(&mut chunk) {
+        match reader.read(&mut chunk) {
             Ok(0) => break,
             Ok(len) => hasher.update(chunk.get(..len).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(error),
         }
     }
     let mut digits = String::with_capacity(64);

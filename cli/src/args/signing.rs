@@ -1,0 +1,61 @@
+//! The arguments of `sign` and `verify-signature`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::paths::model_to_read;
+use super::sizes::shard_size;
+use super::{OutArgs, ReadArgs};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The signature has the format of OpenSSF Model Signing v1.0: other tools verify it too, over the model's folder. \
+It is about the bytes of files. A second one beside it, NAME.digest.sig, is about the content of the model: it \
+still holds when the model is packed, split or embedded.")]
+pub struct SignArgs {
+    /// The model
+    #[arg(value_parser = model_to_read())]
+    pub model: PathBuf,
+    /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
+    #[arg(long, value_name = "PEM")]
+    pub key: PathBuf,
+    /// The signature to write; an existing one is replaced [default: model.sig beside the model]
+    #[arg(short, long, value_name = "SIG")]
+    pub output: Option<PathBuf>,
+    /// Sign every file of the model's folder, not only those of the model
+    #[arg(long)]
+    pub all_files: bool,
+    /// Sign files in pieces of N bytes, which are hashed by all cores; 1GB is 10^9, 1GiB is 2^30
+    #[arg(long, value_name = "N", value_parser = shard_size)]
+    pub shard_size: Option<u64>,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0 means that the model is the one that was signed: its files are, or its content is and all else that was \
+signed is still as it was. The output says which.")]
+pub struct VerifySignatureArgs {
+    /// The model, or a folder of which files were signed
+    #[arg(value_parser = model_to_read())]
+    pub model: PathBuf,
+    /// The public key of the signer, in PEM
+    #[arg(long, value_name = "PUB")]
+    pub key: PathBuf,
+    /// The signature; NAME.digest.sig beside it is verified too [default: model.sig beside the model]
+    #[arg(short, long, value_name = "SIG")]
+    pub signature: Option<PathBuf>,
+    /// Ignore files of the folder that were not signed, unless the model needs them
+    #[arg(long)]
+    pub ignore_unsigned_files: bool,
+    /// Fail unless the files are as signed, byte for byte, even where the content of the model is
+    #[arg(long)]
+    pub require_files: bool,
+    /// Print the verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub read: ReadArgs,
+}

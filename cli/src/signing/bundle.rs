@@ -1,0 +1,192 @@
+//! The file of a signature: a Sigstore bundle with a DSSE envelope, for a key that the reader has.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onnx_container::{Error, ErrorKind};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::keys::{PrivateKey, PublicKey};
+use crate::failure::Failure;
+
+/// The longest signature file that is read, in bytes: room for some 300,000 files.
+const MOST_BYTES: u64 = 64 << 20;
+
+const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+
+/// What is signed: the type of the payload, and the payload, so that neither can be taken for the other.
+fn signed_bytes(payload: &[u8]) -> Vec<u8> {
+    let head = format!("DSSEv1 {} {PAYLOAD_TYPE} {} ", PAYLOAD_TYPE.len(), payload.len());
+    [head.as_bytes(), payload].concat()
+}
+
+/// The bundle that holds `payload` with its signature by `key`, as JSON.
+pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Failure> {
+    let signature = key.sign(&signed_bytes(payload))?;
+    let written = Written {
+        media_type: MEDIA_TYPE,
+        verification_material: WrittenMaterial {
+            public_key: WrittenKey { hint: key.public().hint()? },
+            tlog_entries: [],
+        },
+        dsse_envelope: WrittenEnvelope {
+            payload: STANDARD.encode(payload),
+            payload_type: PAYLOAD_TYPE,
+            signatures: [WrittenSignature { sig: STANDARD.encode(signature), keyid: "" }],
+        },
+    };
+    let mut bytes = serde_json::to_vec(&written).map_err(Error::other)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// The payload of the bundle at `path`, which `key` signed.
+pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
+    let hint = key.hint()?;
+    verified(&bytes(path)?, key, &hint).map_err(|(kind, reason)| error(path, kind, reason).into())
+}
+
+/// An error about the signature file at `path`.
+pub fn error(path: &Path, kind: ErrorKind, reason: String) -> Error {
+    Error::new(kind, reason).with_path(path)
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    let failed = |error| Error::io(path, error);
+    if !path.metadata().map_err(failed)?.is_file() {
+        let reason = "not a regular file, so no signature".to_owned();
+        return Err(error(path, ErrorKind::InvalidArgument, reason));
+    }
+    let (mut bytes, file) = (Vec::new(), File::open(path).map_err(failed)?);
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len <= MOST_BYTES) {
+        return Ok(bytes);
+    }
+    let reason = format!("longer than {MOST_BYTES} bytes: this is no signature that is read");
+    Err(error(path, ErrorKind::TooLarge, reason))
+}
+
+/// The payload of the bundle in `bytes`, if `key`, which is called `hint`, signed it.
+fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, (ErrorKind, String)> {
+    let malformed = |reason: String| (ErrorKind::Decode, reason);
+    let bundle: Bundle = serde_json::from_slice(bytes)
+        .map_err(|error| malformed(format!("no signature in the form of a bundle: {error}")))?;
+    if bundle.media_type != MEDIA_TYPE {
+        return Err(malformed(format!(
+            "the bundle is of the type {:?}, not {MEDIA_TYPE}",
+            bundle.media_type
+        )));
+    }
+    let material = bundle.verification_material;
+    let by_certificate =
+        material.x509_certificate_chain.is_some() || material.certificate.is_some();
+    let Some(named) = material.public_key else {
+        let how = if by_certificate { "a certificate" } else { "no key" };
+        let reason = format!("this is signed by {how}, and only signatures by keys are verified");
+        return Err((ErrorKind::Unsupported, reason));
+    };
+    if by_certificate {
+        return Err(malformed("both a key and a certificate are named".to_owned()));
+    }
+    // Signatures by tools before 1.1 have no hint.
+    if let Some(named) = named.hint.filter(|named| !named.is_empty() && named != hint) {
+        let reason = format!("signed by another key: {named:?}, and the given one is {hint}");
+        return Err((ErrorKind::InvalidArgument, reason));
+    }
+    let envelope = bundle.dsse_envelope;
+    if envelope.payload_type != PAYLOAD_TYPE {
+        return Err(malformed(format!(
+            "the payload is of the type {:?}, not {PAYLOAD_TYPE}",
+            envelope.payload_type
+        )));
+    }
+    let [signature] = envelope.signatures.as_slice() else {
+        let found = envelope.signatures.len();
+        return Err(malformed(format!("{found} signatures where there has to be one")));
+    };
+    let decoded = |what, text: &str| {
+        STANDARD.decode(text).map_err(|error| malformed(format!("the {what}: {error}")))
+    };
+    let (payload, sig) =
+        (decoded("payload", &envelope.payload)?, decoded("signature", &signature.sig)?);
+    if !key.verifies(&signed_bytes(&payload), &sig) {
+        let reason = format!("the signature is not one of this payload by the {} key", key.curve());
+        return Err((ErrorKind::WrongDigest, reason));
+    }
+    Ok(payload)
+}
+
+/// A bundle as it is read. What the format has besides is for other ways to sign, or for logs that are not asked.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bundle {
+    media_type: String,
+    verification_material: Material,
+    dsse_envelope: Envelope,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Material {
+    public_key: Option<Key>,
+    x509_certificate_chain: Option<IgnoredAny>,
+    certificate: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    hint: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    payload: String,
+    payload_type: String,
+    signatures: Vec<Signature>,
+}
+
+#[derive(Deserialize)]
+struct Signature {
+    sig: String,
+}
+
+/// A bundle as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    media_type: &'static str,
+    verification_material: WrittenMaterial,
+    dsse_envelope: WrittenEnvelope,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMaterial {
+    public_key: WrittenKey,
+    tlog_entries: [(); 0],
+}
+
+#[derive(Serialize)]
+struct WrittenKey {
+    hint: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenEnvelope {
+    payload: String,
+    payload_type: &'static str,
+    signatures: [WrittenSignature; 1],
+}
+
+#[derive(Serialize)]
+struct WrittenSignature {
+    sig: String,
+    keyid: &'static str,
+}

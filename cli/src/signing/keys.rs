@@ -1,0 +1,257 @@
+//! Keys for ECDSA on P-256 with SHA-256, P-384 with SHA-384 and P-521 with SHA-512, read from PEM.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use onnx_container::{Error, ErrorKind};
+use p256::pkcs8::{DecodePublicKey, EncodePublicKey, LineEnding};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::hashing::hex;
+use crate::failure::Failure;
+
+/// The longest key file that is read, in bytes.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// What a PEM file is called that holds what is not wanted, and how to get what is.
+const OTHERS: [(&str, &str); 6] = [
+    ("ENCRYPTED PRIVATE KEY", "is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it"),
+    (
+        "PRIVATE KEY",
+        "is a private key: `openssl pkey -in KEY -pubout -out PUB` makes the public one",
+    ),
+    (
+        "EC PRIVATE KEY",
+        "is a private key: `openssl pkey -in KEY -pubout -out PUB` makes the public one",
+    ),
+    ("PUBLIC KEY", "is a public key: signing takes the private one"),
+    ("CERTIFICATE", "is a certificate: `openssl x509 -in CERT -noout -pubkey` prints its key"),
+    (
+        "OPENSSH PRIVATE KEY",
+        "is a key of OpenSSH: `ssh-keygen -p -m PKCS8 -f COPY` converts a copy of it",
+    ),
+];
+
+/// The same code for the key of each curve.
+macro_rules! on_curve {
+    ($of:ident :: $self:expr, $key:ident => $then:expr) => {
+        match $self {
+            $of::P256($key) => $then,
+            $of::P384($key) => $then,
+            $of::P521($key) => $then,
+        }
+    };
+}
+
+/// A key that signs.
+pub enum PrivateKey {
+    P256(p256::ecdsa::SigningKey),
+    P384(p384::ecdsa::SigningKey),
+    P521(p521::ecdsa::SigningKey),
+}
+
+/// A key that verifies.
+#[derive(Debug, Clone)]
+pub enum PublicKey {
+    P256(p256::ecdsa::VerifyingKey),
+    P384(p384::ecdsa::VerifyingKey),
+    P521(p521::ecdsa::VerifyingKey),
+}
+
+impl PrivateKey {
+    /// The key in the PEM file at `path`: PKCS#8 or SEC1, not encrypted.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = read(path)?;
+        let blocks = ["PRIVATE KEY", "EC PRIVATE KEY"].map(|label| block(&text, label));
+        let Some(pem) = blocks.into_iter().flatten().next() else {
+            return Err(refused(path, other(&text, "holds no private key in PEM")));
+        };
+        if pem.contains("ENCRYPTED") {
+            return Err(refused(
+                path,
+                "is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it",
+            ));
+        }
+        Self::of_pem(pem).ok_or_else(|| refused(path, "is no key for P-256, P-384 or P-521"))
+    }
+
+    fn of_pem(pem: &str) -> Option<Self> {
+        if let Ok(key) = p256::SecretKey::from_pem(pem) {
+            return Some(Self::P256(key.into()));
+        }
+        if let Ok(key) = p384::SecretKey::from_pem(pem) {
+            return Some(Self::P384(key.into()));
+        }
+        p521::SecretKey::from_pem(pem).ok().map(|key| Self::P521(key.into()))
+    }
+
+    /// The key that verifies what this one signs.
+    pub fn public(&self) -> PublicKey {
+        match self {
+            Self::P256(key) => PublicKey::P256(*key.verifying_key()),
+            Self::P384(key) => PublicKey::P384(*key.verifying_key()),
+            Self::P521(key) => PublicKey::P521(*key.verifying_key()),
+        }
+    }
+
+    /// The signature of `message`, in DER.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Failure> {
+        use p256::ecdsa::signature::Signer;
+        let signed = match self {
+            Self::P256(key) => {
+                key.try_sign(message).map(|s: p256::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+            Self::P384(key) => {
+                key.try_sign(message).map(|s: p384::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+            Self::P521(key) => {
+                key.try_sign(message).map(|s: p521::ecdsa::DerSignature| s.as_bytes().to_vec())
+            }
+        };
+        signed.map_err(|error| Failure::Refused(format!("the key does not sign: {error}")))
+    }
+}
+
+impl PublicKey {
+    /// The key in the PEM file at `path`.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = read(path)?;
+        let Some(pem) = block(&text, "PUBLIC KEY") else {
+            return Err(refused(path, other(&text, "holds no public key in PEM")));
+        };
+        Self::of_pem(pem).ok_or_else(|| refused(path, "is no key for P-256, P-384 or P-521"))
+    }
+
+    fn of_pem(pem: &str) -> Option<Self> {
+        if let Ok(key) = p256::PublicKey::from_public_key_pem(pem) {
+            return Some(Self::P256(key.into()));
+        }
+        if let Ok(key) = p384::PublicKey::from_public_key_pem(pem) {
+            return Some(Self::P384(key.into()));
+        }
+        p521::PublicKey::from_public_key_pem(pem).ok().map(|key| Self::P521(key.into()))
+    }
+
+    /// What a signature calls the key: the SHA-256 of its PEM, in hexadecimal digits.
+    pub fn hint(&self) -> Result<String, Failure> {
+        let pem = on_curve!(PublicKey::self, key => key.to_public_key_pem(LineEnding::LF));
+        let pem = pem.map_err(|error| Failure::Refused(format!("the key has no PEM: {error}")))?;
+        Ok(hex(&Sha256::digest(pem)))
+    }
+
+    /// The curve, as people call it.
+    pub fn curve(&self) -> &'static str {
+        match self {
+            Self::P256(_) => "P-256",
+            Self::P384(_) => "P-384",
+            Self::P521(_) => "P-521",
+        }
+    }
+
+    /// Whether `signature`, in DER, is one of `message` by this key.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        use p256::ecdsa::signature::Verifier;
+        match self {
+            Self::P256(key) => p256::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+            Self::P384(key) => p384::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+            Self::P521(key) => p521::ecdsa::DerSignature::from_bytes(signature)
+                .is_ok_and(|signature| key.verify(message, &signature).is_ok()),
+        }
+    }
+}
+
+/// The text of a key file, which is wiped when it is no longer needed.
+fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let failed = |error| Error::io(path, error);
+    if path.metadata().map_err(failed)?.is_dir() {
+        return Err(refused(path, "is a folder, not a key"));
+    }
+    let (mut text, file) = (Zeroizing::new(Vec::new()), File::open(path).map_err(failed)?);
+    file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
+    let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    match std::str::from_utf8(&text) {
+        Ok(text) if bytes <= MOST_BYTES => Ok(Zeroizing::new(text.to_owned())),
+        _ => Err(refused(path, "is not a PEM file")),
+    }
+}
+
+/// The first part of `text` with that label, which OpenSSL may put behind parameters of a curve.
+fn block<'t>(text: &'t str, label: &str) -> Option<&'t str> {
+    let end = format!("-----END {label}-----");
+    let from = text.get(text.find(&format!("-----BEGIN {label}-----"))?..)?;
+    from.get(..from.find(&end)?.checked_add(end.len())?)
+}
+
+/// What `text` holds in place of what was asked for; `nothing` when it is nothing that is known.
+fn other<'t>(text: &str, nothing: &'t str) -> &'t str {
+    let found = OTHERS.iter().find(|(label, _)| block(text, label).is_some());
+    found.map_or(nothing, |(_, what)| what)
+}
+
+fn refused(path: &Path, reason: &str) -> Failure {
+    Error::new(ErrorKind::InvalidArgument, format!("this {reason}")).with_path(path).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that hexadecimal digits name.
+    fn bytes(digits: &str) -> Vec<u8> {
+        let digits: Vec<u8> = digits.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+        let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16);
+        digits.chunks(2).map(|digits| pair(digits).unwrap()).collect()
+    }
+
+    /// RFC 6979, A.2.5 to A.2.7: the signatures of "sample" and nonces that depend on nothing but key and message.
+    #[test]
+    fn signatures_are_those_of_rfc_6979() {
+        let key = bytes("C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721");
+        let key = p256::ecdsa::SigningKey::from_slice(&key).unwrap();
+        let r = bytes("EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716");
+        let s = bytes("F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8");
+        let signed = PrivateKey::P256(key).sign(b"sample").unwrap();
+        let signed = p256::ecdsa::Signature::from_der(&signed).unwrap().to_vec();
+        // The crate has the smaller of the two values of s that verify, for P-256 alone.
+        assert_eq!(signed[..32], r);
+        assert!(signed[32..] == s || signed[32] < 0x80, "{signed:x?}");
+
+        let key = bytes(
+            "6B9D3DAD2E1B8C1C05B19875B6659F4DE23C3B667BF297BA9AA47740787137D896D5724E4C70A825F872C9EA60D2EDF5",
+        );
+        let key = p384::ecdsa::SigningKey::from_slice(&key).unwrap();
+        let expected = bytes(
+            "94EDBB92A5ECB8AAD4736E56C691916B3F88140666CE9FA73D64C4EA95AD133C81A648152E44ACF96E36DD1E80FABE46
+             99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94FA329C145786E679E7B82C71A38628AC8",
+        );
+        let signed = PrivateKey::P384(key).sign(b"sample").unwrap();
+        assert_eq!(p384::ecdsa::Signature::from_der(&signed).unwrap().to_vec(), expected);
+
+        let key = bytes(
+            "00FAD06DAA62BA3B25D2FB40133DA757205DE67F5BB0018FEE8C86E1B68C7E75CAA896EB32F1F47C70855836A6D16FCC1466\
+             F6D8FBEC67DB89EC0C08B0E996B83538",
+        );
+        let key = p521::ecdsa::SigningKey::from_slice(&key).unwrap();
+        let expected = bytes(
+            "00C328FAFCBD79DD77850370C46325D987CB525569FB63C5D3BC53950E6D4C5F174E25A1EE9017B5D450606ADD152B534931\
+             D7D4E8455CC91F9B15BF05EC36E377FA
+             00617CCE7CF5064806C467F678D3B4080D6F1CC50AF26CA209417308281B68AF282623EAA63E5B5C0723D8B8C37FF0777B1A\
+             20F8CCB1DCCC43997F1EE0E44DA4A67A",
+        );
+        let signed = PrivateKey::P521(key).sign(b"sample").unwrap();
+        assert_eq!(p521::ecdsa::Signature::from_der(&signed).unwrap().to_vec(), expected);
+    }
+
+    #[test]
+    fn parts_of_a_pem_file_are_found() {
+        let text =
+            "x\n-----BEGIN A-----\n1\n-----END A-----\n-----BEGIN B-----\n2\n-----END B-----\n";
+        assert_eq!(block(text, "B"), Some("-----BEGIN B-----\n2\n-----END B-----"));
+        assert_eq!(block(text, "C"), None);
+        assert_eq!(block("-----END A----------BEGIN A-----", "A"), None);
+    }
+}

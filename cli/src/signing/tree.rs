@@ -1,0 +1,113 @@
+//! The files of a folder, as OpenSSF Model Signing lists them: all regular ones at any depth, but for paths that are
+//! ignored.
+
+use std::collections::HashSet;
+use std::fs::{DirEntry, read_dir};
+use std::path::Path;
+
+use onnx_container::Error;
+
+use super::verdict::{Kind, Problem};
+use crate::needed::plain;
+
+/// What is ignored in every folder, at its top.
+pub const ALWAYS_IGNORED: [&str; 4] = [".git", ".gitattributes", ".github", ".gitignore"];
+
+/// Paths beneath a folder that are left out, with all that is beneath them.
+#[derive(Debug)]
+pub struct Ignored(HashSet<String>);
+
+impl Ignored {
+    /// What is always ignored, and `more`. A path that leads out of the folder ignores nothing.
+    pub fn with<'p>(more: impl IntoIterator<Item = &'p str>) -> Self {
+        Self(ALWAYS_IGNORED.into_iter().chain(more).map(plain).collect())
+    }
+}
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Paths beneath the folder, in the order of their bytes.
+    pub files: Vec<String>,
+    /// What is neither a folder nor a regular file, or cannot be listed.
+    pub problems: Vec<Problem>,
+}
+
+/// Lists the files beneath `root`. Links to files count as files when links are followed; links to folders never are.
+pub fn list(root: &Path, ignored: &Ignored, follows_links: bool) -> Result<Tree, Error> {
+    let (mut tree, mut folders) = (Tree::default(), vec![String::new()]);
+    while let Some(folder) = folders.pop() {
+        let path = root.join(&folder);
+        let entries = match read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if folder.is_empty() => return Err(Error::io(path, error)),
+            Err(error) => {
+                tree.refuse(&folder, format!("the folder cannot be listed: {error}"));
+                continue;
+            }
+        };
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    folders.extend(tree.add(&entry, &folder, ignored, follows_links));
+                }
+                Err(error) => tree.refuse(&folder, format!("the folder cannot be listed: {error}")),
+            }
+        }
+    }
+    tree.files.sort();
+    Ok(tree)
+}
+
+impl Tree {
+    /// Adds an entry of `folder`; the path of a folder, which is to be listed too.
+    fn add(
+        &mut self,
+        entry: &DirEntry,
+        folder: &str,
+        ignored: &Ignored,
+        follows_links: bool,
+    ) -> Option<String> {
+        let name = entry.file_name();
+        let between = if folder.is_empty() { "" } else { "/" };
+        let path = format!("{folder}{between}{}", name.to_string_lossy());
+        if ignored.0.contains(&path) {
+            return None;
+        }
+        if name.to_str().is_none() {
+            self.refuse(&path, "its name is not UTF-8, and cannot be signed".to_owned());
+            return None;
+        }
+        let kind = entry.file_type().and_then(|kind| match kind.is_symlink() {
+            true if follows_links => Ok((entry.path().metadata()?.file_type(), true)),
+            is_link => Ok((kind, is_link)),
+        });
+        match kind {
+            Ok((kind, true)) if kind.is_dir() => {
+                self.refuse(&path, "a link to a folder, which is not followed".to_owned());
+            }
+            Ok((kind, _)) if kind.is_symlink() => self.refuse(&path, LINK.to_owned()),
+            Ok((kind, _)) if kind.is_dir() => return Some(path),
+            Ok((kind, _)) if kind.is_file() => self.files.push(path),
+            Ok(_) => self.refuse(&path, "a device, pipe or socket".to_owned()),
+            Err(error) => self.refuse(&path, error.to_string()),
+        }
+        None
+    }
+
+    fn refuse(&mut self, path: &str, reason: String) {
+        self.problems.push(Problem { path: path.to_owned(), kind: Kind::Refused, reason });
+    }
+}
+
+/// What is said of a link where none is followed.
+pub const LINK: &str = "a symbolic link, and only regular files are signed";
+
+/// Whether there is a link on the way from `root` to the file at `path`.
+pub fn has_link(root: &Path, path: &str) -> bool {
+    let mut reached = root.to_path_buf();
+    path.split('/').any(|part| {
+        reached.push(part);
+        reached.symlink_metadata().is_ok_and(|found| found.file_type().is_symlink())
+    })
+}

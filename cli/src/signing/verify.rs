@@ -1,0 +1,250 @@
+//! `verify-signature MODEL`: whether a model is the one that was signed.
+//!
+//! Signatures are verified before anything that they say is believed, and files before the model is decoded.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use onnx_container::external_data::{Directory, PathPolicy};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+
+use super::bundle;
+use super::hashing::{self, Hashed, Method, Part};
+use super::keys::PublicKey;
+use super::manifest::Manifest;
+use super::places::Places;
+use super::statement::{self, Statement};
+use super::tree::{self, Ignored};
+use super::verdict::{Content, Files, Kind, Problem, Verdict};
+use super::{content, sign};
+use crate::args::VerifySignatureArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::reading::{self, Reading};
+
+/// Judges the model and prints the verdict.
+pub fn run(args: &VerifySignatureArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    args.model.metadata().map_err(|error| Error::io(&args.model, error))?;
+    let key = PublicKey::read(&args.key)?;
+    let places = Places::of(&args.model, args.signature.as_deref())?;
+    let (manifest, signed) = signatures(args, &places, &key)?;
+    let judge = Judge { args, places: &places, reading: reading::of(&args.read) };
+    let files = manifest.map(|(path, manifest)| judge.files(path, &manifest)).transpose()?;
+    let content = signed.and_then(|(path, signed)| judge.content(path, signed));
+    if files.is_none() && content.is_none() {
+        let reason = "only the content of a model is signed: give the model, not its folder";
+        return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(&args.model).into());
+    }
+    let verdict =
+        Verdict::new(&args.model, (key.hint()?, key.curve()), files, content, args.require_files);
+    if args.json {
+        out.json(&verdict)?;
+    } else {
+        verdict.print(out)?;
+    }
+    Ok(Outcome::of(verdict.ok()))
+}
+
+type Signed<'a, S> = Option<(&'a Path, S)>;
+
+/// The statements that `key` signed, each with the file that it is in.
+fn signatures<'a>(
+    args: &VerifySignatureArgs,
+    places: &'a Places,
+    key: &PublicKey,
+) -> Result<(Signed<'a, Manifest>, Signed<'a, content::Content>), Failure> {
+    let (mut files, mut content) = (None, None);
+    for path in [&places.files, &places.content] {
+        let is_given = args.signature.as_ref() == Some(path);
+        if !is_given && path.symlink_metadata().is_err() {
+            continue;
+        }
+        let payload = bundle::read(path, key)?;
+        let statement = statement::parse(&payload);
+        let is_second =
+            match statement.map_err(|reason| bundle::error(path, ErrorKind::Decode, reason))? {
+                Statement::Files(manifest) => files.replace((path.as_path(), manifest)).is_some(),
+                Statement::Content(signed) => content.replace((path.as_path(), signed)).is_some(),
+            };
+        if is_second {
+            let reason = format!("makes the same statement as `{}`", places.files.display());
+            return Err(bundle::error(path, ErrorKind::Decode, reason).into());
+        }
+    }
+    if files.is_none() && content.is_none() {
+        let reason = format!("no signature is here, nor at `{}`", places.content.display());
+        return Err(bundle::error(&places.files, ErrorKind::MissingFile, reason).into());
+    }
+    Ok((files, content))
+}
+
+struct Judge<'a> {
+    args: &'a VerifySignatureArgs,
+    places: &'a Places,
+    reading: Reading,
+}
+
+impl<'a> Judge<'a> {
+    /// Compares the files with those that were signed.
+    fn files(&self, signature: &'a Path, manifest: &Manifest) -> Result<Files<'a>, Failure> {
+        let (model, single) = (&self.places.model, manifest.single());
+        let expected: Vec<(&str, &[Hashed])> = match (single, model) {
+            (Some(parts), Some(model)) => vec![(model.as_str(), parts)],
+            (Some(_), None) => {
+                let reason = "a single file is signed, and this is a folder";
+                return Err(
+                    bundle::error(signature, ErrorKind::InvalidArgument, reason.into()).into()
+                );
+            }
+            (None, _) => manifest
+                .files
+                .iter()
+                .map(|(path, parts)| (path.as_str(), parts.as_slice()))
+                .collect(),
+        };
+        let mut problems = self.compare(&expected, manifest)?;
+        let signed: BTreeSet<&str> = expected.iter().map(|(path, _)| *path).collect();
+        if single.is_none() && !self.args.ignore_unsigned_files {
+            problems.extend(self.unsigned(&signed, manifest)?);
+        }
+        let own = self.own(&signed, &mut problems)?;
+        let Manifest { method, .. } = manifest;
+        Ok(Files {
+            signature,
+            as_signed: problems.is_empty(),
+            method: method.name(),
+            shard_size: method.shard_size(),
+            signed_files: signed.len(),
+            problems,
+            own,
+        })
+    }
+
+    /// What differs in signed files.
+    fn compare(
+        &self,
+        expected: &[(&str, &[Hashed])],
+        manifest: &Manifest,
+    ) -> Result<Vec<Problem>, Failure> {
+        let root = &self.places.folder;
+        let directory = self.directory()?;
+        let names: Vec<_> = expected.iter().map(|(path, _)| *path).collect();
+        let links = names.iter().map(|name| !manifest.follows_links && tree::has_link(root, name));
+        let (links, mut problems) = (links.collect::<Vec<_>>(), Vec::new());
+        let opened: Vec<_> =
+            names.iter().zip(&links).filter(|(_, link)| !**link).map(|(name, _)| *name).collect();
+        let mut hashed = hashing::files(&directory, &opened, manifest.method).into_iter();
+        for ((path, signed), is_link) in expected.iter().zip(links) {
+            let found = if is_link {
+                Some((Kind::Refused, tree::LINK.to_owned()))
+            } else {
+                hashed.next().and_then(|found| difference(found, signed))
+            };
+            let problem = |(kind, reason)| Problem { path: (*path).to_owned(), kind, reason };
+            problems.extend(found.map(problem));
+        }
+        Ok(problems)
+    }
+
+    fn directory(&self) -> Result<Directory, Error> {
+        match &self.places.model {
+            Some(_) => Directory::of_model(&self.args.model, self.reading.paths),
+            None => Directory::with_policy(&self.places.folder, PathPolicy::ModelDirs),
+        }
+    }
+
+    /// What is in the folder and was not signed.
+    fn unsigned(
+        &self,
+        signed: &BTreeSet<&str>,
+        manifest: &Manifest,
+    ) -> Result<Vec<Problem>, Failure> {
+        let signatures = self.places.signatures_inside();
+        let ignored = manifest.ignored.iter().chain(&signatures).map(String::as_str);
+        let root = &self.places.folder;
+        let found = tree::list(root, &Ignored::with(ignored), manifest.follows_links)?;
+        // An empty file has no shards.
+        let counts = |path: &str| {
+            manifest.method == Method::Files
+                || root.join(path).metadata().map_or(true, |meta| meta.len() > 0)
+        };
+        let files = found.files.into_iter();
+        let files = files.filter(|path| !signed.contains(path.as_str()) && counts(path));
+        let unsigned = files.map(|path| not_signed(path, "it is in the folder and was not signed"));
+        let refused = found.problems.into_iter();
+        let refused = refused.filter(|problem| !signed.contains(problem.path.as_str()));
+        Ok(unsigned.chain(refused).collect())
+    }
+
+    /// The files of the model; those that were not signed are problems, whatever else may be in its folder.
+    fn own(
+        &self,
+        signed: &BTreeSet<&str>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<BTreeSet<String>, Failure> {
+        let Some(model) = &self.places.model else { return Ok(BTreeSet::new()) };
+        let own = match sign::files_of(&self.args.model, model, self.reading) {
+            Ok(own) => own,
+            // Files that are not as signed explain it.
+            Err(_) if !problems.is_empty() => BTreeSet::from([model.clone()]),
+            Err(failure) => return Err(failure),
+        };
+        for path in own.iter().filter(|path| !signed.contains(path.as_str())) {
+            if !problems.iter().any(|problem| problem.path == *path) {
+                problems
+                    .push(not_signed(path.clone(), "the model needs it, and it was not signed"));
+            }
+        }
+        Ok(own)
+    }
+
+    /// Compares the content with that which was signed; a folder has none.
+    fn content(&self, signature: &'a Path, signed: content::Content) -> Option<Content<'a>> {
+        self.places.model.as_ref()?;
+        let options = LoadOptions::from(self.reading);
+        let digest = Container::load(&self.args.model, options).and_then(|model| model.digest());
+        let (digest, reason) = match digest {
+            Ok(digest) => {
+                let digest = hashing::hex(digest.as_bytes());
+                let reason = format!("its digest is {digest}, not {}", signed.digest);
+                let differs = digest != signed.digest;
+                (Some(digest), differs.then_some(reason))
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let prefixed = |digits: String| format!("sha256:{digits}");
+        let as_signed = reason.is_none();
+        let (signed_digest, digest) = (prefixed(signed.digest), digest.map(prefixed));
+        Some(Content { signature, as_signed, signed_digest, digest, reason })
+    }
+}
+
+fn not_signed(path: String, reason: &str) -> Problem {
+    Problem { path, kind: Kind::Unsigned, reason: reason.to_owned() }
+}
+
+/// What differs between a file as it was `found` and as it was `signed`.
+fn difference(
+    found: onnx_container::Result<Vec<Hashed>>,
+    signed: &[Hashed],
+) -> Option<(Kind, String)> {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::MissingFile => {
+            return Some((Kind::Missing, "it was signed and is not there".to_owned()));
+        }
+        Err(error) => return Some((Kind::Refused, error.reason().to_owned())),
+    };
+    let end = |parts: &[Hashed]| parts.last().map_or(0, |last| last.part.end());
+    if end(&found) != end(signed) {
+        let reason = format!("it has {} bytes, not {}", end(&found), end(signed));
+        return Some((Kind::Changed, reason));
+    }
+    let mut pairs = found.iter().zip(signed);
+    let (now, then) = pairs.find(|(now, then)| now.digest != then.digest)?;
+    let of = match &now.part {
+        Part::Whole => String::new(),
+        Part::Range(range) => format!(" in bytes {}..{}", range.start, range.end),
+    };
+    Some((Kind::Changed, format!("its SHA-256{of} is {}, not {}", now.digest, then.digest)))
+}

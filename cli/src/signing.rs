@@ -17,5 +17,6 @@ mod tree;
 mod verdict;
 mod verify;
 
+pub use manifest::ShardForm;
 pub use sign::run as sign;
 pub use verify::run as verify;

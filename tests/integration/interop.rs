@@ -87,6 +87,12 @@ fn digests_are_those_that_the_page_defines() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn signatures_are_verified_both_ways_with_the_reference_tool() {
+    run_driver("signing.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn real_models_compute_what_onnxruntime_computes() {
     run_driver("runs.py");
 }

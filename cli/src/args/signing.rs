@@ -7,6 +7,7 @@ use clap::Args;
 use super::paths::model_to_read;
 use super::sizes::shard_size;
 use super::{OutArgs, ReadArgs};
+use crate::signing::ShardForm;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,6 +30,9 @@ pub struct SignArgs {
     /// Sign files in pieces of N bytes, which are hashed by all cores; 1GB is 10^9, 1GiB is 2^30
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub shard_size: Option<u64>,
+    /// What the digests of shards are called
+    #[arg(long, value_enum, value_name = "FORM", default_value_t, requires = "shard_size")]
+    pub shard_form: ShardForm,
     #[command(flatten)]
     pub out: OutArgs,
 }

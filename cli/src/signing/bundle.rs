@@ -190,3 +190,36 @@ struct WrittenSignature {
     sig: String,
     keyid: &'static str,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_of_every_bit_of_its_payload() {
+        let key = PrivateKey::P256(p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap());
+        let (public, hint) = (key.public(), key.public().hint().unwrap());
+        let payload = br#"{"_type":"https://in-toto.io/Statement/v1"}"#;
+        let good: serde_json::Value =
+            serde_json::from_slice(&write(payload, &key).unwrap()).unwrap();
+        let read = |bundle: &serde_json::Value| {
+            verified(bundle.to_string().as_bytes(), &public, &hint).map_err(|(_, reason)| reason)
+        };
+        assert_eq!(read(&good).unwrap(), payload);
+        for field in ["/dsseEnvelope/payload", "/dsseEnvelope/signatures/0/sig"] {
+            let text = good.pointer(field).unwrap().as_str().unwrap();
+            let bytes = STANDARD.decode(text).unwrap();
+            for at in 0..bytes.len() {
+                let mut other = bytes.clone();
+                other[at] ^= 1 << (at % 8);
+                let mut bad = good.clone();
+                *bad.pointer_mut(field).unwrap() = STANDARD.encode(&other).into();
+                let reason = read(&bad).unwrap_err();
+                assert!(reason.starts_with("the signature is not one"), "{field} {at}: {reason}");
+            }
+            let mut bad = good.clone();
+            *bad.pointer_mut(field).unwrap() = STANDARD.encode([&bytes[..], &[0]].concat()).into();
+            assert!(read(&bad).is_err(), "{field}: a byte more");
+        }
+    }
+}

@@ -6,7 +6,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 use sha2::{Digest, Sha256};
 
 use super::hashing::{Hashed, Method, Part, hex, is_sha256, shards};
@@ -20,10 +22,30 @@ const SHA256: &str = "sha256";
 /// What stands for the file itself where a single file was signed.
 const ITSELF: &str = ".";
 
+/// What the digests of shards are called. It says nothing, as the statement says elsewhere what they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ShardForm {
+    /// As the specification has it: sha256
+    #[default]
+    Spec,
+    /// As the Python package model-signing 1.1 has it, which reads no other: sha256-sharded-N
+    ModelSigning,
+}
+
+impl ShardForm {
+    fn algorithm(self, method: Method) -> String {
+        match (self, method) {
+            (Self::ModelSigning, Method::Shards(size)) => format!("{SHA256}-sharded-{size}"),
+            _ => SHA256.to_owned(),
+        }
+    }
+}
+
 /// The files of a folder as they were signed.
 #[derive(Debug)]
 pub struct Manifest {
     pub method: Method,
+    pub form: ShardForm,
     /// Whether links were followed.
     pub follows_links: bool,
     /// What beneath the folder was left out.
@@ -45,7 +67,7 @@ struct Serialization {
     method: String,
     hash_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    shard_size: Option<u64>,
+    shard_size: Option<Number>,
     allow_symlinks: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ignore_paths: Vec<String>,
@@ -69,7 +91,11 @@ impl Manifest {
     pub fn of(form: Form<Root, Predicate>) -> Result<Self, String> {
         let (subject, Predicate { serialization, resources }) = form.parts()?;
         let method = serialization.method()?;
-        check_digests(&serialization, &resources, &subject.digest.sha256)?;
+        let form = check_digests(&serialization, method, &resources)?;
+        let (found, expected) = (root(&resources), subject.digest.sha256);
+        if found != expected {
+            return Err(format!("the digest of all files is {found}, not {expected:?}"));
+        }
         let is_itself = |name: &str| parse(name, method).is_ok_and(|(path, _)| path == ITSELF);
         let is_single = resources.iter().all(|resource| is_itself(&resource.name));
         let mut parts = Vec::with_capacity(resources.len());
@@ -92,21 +118,22 @@ impl Manifest {
             check_parts(parts, method).map_err(|reason| format!("{reason}: {path:?}"))?;
         }
         let Serialization { allow_symlinks, ignore_paths, .. } = serialization;
-        Ok(Self { method, follows_links: allow_symlinks, ignored: ignore_paths, files })
+        Ok(Self { method, form, follows_links: allow_symlinks, ignored: ignore_paths, files })
     }
 
     /// The statement on these files of the folder that is called `name`.
     pub fn statement(&self, name: String) -> Form<Root, Predicate> {
-        let mut resources: Vec<_> = self
-            .files
-            .iter()
-            .flat_map(|(path, parts)| parts.iter().map(move |hashed| Resource::new(path, hashed)))
-            .collect();
+        let algorithm = &self.form.algorithm(self.method);
+        let resource = |(path, parts): (&String, &Vec<Hashed>)| {
+            let new = |hashed| Resource::new(path, hashed, algorithm);
+            parts.iter().map(new).collect::<Vec<_>>()
+        };
+        let mut resources: Vec<_> = self.files.iter().flat_map(resource).collect();
         resources.sort_by(|a, b| a.name.cmp(&b.name));
         let serialization = Serialization {
             method: self.method.name().to_owned(),
             hash_type: SHA256.to_owned(),
-            shard_size: self.method.shard_size(),
+            shard_size: self.method.shard_size().map(Number::from),
             allow_symlinks: self.follows_links,
             ignore_paths: self.ignored.clone(),
         };
@@ -121,53 +148,62 @@ impl Manifest {
 }
 
 impl Resource {
-    fn new(path: &str, Hashed { part, digest }: &Hashed) -> Self {
+    fn new(path: &str, Hashed { part, digest }: &Hashed, algorithm: &str) -> Self {
         let name = match part {
             Part::Whole => path.to_owned(),
             Part::Range(range) => format!("{path}:{}:{}", range.start, range.end),
         };
-        Self { name, algorithm: SHA256.to_owned(), digest: digest.clone() }
+        Self { name, algorithm: algorithm.to_owned(), digest: digest.clone() }
     }
 }
 
 impl Serialization {
     fn method(&self) -> Result<Method, String> {
-        match (self.method.as_str(), self.shard_size) {
+        match (self.method.as_str(), &self.shard_size) {
             ("files", None) => Ok(Method::Files),
-            ("shards", Some(size)) if size > 0 => Ok(Method::Shards(size)),
             ("files", Some(_)) => Err("whole files are signed, with a size of shards".to_owned()),
-            ("shards", _) => Err("shards are signed, without their size".to_owned()),
+            ("shards", Some(size)) => match whole(size) {
+                Some(size) if size > 0 => Ok(Method::Shards(size)),
+                _ => Err(format!("shards of {size} bytes")),
+            },
+            ("shards", None) => Err("shards are signed, without their size".to_owned()),
             (other, _) => Err(format!("files are signed by an unknown method: {other:?}")),
         }
     }
 }
 
-/// Checks the digests of all resources, and that of them all.
+/// A number without a fraction, which the reference tool writes as `700.0`.
+fn whole(number: &Number) -> Option<u64> {
+    number.as_u64().or_else(|| {
+        let text = number.to_string();
+        text.strip_suffix(".0").and_then(self::number)
+    })
+}
+
+/// Checks that all resources have digests of one kind, and says how it is called.
 fn check_digests(
     serialization: &Serialization,
+    method: Method,
     resources: &[Resource],
-    expected: &str,
-) -> Result<(), String> {
+) -> Result<ShardForm, String> {
     let hash = &serialization.hash_type;
     if hash != SHA256 {
         return Err(format!("digests by {hash:?}, and only {SHA256} is verified"));
     }
-    if resources.is_empty() {
-        return Err("no file is signed".to_owned());
-    }
+    let Some(first) = resources.first() else { return Err("no file is signed".to_owned()) };
+    let forms = [ShardForm::Spec, ShardForm::ModelSigning];
+    let form = forms.into_iter().find(|form| form.algorithm(method) == first.algorithm);
+    let form = form.unwrap_or_default();
+    let expected = form.algorithm(method);
     for Resource { name, algorithm, digest } in resources {
-        if algorithm != hash {
-            return Err(format!("{name:?} has a digest by {algorithm:?}, and not {hash}"));
+        if *algorithm != expected {
+            return Err(format!("{name:?} has a digest by {algorithm:?}, and not {expected}"));
         }
         if !is_sha256(digest) {
             return Err(format!("{name:?} has no digest: {digest:?}"));
         }
     }
-    let found = root(resources);
-    if found != expected {
-        return Err(format!("the digest of all files is {found}, not {expected:?}"));
-    }
-    Ok(())
+    Ok(form)
 }
 
 /// The digest of all digests, in their order.

@@ -28,9 +28,9 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let key = PrivateKey::read(&args.key)?;
     let job = Job::new(args)?;
     job.check_targets()?;
-    let (manifest, others) = job.manifest()?;
     let container = Container::load(&args.model, job.reading)?;
     save::warn(&container);
+    let (manifest, others) = job.manifest()?;
     let digest = container.digest().map_err(|error| error.with_path(&args.model))?;
     let statement = manifest.statement(job.places.folder_name());
     let files = bundle::write(&serde_json::to_vec(&statement).map_err(Error::other)?, &key)?;
@@ -121,6 +121,7 @@ impl<'a> Job<'a> {
         let method = self.args.shard_size.map_or(Method::Files, Method::Shards);
         let manifest = Manifest {
             method,
+            form: self.args.shard_form,
             follows_links: false,
             ignored: always.into_iter().chain(signatures).collect(),
             files: self.digests(&names, method)?,

@@ -4,6 +4,7 @@
 use std::fs;
 
 use crate::hostile_cases::{Case, POLICIES, cases};
+use crate::signing;
 use crate::support::Folder;
 
 /// Commands that read the weights of `model/m.onnx`, and need nothing else of it.
@@ -20,7 +21,8 @@ const READ: [&[&str]; 9] = [
 ];
 
 /// Commands that read them, and refuse some models for other reasons.
-const READ_MORE: [&[&str]; 3] = [
+const READ_MORE: [&[&str]; 4] = [
+    &["sign", "--key", "keys/P-256.pem", "-o", "out/m.sig"],
     &["import-safetensors", "v.safetensors", "out/m.onnx"],
     &["replace", "v", "v.npy", "-o", "out/m.onnx"],
     &["digest", "--semantic"],
@@ -42,6 +44,7 @@ fn folder_of(case: &Case) -> Folder {
     let header = format!("{:<117}\n", "{'descr':'<f4','fortran_order':False,'shape':(1,)}");
     let bytes = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[1; 4]].concat();
     fs::write(folder.path("v.npy"), bytes).unwrap();
+    signing::make_keys(&folder);
     folder
 }
 

@@ -7,6 +7,7 @@ use onnx_container::proto::{ModelProto, NodeProto, OperatorSetIdProto, TensorPro
 use serde_json::Value;
 
 use crate::inline;
+use crate::signing;
 use crate::support::{Folder, external, floats, model};
 
 /// The page, without the carriage returns that a checkout may have.
@@ -16,7 +17,8 @@ fn page() -> String {
 }
 
 /// Commands that write what the cases read.
-const PREPARATIONS: [&str; 4] = [
+const PREPARATIONS: [&str; 5] = [
+    "sign tied.onnx --key keys/P-256.pem -o tied.sig",
     "pack m.onnx p.onnx",
     "export-safetensors m.onnx w.safetensors",
     "extract p.onnx small -o small.npy",
@@ -24,7 +26,7 @@ const PREPARATIONS: [&str; 4] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 38] = [
+const CASES: [&str; 45] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -57,6 +59,13 @@ const CASES: [&str; 38] = [
     "files broken.onnx",
     "extract tied.onnx w0 w1 -o e.safetensors",
     "extract m.onnx none -o e.npy",
+    "sign tied.onnx --key keys/P-256.pem -o o.sig",
+    "sign tied.onnx --key keys/P-256.pem -o o.sig --shard-size 1MB",
+    "sign tied.onnx --key keys/P-256.pub -o o.sig",
+    "verify-signature tied.onnx --key keys/P-256.pub -s tied.sig --ignore-unsigned-files",
+    "verify-signature m.onnx --key keys/P-256.pub -s o.sig",
+    "verify-signature broken.onnx --key keys/P-256.pub -s tied.sig",
+    "verify-signature m.onnx --key keys/P-256.pub",
     "recover .",
     "recover none",
     "digest tied.onnx --tensors",
@@ -93,6 +102,7 @@ const RUNS: [&str; 14] = [
 ];
 
 fn models(folder: &Folder) {
+    signing::make_keys(folder);
     folder.save("m.onnx", &model());
     folder.save("tied.onnx", &external(&["data", "./data"]));
     fs::write(folder.path("data"), [0; 16]).unwrap();

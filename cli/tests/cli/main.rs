@@ -33,6 +33,7 @@ mod safetensors;
 mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
+mod signing;
 mod stop;
 mod support;
 mod tensors;

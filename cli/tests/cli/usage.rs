@@ -28,6 +28,10 @@ fn wrong_usage_is_exit_code_2() {
         &["check", "m.onnx", "--top", "1"],
         &["inspect", "m.onnx", "--top", "x"],
         &["files", "m.onnx", "--null", "--json"],
+        &["sign", "m.onnx"],
+        &["sign", "m.onnx", "--key", "k", "--shard-size", "0"],
+        &["sign", "m.onnx", "--key", "k", "--shard-form", "spec"],
+        &["verify-signature", "m.onnx"],
     ];
     for args in cases {
         assert_eq!(folder.run(args).code(), 2, "{args:?}");
@@ -133,6 +137,8 @@ fn json_is_one_object_with_its_command_also_on_failure() {
         (&["extract", "m.onnx", "w", "-o", "w"], 2, "Usage", none),
         (&["extract", "m.onnx", "wieght", "-o", "w.npy"], 1, "MissingTensor", none),
         (&["replace", "m.onnx", "w", "gone.npy", "-o", "o.onnx"], 1, "MissingFile", none),
+        (&["sign", "m.onnx", "--key", "none.pem"], 1, "MissingFile", none),
+        (&["verify-signature", "none.onnx", "--key", "k"], 1, "MissingFile", none),
         #[cfg(feature = "machine")]
         (&["plan", "none.onnx"], 1, "MissingFile", none),
         #[cfg(feature = "machine")]

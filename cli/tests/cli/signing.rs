@@ -1,0 +1,628 @@
+//! `sign` and `verify-signature`: keys, files and shards, content, what is refused, and the vectors of the
+//! specification.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onnx_container::proto::TensorProto;
+use p256::ecdsa::signature::Signer;
+use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::support::{Folder, Run, external, model};
+
+const CURVES: [&str; 3] = ["P-256", "P-384", "P-521"];
+
+/// Writes `CURVE.pem` and `CURVE.pub` into `keys/`.
+pub fn make_keys(folder: &Folder) {
+    fs::create_dir(folder.path("keys")).unwrap();
+    let write = |curve: &str, secret: &str, public: &str| {
+        fs::write(folder.path(&format!("keys/{curve}.pem")), secret).unwrap();
+        fs::write(folder.path(&format!("keys/{curve}.pub")), public).unwrap();
+    };
+    macro_rules! write {
+        ($curve:literal, $key:expr) => {{
+            let key = $key.unwrap();
+            let public = key.public_key().to_public_key_pem(LineEnding::LF).unwrap();
+            write($curve, &key.to_pkcs8_pem(LineEnding::LF).unwrap(), &public);
+        }};
+    }
+    write!("P-256", p256::SecretKey::from_slice(&[7; 32]));
+    write!("P-384", p384::SecretKey::from_slice(&[7; 48]));
+    write!("P-521", p521::SecretKey::from_slice(&[&[0; 2][..], &[7; 64]].concat()));
+    write!("other", p256::SecretKey::from_slice(&[8; 32]));
+    let sec1 = p256::SecretKey::from_slice(&[7; 32]).unwrap().to_sec1_pem(LineEnding::CRLF);
+    // As `openssl ecparam -genkey` writes it.
+    let parameters =
+        "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+    fs::write(folder.path("keys/sec1.pem"), format!("{parameters}{}", *sec1.unwrap())).unwrap();
+}
+
+/// A folder with keys, and in `m/` a packed model.
+fn folder() -> Folder {
+    let folder = Folder::with_model();
+    make_keys(&folder);
+    fs::create_dir(folder.path("m")).unwrap();
+    folder.run(&["pack", "m.onnx", "m/m.onnx"]).done();
+    folder
+}
+
+fn verify(folder: &Folder, options: &[&str]) -> Run {
+    let command = ["verify-signature", "m/m.onnx", "--key", "keys/P-256.pub"];
+    folder.run(&[&command[..], options].concat())
+}
+
+fn sign(folder: &Folder, options: &[&str]) -> Run {
+    folder.run(&[&["sign", "m/m.onnx", "--key", "keys/P-256.pem"][..], options].concat())
+}
+
+/// The statement in the signature called `name`.
+fn statement(folder: &Folder, name: &str) -> Value {
+    let bundle: Value = serde_json::from_slice(&fs::read(folder.path(name)).unwrap()).unwrap();
+    let payload = bundle["dsseEnvelope"]["payload"].as_str().unwrap();
+    serde_json::from_slice(&STANDARD.decode(payload).unwrap()).unwrap()
+}
+
+/// Writes a signature of `payload` by the key for P-256, and after `change`.
+fn write_bundle(folder: &Folder, name: &str, payload: &[u8], change: impl Fn(&mut Value)) {
+    let key = p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap();
+    let head = format!("DSSEv1 28 application/vnd.in-toto+json {} ", payload.len());
+    let signed = [head.as_bytes(), payload].concat();
+    let signature: p256::ecdsa::DerSignature = key.sign(&signed);
+    let public = p256::SecretKey::from_slice(&[7; 32]).unwrap().public_key();
+    let pem = public.to_public_key_pem(LineEnding::LF).unwrap();
+    let mut bundle = json!({
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "verificationMaterial": {"publicKey": {"hint": format!("{:x}", Sha256::digest(pem))}},
+        "dsseEnvelope": {
+            "payload": STANDARD.encode(payload),
+            "payloadType": "application/vnd.in-toto+json",
+            "signatures": [{"sig": STANDARD.encode(signature.as_bytes())}],
+        },
+    });
+    change(&mut bundle);
+    fs::write(folder.path(name), bundle.to_string()).unwrap();
+}
+
+#[test]
+fn files_and_shards_are_signed_and_verified_with_each_curve() {
+    let folder = folder();
+    for curve in CURVES {
+        let [secret, public] = ["pem", "pub"].map(|suffix| format!("keys/{curve}.{suffix}"));
+        let tool = "--shard-form=model-signing";
+        for options in [&[][..], &["--shard-size", "1000"], &["--shard-size", "1000", tool]] {
+            let command = [&["sign", "m/m.onnx", "--key", &secret], options].concat();
+            let said = folder.run(&command).done().stdout();
+            let first = fs::read(folder.path("m/model.sig")).unwrap();
+            assert_eq!(folder.run(&command).done().stdout(), said);
+            assert_eq!(fs::read(folder.path("m/model.sig")).unwrap(), first);
+            let run = folder.run(&["verify-signature", "m/m.onnx", "--key", &public]).done();
+            run.says(&[
+                &format!("key       {curve} "),
+                "files     as signed: 2 files (m/model.sig)\n",
+                "content   as signed (m/model.digest.sig)\n",
+                "verified  by files and content\n",
+            ]);
+            let run = folder.run(&["verify-signature", "m", "--key", &public]).done();
+            assert!(run.stdout().ends_with("verified  by files\n"), "{run:?}");
+        }
+        let run = verify(&folder, &[]);
+        let expected = if curve == "P-256" { 0 } else { 1 };
+        assert_eq!(run.code(), expected, "{run:?}");
+    }
+    assert_eq!(folder.names(), ["keys", "m", "m.onnx"]);
+    // Another encoding of the same key, from another folder, with a signature elsewhere.
+    folder.run(&["sign", "m/m.onnx", "--key", "keys/sec1.pem", "-o", "s.sig"]).done();
+    fs::remove_file(folder.path("m/model.sig")).unwrap();
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    verify(&folder, &["-s", "s.sig"]).done().says(&["(s.sig)", "(s.digest.sig)"]);
+}
+
+#[test]
+fn the_statements_are_those_of_the_specification_and_of_the_page() {
+    let folder = folder();
+    sign(&folder, &["--shard-size", "4000"]).done();
+    let digest = |bytes: &[u8]| format!("{:x}", Sha256::digest(bytes));
+    let [model, data] = ["m/m.onnx", "m/m.onnx.data"].map(|n| fs::read(folder.path(n)).unwrap());
+    let mut resources = Vec::new();
+    for (name, bytes) in [("m.onnx", &model), ("m.onnx.data", &data)] {
+        for (n, shard) in bytes.chunks(4000).enumerate() {
+            let start = n * 4000;
+            let name = format!("{name}:{start}:{}", start + shard.len());
+            resources.push(json!({"name": name, "algorithm": "sha256", "digest": digest(shard)}));
+        }
+    }
+    resources.sort_by_key(|resource| resource["name"].to_string());
+    let raw: Vec<u8> = resources.iter().flat_map(|r| hex(r["digest"].as_str().unwrap())).collect();
+    let ignored =
+        [".git", ".gitattributes", ".github", ".gitignore", "model.sig", "model.digest.sig"];
+    assert_eq!(
+        statement(&folder, "m/model.sig"),
+        json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{"name": "m", "digest": {"sha256": digest(&raw)}}],
+            "predicateType": "https://model_signing/signature/v1.0",
+            "predicate": {
+                "resources": resources,
+                "serialization": {"method": "shards", "hash_type": "sha256", "shard_size": 4000,
+                    "allow_symlinks": false, "ignore_paths": ignored},
+            },
+        })
+    );
+    let content = folder.run(&["digest", "m/m.onnx"]).done().stdout();
+    assert_eq!(
+        statement(&folder, "m/model.digest.sig"),
+        json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{"name": "m.onnx", "digest": {"onnxContainerContent1": content[7..71]}}],
+            "predicateType": "https://onnx-container/content/v1",
+            "predicate": {"scheme": "onnx-container/content/1"},
+        })
+    );
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(pair).collect()
+}
+
+#[test]
+fn files_that_are_not_as_signed_are_named() {
+    for options in [&[][..], &["--shard-size=4000"]] {
+        let folder = folder();
+        sign(&folder, options).done();
+        fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+        let data = fs::read(folder.path("m/m.onnx.data")).unwrap();
+        let mut changed = data.clone();
+        changed[4097] ^= 1;
+        fs::write(folder.path("m/m.onnx.data"), &changed).unwrap();
+        let run = verify(&folder, &[]).failed(&[]);
+        let place = if options.is_empty() {
+            "its SHA-256 is"
+        } else {
+            "its SHA-256 in bytes 4000..8000 is"
+        };
+        run.says(&[
+            "NOT as signed: 1 problem, 2 files signed",
+            "changed `m.onnx.data`: ",
+            place,
+            "NOT VERIFIED",
+        ]);
+        verify(&folder, &["--ignore-unsigned-files"]).failed(&[]).says(&["changed `m.onnx.data`"]);
+        fs::write(folder.path("m/m.onnx.data"), [&data[..], &[0]].concat()).unwrap();
+        verify(&folder, &[]).failed(&[]).says(&["changed `m.onnx.data`: "]);
+        fs::remove_file(folder.path("m/m.onnx.data")).unwrap();
+        verify(&folder, &[])
+            .failed(&[])
+            .says(&["missing `m.onnx.data`: it was signed and is not there"]);
+        fs::write(folder.path("m/m.onnx.data"), &data).unwrap();
+        verify(&folder, &[]).done();
+
+        fs::create_dir(folder.path("m/sub")).unwrap();
+        fs::write(folder.path("m/sub/x"), [1]).unwrap();
+        let json = verify(&folder, &["--json"]).failed(&[]).json();
+        let problem = &json["files"]["problems"][0];
+        assert_eq!((&problem["path"], &problem["problem"]), (&json!("sub/x"), &json!("unsigned")));
+        verify(&folder, &["--ignore-unsigned-files"]).done();
+        fs::rename(folder.path("m/sub"), folder.path("m/.git")).unwrap();
+        verify(&folder, &[]).done();
+    }
+}
+
+#[test]
+fn what_the_model_needs_has_to_be_signed_whatever_else_is_ignored() {
+    let folder = folder();
+    fs::write(folder.path("m/a.bin"), [1; 16]).unwrap();
+    fs::write(folder.path("m/b.bin"), [1; 16]).unwrap();
+    folder.save("m/m.onnx", &external(&["a.bin"]));
+    fs::remove_file(folder.path("m/m.onnx.data")).unwrap();
+    sign(&folder, &[]).done().says(&["note      1 other file of the folder is not signed"]);
+    let mut signed = statement(&folder, "m/model.sig");
+    // The same statement, for a model that needs the other file.
+    folder.save("m/m.onnx", &external(&["b.bin"]));
+    let model = format!("{:x}", Sha256::digest(fs::read(folder.path("m/m.onnx")).unwrap()));
+    let resources = signed["predicate"]["resources"].as_array_mut().unwrap();
+    resources[1]["digest"] = json!(model);
+    let raw: Vec<u8> = resources.iter().flat_map(|r| hex(r["digest"].as_str().unwrap())).collect();
+    signed["subject"][0]["digest"]["sha256"] = json!(format!("{:x}", Sha256::digest(raw)));
+    write_bundle(&folder, "m/model.sig", signed.to_string().as_bytes(), |_| ());
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    let run = verify(&folder, &["--ignore-unsigned-files"]).failed(&[]);
+    run.says(&["unsigned `b.bin`: the model needs it, and it was not signed"]);
+}
+
+#[test]
+fn content_still_holds_when_the_model_is_written_anew() {
+    let folder = folder();
+    sign(&folder, &[]).done();
+    let signed =
+        ["m/m.onnx", "m/m.onnx.data"].map(|name| (name, fs::read(folder.path(name)).unwrap()));
+    for command in [
+        &["pack", "m/m.onnx", "m/m.onnx", "--align", "128", "--min-bytes", "0"][..],
+        &["embed", "m/m.onnx", "m/m.onnx"],
+        &["split", "m/m.onnx", "m/m.onnx"],
+    ] {
+        signed.iter().for_each(|(name, bytes)| fs::write(folder.path(name), bytes).unwrap());
+        folder.run(command).done();
+        let run = verify(&folder, &[]).done();
+        run.says(&[
+            "files     NOT as signed",
+            "verified  by content alone: its files were written anew\n",
+        ]);
+        let json = verify(&folder, &["--json"]).done().json();
+        let held = ["files", "content"].map(|statement| json[statement]["as_signed"].as_bool());
+        assert_eq!((&json["ok"], held), (&json!(true), [Some(false), Some(true)]), "{json}");
+        verify(&folder, &["--require-files"]).failed(&[]).says(&["NOT VERIFIED"]);
+    }
+    // Elsewhere, under another name.
+    fs::create_dir(folder.path("n")).unwrap();
+    folder.run(&["pack", "m/m.onnx", "n/n.onnx"]).done();
+    let elsewhere =
+        ["verify-signature", "n/n.onnx", "--key", "keys/P-256.pub", "-s", "m/model.sig"];
+    folder.run(&elsewhere).done().says(&[
+        "missing `m.onnx`",
+        "unsigned `n.onnx`",
+        "by content alone",
+    ]);
+    // A file that does not belong to the model is not excused by its content.
+    fs::write(folder.path("n/strange.py"), "1").unwrap();
+    folder.run(&elsewhere).failed(&[]).says(&["unsigned `strange.py`", "NOT VERIFIED"]);
+    // Neither is a file that was signed with the model.
+    let mut other = model();
+    other
+        .graph
+        .as_mut()
+        .unwrap()
+        .initializer
+        .push(TensorProto::new("more", TensorProto::FLOAT, [1]).with_raw_data(vec![0; 4]));
+    folder.save("m/m.onnx", &other);
+    verify(&folder, &[]).failed(&[]).says(&[
+        "content   NOT as signed",
+        "its digest is",
+        "NOT VERIFIED",
+    ]);
+}
+
+#[test]
+fn all_files_of_the_folder_are_signed_on_request() {
+    let folder = folder();
+    fs::create_dir_all(folder.path("m/.git/x")).unwrap();
+    fs::create_dir_all(folder.path("m/sub/.git")).unwrap();
+    for name in ["m/.git/x/y", "m/.gitignore", "m/sub/.git/z", "m/sub/a:0:1", "m/tokenizer.json"] {
+        fs::write(folder.path(name), name).unwrap();
+    }
+    sign(&folder, &[]).done().says(&["note      3 other files"]);
+    verify(&folder, &[]).failed(&[]).says(&["unsigned `tokenizer.json`"]);
+    for options in [&["--all-files"][..], &["--all-files", "--shard-size=3"]] {
+        sign(&folder, options).done();
+        verify(&folder, &[]).done().says(&["as signed: 5 files"]);
+    }
+    fs::write(folder.path("m/tokenizer.json"), "x").unwrap();
+    // The content of the model says nothing about this file.
+    let run = verify(&folder, &[]).failed(&[]);
+    run.says(&["changed `tokenizer.json`", "content   as signed", "NOT VERIFIED"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn links_are_not_signed_and_not_verified() {
+    use std::os::unix::fs::symlink;
+    let folder = folder();
+    sign(&folder, &[]).done();
+    fs::rename(folder.path("m/m.onnx.data"), folder.path("m/moved")).unwrap();
+    symlink("moved", folder.path("m/m.onnx.data")).unwrap();
+    for options in [&[][..], &["--ignore-unsigned-files"]] {
+        let run = verify(&folder, options).failed(&[]);
+        run.says(&["refused `m.onnx.data`: a symbolic link", "NOT VERIFIED"]);
+    }
+    sign(&folder, &[]).failed(&["`m/m.onnx.data`: a symbolic link, and only regular files"]);
+    fs::remove_file(folder.path("m/m.onnx.data")).unwrap();
+    fs::rename(folder.path("m/moved"), folder.path("m/m.onnx.data")).unwrap();
+    symlink("/", folder.path("m/root")).unwrap();
+    verify(&folder, &[]).failed(&[]).says(&["refused `root`: a symbolic link"]);
+    sign(&folder, &["--all-files"]).failed(&["root", "a symbolic link"]);
+}
+
+#[test]
+fn keys_that_do_not_fit_are_refused_with_what_to_do() {
+    let folder = folder();
+    sign(&folder, &[]).done();
+    let pem = |label: &str| format!("-----BEGIN {label}-----\nMAA=\n-----END {label}-----\n");
+    for (text, secret, public) in [
+        (pem("ENCRYPTED PRIVATE KEY"), "is encrypted: `openssl pkey", "is encrypted"),
+        (pem("OPENSSH PRIVATE KEY"), "`ssh-keygen -p -m PKCS8", "a key of OpenSSH"),
+        (pem("PUBLIC KEY"), "is a public key", "is no key for P-256, P-384 or P-521"),
+        (pem("PRIVATE KEY"), "is no key for P-256", "`openssl pkey -in KEY -pubout"),
+        (pem("CERTIFICATE"), "is a certificate", "is a certificate"),
+        (
+            pem("EC PRIVATE KEY").replace("MAA", "Proc-Type: 4,ENCRYPTED\n\nMAA"),
+            "is encrypted",
+            "-pubout",
+        ),
+        (String::new(), "holds no private key", "holds no public key"),
+        ("-".repeat(70_000), "is not a PEM file", "is not a PEM file"),
+    ] {
+        fs::write(folder.path("k"), text).unwrap();
+        folder.run(&["sign", "m/m.onnx", "--key", "k"]).failed(&["error: `k`: this ", secret]);
+        let command = ["verify-signature", "m/m.onnx", "--key", "k"];
+        folder.run(&command).failed(&["error: `k`: this ", public]);
+    }
+    folder.run(&["sign", "m/m.onnx", "--key", "none"]).failed(&["`none`"]);
+    folder.run(&["sign", "m/m.onnx", "--key", "keys"]).failed(&["is a folder"]);
+    folder.run(&["sign", "m", "--key", "keys/P-256.pem"]).failed(&["--all-files"]);
+    let other = ["verify-signature", "m/m.onnx", "--key", "keys/other.pub"];
+    folder.run(&other).failed(&["`m/model.sig`: signed by another key"]);
+}
+
+#[test]
+fn a_signature_replaces_nothing_that_is_read() {
+    let folder = folder();
+    let before = folder.names();
+    for (target, reason) in [
+        ("keys/P-256.pem", "belongs to the model or is read"),
+        ("m/m.onnx.data", "belongs to the model"),
+        ("m.onnx", "this is a model"),
+        ("none/x.sig", "no such folder"),
+        ("m", "not a regular file"),
+    ] {
+        sign(&folder, &["-o", target]).failed(&[reason]);
+    }
+    assert_eq!(folder.names(), before);
+    sign(&folder, &[]).done();
+    sign(&folder, &["--no-clobber"]).failed(&["model.sig", "exists already"]);
+    fs::remove_file(folder.path("m/model.sig")).unwrap();
+    sign(&folder, &["--no-clobber"]).failed(&["model.digest.sig", "exists already"]);
+    assert!(!folder.path("m/model.sig").exists());
+    verify(&folder, &[]).done().says(&["verified  by content\n"]);
+    verify(&folder, &["--require-files"]).failed(&[]).says(&["NOT VERIFIED"]);
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    verify(&folder, &[]).failed(&["`m/model.sig`: no signature is here"]);
+}
+
+/// A change of the bundle, and what is said of it.
+type Malformed = (fn(&mut Value), &'static str);
+
+#[test]
+fn bundles_that_are_not_what_was_signed_are_refused() {
+    let folder = folder();
+    sign(&folder, &[]).done();
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    let path = folder.path("m/model.sig");
+    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let flip = |field: &mut Value, at: usize| {
+        let mut bytes = STANDARD.decode(field.as_str().unwrap()).unwrap();
+        bytes[at] ^= 1;
+        *field = json!(STANDARD.encode(bytes));
+    };
+    let payload = STANDARD.decode(good["dsseEnvelope"]["payload"].as_str().unwrap()).unwrap();
+    for at in (0..payload.len()).step_by(29).chain([payload.len() - 1]) {
+        let mut bad = good.clone();
+        flip(&mut bad["dsseEnvelope"]["payload"], at);
+        fs::write(&path, bad.to_string()).unwrap();
+        verify(&folder, &[]).failed(&["`m/model.sig`: the signature is not one of this payload"]);
+    }
+    for at in [0, 1, 3, 20, 60] {
+        let mut bad = good.clone();
+        flip(&mut bad["dsseEnvelope"]["signatures"][0]["sig"], at);
+        fs::write(&path, bad.to_string()).unwrap();
+        verify(&folder, &[]).failed(&["the signature is not one of this payload"]);
+    }
+    let cases: [Malformed; 12] = [
+        (|b| b["mediaType"] = json!("x"), "the bundle is of the type \"x\""),
+        (|b| b["dsseEnvelope"]["payloadType"] = json!("x"), "the payload is of the type \"x\""),
+        (|b| b["dsseEnvelope"]["signatures"] = json!([]), "0 signatures"),
+        (|b| b["dsseEnvelope"]["signatures"] = json!([{"sig": ""}, {"sig": ""}]), "2 signatures"),
+        (|b| b["dsseEnvelope"]["signatures"][0]["sig"] = json!(""), "not one of this payload"),
+        (|b| b["dsseEnvelope"]["payload"] = json!("*"), "the payload: "),
+        (|b| b["dsseEnvelope"] = Value::Null, "no signature in the form of a bundle"),
+        (|b| b["verificationMaterial"] = json!({}), "signed by no key"),
+        (
+            |b| b["verificationMaterial"] = json!({"x509CertificateChain": {}}),
+            "signed by a certificate",
+        ),
+        (|b| b["verificationMaterial"]["certificate"] = json!({}), "both a key and a certificate"),
+        (|b| b["verificationMaterial"]["publicKey"]["hint"] = json!("00"), "signed by another key"),
+        (|b| *b = json!([]), "no signature in the form of a bundle"),
+    ];
+    for (change, reason) in cases {
+        let mut bad = good.clone();
+        change(&mut bad);
+        fs::write(&path, bad.to_string()).unwrap();
+        verify(&folder, &[]).failed(&["`m/model.sig`: ", reason]);
+    }
+    // What other tools write or leave out.
+    let fine: [fn(&mut Value); 4] = [
+        |b| b["dsseEnvelope"]["signatures"][0]["keyid"] = Value::Null,
+        |b| drop(b["verificationMaterial"].as_object_mut().unwrap().remove("tlogEntries")),
+        |b| b["verificationMaterial"]["publicKey"] = json!({"rawBytes": "eA==", "keyDetails": "x"}),
+        |b| b["unknown"] = json!({"more": [1]}),
+    ];
+    for change in fine {
+        let mut other = good.clone();
+        change(&mut other);
+        fs::write(&path, other.to_string()).unwrap();
+        verify(&folder, &[]).done();
+    }
+    fs::write(&path, b"").unwrap();
+    verify(&folder, &[]).failed(&["no signature in the form of a bundle"]);
+    fs::write(&path, "[".repeat(100_000)).unwrap();
+    verify(&folder, &[]).failed(&["no signature in the form of a bundle"]);
+    fs::File::create(&path).unwrap().set_len((64 << 20) + 1).unwrap();
+    verify(&folder, &[]).failed(&["longer than 67108864 bytes"]);
+}
+
+#[test]
+fn signed_statements_that_are_not_well_formed_are_refused() {
+    let folder = folder();
+    sign(&folder, &["--shard-size", "4000"]).done();
+    let shards = statement(&folder, "m/model.sig");
+    let content = statement(&folder, "m/model.digest.sig");
+    sign(&folder, &[]).done();
+    let files = statement(&folder, "m/model.sig");
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    let root = |statement: &mut Value| {
+        let resources = statement["predicate"]["resources"].as_array().unwrap();
+        let raw = resources.iter().filter_map(|r| r["digest"].as_str()).flat_map(hex);
+        let raw: Vec<u8> = raw.collect();
+        statement["subject"][0]["digest"]["sha256"] = json!(format!("{:x}", Sha256::digest(raw)));
+    };
+    let refused = |statement: &Value, reason: &str| {
+        write_bundle(&folder, "m/model.sig", statement.to_string().as_bytes(), |_| ());
+        verify(&folder, &[]).failed(&["`m/model.sig`: ", reason]);
+    };
+    let cases: [Malformed; 14] = [
+        (
+            |s| s["_type"] = json!("https://in-toto.io/Statement/v0.1"),
+            "the statement is of the type",
+        ),
+        (
+            |s| s["predicateType"] = json!("https://model_signing/Digests/v0.1"),
+            "of an unknown type",
+        ),
+        (|s| s["subject"] = json!([]), "0 subjects"),
+        (|s| s["subject"][0]["name"] = json!(""), "the subject has no name"),
+        (|s| s["subject"][0]["digest"]["sha256"] = json!("00"), "the digest of all files is"),
+        (|s| s["predicate"]["resources"] = json!([]), "no file is signed"),
+        (|s| s["predicate"]["more"] = json!(1), "unknown field `more`"),
+        (|s| s["predicate"]["serialization"] = Value::Null, "the signed statement: "),
+        (|s| s["predicate"]["serialization"]["method"] = json!("x"), "an unknown method: \"x\""),
+        (|s| s["predicate"]["serialization"]["method"] = json!("shards"), "without their size"),
+        (|s| s["predicate"]["serialization"]["shard_size"] = json!(1), "with a size of shards"),
+        (
+            |s| s["predicate"]["serialization"]["hash_type"] = json!("blake3"),
+            "only sha256 is verified",
+        ),
+        (
+            |s| s["predicate"]["resources"][0]["algorithm"] = json!("blake3"),
+            "\"m.onnx\" has a digest by",
+        ),
+        (|s| s["predicate"]["resources"][0]["digest"] = json!("00"), "\"m.onnx\" has no digest"),
+    ];
+    for (change, reason) in cases {
+        let mut bad = files.clone();
+        change(&mut bad);
+        refused(&bad, reason);
+    }
+    for (name, reason) in [
+        ("../m.onnx", "leads out of the folder"),
+        ("a/../m.onnx", "leads out of the folder"),
+        ("/m.onnx", "is an absolute path"),
+        ("./m.onnx", "is not in its shortest form"),
+        ("a//m.onnx", "is not in its shortest form"),
+        ("a/", "is not in its shortest form"),
+        ("", "is not in its shortest form"),
+        ("a\0", "NUL"),
+        ("z", "not in order"),
+        ("m.onnx.data", "or some are there twice"),
+    ] {
+        let mut bad = files.clone();
+        bad["predicate"]["resources"][0]["name"] = json!(name);
+        refused(&bad, reason);
+    }
+    for (name, reason) in [
+        ("m.onnx", "is not the name of a shard"),
+        ("m.onnx:00:4000", "is not the name of a shard"),
+        ("m.onnx.data:0:3999", "the shards are not all of a file"),
+        ("m.onnx.data:1:4000", "the shards are not all of a file"),
+        ("m.onnx.data:0:18446744073709551615", "the shards are not all of a file"),
+    ] {
+        let mut bad = shards.clone();
+        bad["predicate"]["resources"][0]["name"] = json!(name);
+        refused(&bad, reason);
+    }
+    for size in [json!(0), json!(-1), json!(0.5), json!(1e300)] {
+        let mut bad = shards.clone();
+        bad["predicate"]["serialization"]["shard_size"] = size;
+        refused(&bad, "shards of ");
+    }
+    // As the reference tool has shards: in the order of numbers, where the specification orders the texts of names.
+    let mut other = shards.clone();
+    let resources = other["predicate"]["resources"].as_array_mut().unwrap();
+    let key = |resource: &Value| {
+        let name = resource["name"].as_str().unwrap();
+        let mut parts = name.rsplitn(3, ':').map(str::to_owned);
+        let (_, start) = (parts.next(), parts.next().unwrap().parse::<u64>().unwrap());
+        (parts.next().unwrap(), start)
+    };
+    resources.sort_by_key(key);
+    resources.iter_mut().for_each(|r| r["algorithm"] = json!("sha256-sharded-4000"));
+    other["predicate"]["serialization"]["shard_size"] = json!(4000.0);
+    assert_ne!(other, shards, "there are enough shards for the orders to differ");
+    root(&mut other);
+    write_bundle(&folder, "m/model.sig", other.to_string().as_bytes(), |_| ());
+    verify(&folder, &[]).done();
+    for algorithm in ["sha256", "sha256-sharded-400"] {
+        let mut bad = other.clone();
+        bad["predicate"]["resources"][1]["algorithm"] = json!(algorithm);
+        refused(&bad, "and not sha256-sharded-4000");
+    }
+
+    for (change, reason) in [
+        ((|s| s["predicate"]["scheme"] = json!("x")) as fn(&mut Value), "an unknown scheme"),
+        (|s| s["predicate"]["more"] = json!(1), "unknown field"),
+        (|s| s["subject"][0]["digest"]["onnxContainerContent1"] = json!("x"), "no digest"),
+        (|s| s["subject"][0]["digest"] = json!({"sha256": "00"}), "the signed statement"),
+    ] {
+        let mut bad = content.clone();
+        change(&mut bad);
+        refused(&bad, reason);
+    }
+    write_bundle(&folder, "m/model.sig", content.to_string().as_bytes(), |_| ());
+    verify(&folder, &[]).done().says(&["verified  by content\n"]);
+    folder.run(&["verify-signature", "m", "--key", "keys/P-256.pub"]).failed(&["give the model"]);
+    fs::copy(folder.path("m/model.sig"), folder.path("m/model.digest.sig")).unwrap();
+    verify(&folder, &[]).failed(&["makes the same statement"]);
+}
+
+/// The vectors of the specification: see tests/data/signing/README.md.
+#[test]
+fn the_vectors_of_the_specification_are_judged_as_it_has_it() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/signing");
+    let key = vectors.join("p384.pub.pem");
+    let folder = Folder::new();
+    let write = |name: &str, bytes: &[u8]| {
+        fs::create_dir_all(folder.path(name).parent().unwrap()).unwrap();
+        fs::write(folder.path(name), bytes).unwrap();
+    };
+    write("simple/signme-1", b"signme-1\n");
+    write("simple/signme-2", b"signme-2");
+    write("multi-file/config.json", br#"{"model": "test", "version": "1.0"}"#);
+    write("multi-file/weights.bin", &[0xab; 1024]);
+    write("multi-file/subdir/adapter.bin", &[0xcd; 512]);
+    write("single-file/model.bin", &[0xef; 256]);
+    let run = |vector: &str, model: &str, options: &[&str]| {
+        let signature = vectors.join(format!("{vector}.bundle.json"));
+        let [key, signature] = [&key, &signature].map(|path| path.to_str().unwrap());
+        let command = ["verify-signature", model, "--key", key, "--signature", signature];
+        folder.run(&[&command[..], options].concat())
+    };
+    for (vector, model) in [
+        ("key", "simple"),
+        ("key-go", "simple"),
+        ("key-multi-file", "multi-file"),
+        ("key-single-file", "single-file"),
+    ] {
+        run(vector, model, &[]).done().says(&["P-384", "verified  by files\n"]);
+    }
+    for (vector, reason) in [
+        ("missing-envelope", "missing field `dsseEnvelope`"),
+        ("wrong-predicate", "the signature is not one of this payload"),
+        ("wrong-statement-type", "the statement is of the type"),
+        ("certificate", "signed by a certificate"),
+    ] {
+        run(vector, "simple", &[]).failed(&[reason]);
+    }
+    // One path is ignored by the signature itself.
+    write("simple/ignore-me", b"");
+    run("key", "simple", &[]).done();
+    write("simple/injected.bin", b"injected after signing\n");
+    run("key", "simple", &[]).failed(&[]).says(&["unsigned `injected.bin`"]);
+    run("key", "simple", &["--ignore-unsigned-files"]).done();
+    write("simple/signme-1", b"TAMPERED CONTENT\n");
+    run("key", "simple", &["--ignore-unsigned-files"]).failed(&[]).says(&["changed `signme-1`"]);
+    fs::remove_file(folder.path("simple/signme-2")).unwrap();
+    run("key", "simple", &["--ignore-unsigned-files"]).failed(&[]).says(&["missing `signme-2`"]);
+}

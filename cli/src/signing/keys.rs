@@ -68,7 +68,7 @@ impl PrivateKey {
         let Some(pem) = blocks.into_iter().flatten().next() else {
             return Err(refused(path, other(&text, "holds no private key in PEM")));
         };
-        if pem.contains("ENCRYPTED") {
+        if pem.contains("Proc-Type: 4,ENCRYPTED") {
             return Err(refused(
                 path,
                 "is encrypted: `openssl pkey -in KEY -out PLAIN` decrypts it",

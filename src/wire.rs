@@ -6,6 +6,7 @@
 //! are defined elsewhere: `table.rs` turns a table of fields into messages, and [`crate::proto`] is that
 //! table.
 
+mod budget;
 mod field;
 pub(crate) mod nested;
 mod number;
@@ -26,6 +27,7 @@ mod writer;
 use std::fmt::Debug;
 use std::io::{self, Write};
 
+use self::budget::Budget;
 pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};
@@ -107,7 +109,8 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
     fn decode_with(input: &Buffer, options: &DecodeOptions) -> Result<Self> {
         let mut message = Self::default();
-        message.merge_body(&mut Reader::new(input, options))?;
+        let budget = Budget::new(input.len(), options.memory_limit);
+        message.merge_body(&mut Reader::new(input, options, &budget))?;
         Ok(message)
     }
 
@@ -149,12 +152,16 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
                 continue;
             }
             if !self.merge_record(tag, reader)? {
+                reader.count(KEPT_RECORD)?;
                 self.unknown_mut().push(reader.unknown(tag)?);
             }
         }
         Ok(())
     }
 }
+
+/// What the record of an unknown field takes at most, on average, in bytes of memory.
+const KEPT_RECORD: usize = 64;
 
 /// The length of `message` in bytes, as it is written under `overlay`.
 pub(crate) fn encoded_len_over(message: &impl Message, overlay: &dyn Overlay) -> u64 {
@@ -216,6 +223,7 @@ pub struct DecodeOptions {
     copying: Copying,
     /// Whether only what holds tensors is decoded.
     pub(crate) outline: bool,
+    memory_limit: Option<u64>,
 }
 
 impl DecodeOptions {
@@ -223,7 +231,14 @@ impl DecodeOptions {
     pub fn new() -> Self {
         let buffers = TensorBufferOptions::new().raw_data_threshold(1024);
         let copying = Copying::WhereUnaligned;
-        Self { recursion_limit: 100, threads: 0, buffers, copying, outline: false }
+        Self {
+            recursion_limit: 100,
+            threads: 0,
+            buffers,
+            copying,
+            outline: false,
+            memory_limit: None,
+        }
     }
 
     /// How many levels deep messages may nest; a subgraph takes three. Every level costs stack, also when
@@ -231,6 +246,15 @@ impl DecodeOptions {
     #[must_use]
     pub fn recursion_limit(mut self, levels: u32) -> Self {
         self.recursion_limit = levels;
+        self
+    }
+
+    /// How many bytes of memory the messages inside the message may take. Default: 24 MiB and ten times the length of the
+    /// input, which only inputs of empty or very small messages exceed. Payloads, which are slices of the input, do not
+    /// count.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
         self
     }
 

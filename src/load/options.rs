@@ -254,6 +254,15 @@ impl LoadOptions {
         self
     }
 
+    /// How many bytes of memory the messages of the model may take, weights not counted. Default: 24 MiB and ten times
+    /// the length of the model, which only a model of empty or very small messages exceeds; it is refused with
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.decode = self.decode.memory_limit(bytes);
+        self
+    }
+
     /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
     ///
     /// Reading, walking and dropping a nested model recurse: each level takes about 1 KiB of the stack.

@@ -95,7 +95,7 @@ pub trait Value: Sized {
 
     /// Reads one more value, or several that follow each other.
     fn append(list: &mut Vec<Self>, reader: &mut Reader<'_>) -> Result<()> {
-        reserve_run::<Self>(list, reader);
+        reserve_run::<Self>(list, reader)?;
         list.push(Self::read(reader)?);
         Ok(())
     }
@@ -126,10 +126,13 @@ pub(super) const LOOK_AHEAD: usize = 256 << 10;
 
 /// Reserves room for the records that follow, so that most lists are allocated once.
 #[inline]
-fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &Reader<'_>) {
+fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &mut Reader<'_>) -> Result<()> {
     if list.len() == list.capacity() {
-        reserve(list, reader.run(T::WIRE, LOOK_AHEAD).count);
+        let count = reader.run(T::WIRE, LOOK_AHEAD).count;
+        reader.count(count.saturating_mul(size_of::<T>()))?;
+        reserve(list, count);
     }
+    Ok(())
 }
 
 /// Reserves room for exactly `count` more elements, so that no memory is wasted; but at least doubles the

@@ -19,6 +19,7 @@ pub(crate) fn read<M: Message>(reader: &mut Reader<'_>) -> Result<M> {
 
 pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Result<()> {
     reader.descend()?;
+    reader.count(size_of::<M>())?;
     let outer = reader.enter()?;
     message.merge_body(reader)?;
     reader.leave(outer);

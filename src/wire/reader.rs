@@ -7,6 +7,7 @@
 
 use std::hint::black_box;
 
+use super::budget::{Budget, Counted};
 use super::placing::Placing;
 use super::{DecodeOptions, parallel};
 use crate::buffer::Buffer;
@@ -72,6 +73,8 @@ pub struct Reader<'a> {
     raw_data: bool,
     /// Set if values are copied, or may have to be.
     placing: Option<Box<Placing>>,
+    budget: &'a Budget,
+    counted: Counted,
 }
 
 /// Consecutive records of one field, from the value of the first one on.
@@ -85,7 +88,7 @@ pub(super) struct Run {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(source: &'a Buffer, options: &DecodeOptions) -> Self {
+    pub(super) fn new(source: &'a Buffer, options: &DecodeOptions, budget: &'a Budget) -> Self {
         let levels = options.recursion_limit;
         // How many cores there are is read from files, which takes longer than reading a short input.
         let threads = if source.span() < parallel::WORTH { 1 } else { options.thread_count() };
@@ -101,7 +104,15 @@ impl<'a> Reader<'a> {
             outline,
             raw_data,
             placing,
+            budget,
+            counted: Counted::default(),
         }
+    }
+
+    /// Counts `bytes` of memory that a value takes.
+    #[inline]
+    pub(super) fn count(&mut self, bytes: usize) -> Result<()> {
+        self.counted.add(bytes, self.budget).map_err(|error| error.with_offset(self.at as u64))
     }
 
     /// Whether only what holds tensors is decoded.
@@ -394,7 +405,7 @@ impl<'a> Reader<'a> {
     where
         'a: 'b,
     {
-        Reader { source: fork, threads: 1, ..self.clone() }
+        Reader { source: fork, threads: 1, counted: Counted::default(), ..self.clone() }
     }
 
     /// The input with a separate reference count, for the slices that a worker makes.

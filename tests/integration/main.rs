@@ -63,6 +63,7 @@ mod semantic;
 mod sessions;
 mod shape_operands;
 mod shards;
+mod small_messages;
 mod sources;
 mod statistics;
 mod support;

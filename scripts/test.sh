@@ -250,7 +250,7 @@ run_on_other_disks() {
     command -v mkfs.xfs mkfs.btrfs >/dev/null || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "umount '$folder'/* 2>/dev/null; rm -r '$folder'" EXIT
+    trap "umount '$folder'/xfs '$folder'/btrfs '$folder'/small 2>/dev/null || true; rm -r '$folder'" EXIT
     mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \

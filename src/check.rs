@@ -27,7 +27,7 @@ use crate::mmap::MmapChoice;
 use crate::one_save::{OneSave, read_one_save};
 use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
-use crate::recovery::staging_prefix;
+use crate::recovery::{interrupted_saves, staging_prefix};
 use crate::refused::{MAX_PROTOBUF, Refusals};
 use crate::save::{Folder, default_data_name, weight_prefix};
 use crate::tensor::Tensor;
@@ -259,6 +259,10 @@ fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
         // Of a folder that cannot be looked through it is not said which files nobody needs.
         Err(_) => orphans.retain(|file| file.starts_with(&staging_prefix(&name))),
     }
+    // Others belong to a save that is running, or to one that has not been completed.
+    let unneeded = interrupted_saves(path);
+    let is_unneeded = |file: &str| unneeded.iter().any(|folder| folder.ends_with(file));
+    orphans.retain(|file| !file.starts_with(&staging_prefix(&name)) || is_unneeded(file));
     let finding = |orphan: String| {
         let reason = if orphan.starts_with(&staging_prefix(&name)) {
             "left by a save that was interrupted before it changed anything: the next save of the model removes it"
@@ -276,14 +280,12 @@ fn with_leftover(error: Error, path: &Path) -> Error {
     if error.kind() != ErrorKind::MissingFile || error.path() != Some(path) {
         return error;
     }
-    let name = file_name(path);
-    let all = siblings(&directory_of(path), &name);
-    let mut left = all.into_iter().filter(|file| file.starts_with(&staging_prefix(&name)));
-    match left.next() {
+    match interrupted_saves(path).first() {
         Some(folder) => {
             let reason = format!(
                 "no such file; a save that was interrupted before it changed anything left the folder \
-                 `{folder}` beside it, which the next save of the model removes"
+                 `{}` beside it, which the next save of the model removes",
+                folder.display()
             );
             Error::new(ErrorKind::MissingFile, reason).with_path(path)
         }

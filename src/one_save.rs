@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
 use crate::file_identity::FileIdentity;
 use crate::mmap::MmapChoice;
-use crate::recovery::{FolderLock, linked, recover_for_reading};
+use crate::recovery::{FolderLock, interrupted, is_journaled, linked, recover_for_reading};
 
 /// How often a reader looks before it gives up.
 const LOOKS: usize = 20;
@@ -51,32 +51,56 @@ pub(crate) fn read_one_save<T>(
 ) -> Result<OneSave<T>> {
     let mut warning = None;
     for number in 0..LOOKS {
-        warning = recover(path)?.or(warning);
+        let recovered = recover(path)?;
+        let failed =
+            recovered.as_ref().filter(|recovered| !recovered.is_done).map(|r| r.said.clone());
+        warning = recovered.map(|recovered| recovered.said).or(warning);
         let _lock = (number >= LOOKS_WITHOUT_LOCK)
             .then(|| FolderLock::share(&real_directory(path), LOCK_PATIENCE));
         match look(path, mmap, &mut read) {
-            Look::Whole(result) => return result.map(|value| OneSave { value, warning }),
-            Look::Replaced => wait_for_renames(path),
+            Look::Whole(Ok(value)) => return Ok(OneSave { value, warning }),
+            Look::Whole(Err(error)) => {
+                return Err(match failed {
+                    Some(failed) => error.and(&failed.to_string()),
+                    None if error.kind() == ErrorKind::MissingFile && is_away(path) => {
+                        interrupted(path)
+                    }
+                    None => error,
+                });
+            }
+            Look::Replaced => wait_for_renames(path, PATIENCE),
         }
     }
     let reason = format!("is being replaced: {LOOKS} looks met another file each, try again later");
     Err(Error::new(ErrorKind::Changed, reason).with_path(path))
 }
 
-/// Completes or undoes a save of the model at `path` that was interrupted; returns what the user is told.
+/// What came of an interrupted save, and what the user is told.
+struct Recovered {
+    is_done: bool,
+    said: Error,
+}
+
+/// Completes or undoes a save of the model at `path` that was interrupted.
 ///
 /// # Errors
-/// When it cannot be told which files are those of one save, and when there is no model without recovery. Where the
-/// model is there it has its own weights.
-fn recover(path: &Path) -> Result<Option<Error>> {
-    match recover_for_reading(path) {
-        Ok(recovered) => Ok(recovered.map(|recovered| recovered.warning())),
-        Err(error) if error.kind() != ErrorKind::Changed && path.exists() => {
-            let said = "a save of this model was interrupted, and cannot be completed";
-            Ok(Some(error.because(said)))
+/// When there is no model without recovery. Where the model is there, it has its own weights.
+fn recover(path: &Path) -> Result<Option<Recovered>> {
+    let error = match recover_for_reading(path) {
+        Ok(recovered) => {
+            let done = |said| Recovered { is_done: true, said };
+            return Ok(recovered.map(|recovered| done(recovered.warning())));
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => {
+            error.because("a save of this model was interrupted, and cannot be completed")
+        }
+    };
+    if path.exists() { Ok(Some(Recovered { is_done: false, said: error })) } else { Err(error) }
+}
+
+/// Whether the model at `path` is not there because a save has moved it away.
+fn is_away(path: &Path) -> bool {
+    !path.exists() && is_journaled(path)
 }
 
 enum Look<T> {
@@ -119,16 +143,18 @@ fn is_still(path: &Path, before: &FileIdentity) -> bool {
 /// next may have moved the file away again, so one look is not enough.
 fn reappears(path: &Path) -> bool {
     let start = Instant::now();
-    (0..LOOKS).take_while(|_| start.elapsed() < PATIENCE).any(|_| {
-        wait_for_renames(path);
+    // A save that has announced itself is waited for, however long the disk takes.
+    let patience = if is_journaled(path) { LOCK_PATIENCE } else { PATIENCE };
+    (0..LOOKS).take_while(|_| start.elapsed() < patience).any(|_| {
+        wait_for_renames(path, patience);
         path.exists()
     })
 }
 
 /// Waits while a save holds the lock on the folder of `path` under which it renames files. Where
 /// folders cannot be locked there is nothing to wait for, and the next look comes a moment later.
-fn wait_for_renames(path: &Path) {
-    drop(FolderLock::share(&real_directory(path), PATIENCE));
+fn wait_for_renames(path: &Path, patience: Duration) {
+    drop(FolderLock::share(&real_directory(path), patience));
     thread::yield_now();
 }
 

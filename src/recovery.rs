@@ -12,15 +12,17 @@ mod abandoned;
 mod journal;
 mod lock;
 mod names;
+mod place;
 mod switch;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use abandoned::interrupted_saves;
 pub(crate) use lock::FolderLock;
 pub(crate) use names::staging_prefix;
-pub(crate) use switch::{Switch, flush_folder};
+pub(crate) use switch::{Switch, flush_folder, interrupted};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
@@ -67,7 +69,7 @@ pub fn recover(folder: impl AsRef<Path>) -> Result<Recovery> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut recovery = Recovery::default();
     let lock = FolderLock::wait(folder, Duration::from_secs(30), |_, _| Ok(()))?;
-    for recovered in recover_all(folder)? {
+    for (_, recovered) in recover_all(folder, "")? {
         recovery.add(recovered);
     }
     let (removed, errors) = remove_abandoned(folder, None);
@@ -135,13 +137,39 @@ pub(crate) fn may_need_recovery(directory: &Path) -> Result<bool> {
 }
 
 /// Recovers all models of `directory`, whose lock the caller holds, where there are locks. An error for each that
-/// cannot be recovered.
-pub(crate) fn recover_all(directory: &Path) -> Result<Vec<Result<Option<Recovered>>>> {
+/// cannot be recovered, and whether it is about the model `name`.
+pub(crate) fn recover_all(
+    directory: &Path,
+    name: &str,
+) -> Result<Vec<(bool, Result<Option<Recovered>>)>> {
+    let own = names::journal_name(name);
     let journals = Journal::all(directory)?.into_iter();
-    let recover = |journal: Result<(String, Journal)>| {
-        journal.and_then(|(name, journal)| complete(journal, directory, &name))
-    };
-    Ok(journals.map(recover).collect())
+    let recovered = journals.map(|(file, journal)| {
+        let recovered = journal.and_then(|(name, journal)| complete(journal, directory, &name));
+        (file == own, recovered)
+    });
+    Ok(recovered.collect())
+}
+
+/// Refuses to save the model `name` with its files `names` to `directory` while a journal there has one of these names:
+/// that of a save that could not be completed, or, where there are no locks, of one that may be running.
+///
+/// # Errors
+/// [`ErrorKind::Changed`], and when the directory cannot be listed.
+pub(crate) fn refuse_journaled(directory: &Path, name: &str, names: &[String]) -> Result<()> {
+    let own = names::journal_name(name);
+    for (file, journal) in Journal::all(directory)? {
+        if file == own {
+            return Err(interrupted(&directory.join(name)));
+        }
+        let Ok((model, journal)) = journal else { continue };
+        let taken: HashSet<_> = journal.files.iter().map(|entry| entry.name.as_str()).collect();
+        if let Some(name) = names.iter().find(|name| taken.contains(name.as_str())) {
+            let also = format!("and `{name}` is one of its files, which is not replaced");
+            return Err(interrupted(&directory.join(model)).and(&also));
+        }
+    }
+    Ok(())
 }
 
 /// Recovers the model `name` of `directory`, whose lock the caller holds.
@@ -177,6 +205,15 @@ pub(crate) fn linked(path: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::successors(Some(path.to_path_buf()), follow).take(MAX_LINKS)
 }
 
+/// Whether a save of the model at `path`, or of the one that links lead to, is running or was interrupted, as far as a
+/// look without a lock tells.
+pub(crate) fn is_journaled(path: &Path) -> bool {
+    linked(path).any(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| Journal::may_be_there(&directory_of(&path), name))
+    })
+}
+
 /// Removes the staging folders that killed saves of the model `name` left; returns an error for each that is
 /// still there.
 pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {
@@ -185,7 +222,7 @@ pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {
 
 /// Completes or undoes the switch of `journal`.
 fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Recovered>> {
-    let switch = Switch::of_journal(journal, directory);
+    let switch = Switch::of_journal(journal, directory)?;
     let finished = match switch.way()? {
         Way::Done => None,
         Way::Finish => Some(switch.finish().map(|()| true)?),
@@ -353,6 +390,89 @@ mod tests {
         std::os::unix::fs::symlink("a.onnx", &second).unwrap();
         assert!(recover_for_reading(&second).unwrap().is_some());
         assert_eq!(contents(folder.path()), all("newer", &NAMES));
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_folder() {
+        // As a download may have it: a journal, and links in the place of the folders that it names.
+        for (link, moved) in [("new", "m.onnx"), ("old", "w1"), ("", "w2")] {
+            let (folder, _) = interrupted(&NAMES);
+            let victim = tempfile::tempdir().unwrap();
+            for part in ["old", "new"] {
+                fs::create_dir(victim.path().join(part)).unwrap();
+            }
+            let staging = folder.path().join(STAGING);
+            let (at, target) = match link {
+                "" => (staging.clone(), victim.path().to_path_buf()),
+                part => (staging.join(part), victim.path().join(part)),
+            };
+            for name in NAMES {
+                fs::write(victim.path().join("new").join(name), "newer").unwrap();
+            }
+            fs::rename(&at, folder.path().join("away")).unwrap();
+            std::os::unix::fs::symlink(&target, &at).unwrap();
+            let path = folder.path().join("m.onnx");
+            recover_for_reading(&path).unwrap_err();
+            assert_eq!(recover(folder.path()).unwrap().errors.len(), 1, "{link}");
+            assert_eq!(fs::read_dir(victim.path().join("old")).unwrap().count(), 0, "{link}");
+            assert_eq!(fs::read_dir(victim.path().join("new")).unwrap().count(), 3, "{link}");
+            assert_eq!(fs::read(folder.path().join(moved)).unwrap(), b"old", "{link}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_was_put_back_does_not_cost_the_old_weights() {
+        let (folder, _) = interrupted(&NAMES);
+        let steps = renames(folder.path(), &NAMES);
+        steps.iter().take(3).for_each(|(from, to)| fs::rename(from, to).unwrap());
+        // As a power failure loses what was not flushed.
+        for name in NAMES {
+            fs::remove_file(folder.path().join(STAGING).join("new").join(name)).unwrap();
+        }
+        fs::write(folder.path().join("m.onnx"), "from a backup").unwrap();
+        let error = recover_for_reading(&folder.path().join("m.onnx")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed);
+        let saved = folder.path().join(STAGING).join("old");
+        assert_eq!(fs::read_dir(saved).unwrap().count(), NAMES.len());
+    }
+
+    #[test]
+    fn files_of_one_length_and_time_are_told_apart_by_where_they_are() {
+        let (folder, switch) = interrupted(&NAMES);
+        drop(switch);
+        let time = std::time::UNIX_EPOCH + Duration::from_secs(1);
+        let set = |path: &Path, text: &str| {
+            fs::write(path, text).unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        };
+        let staging = folder.path().join(STAGING);
+        for name in NAMES {
+            set(&folder.path().join(name), "old");
+            set(&staging.join("new").join(name), "new");
+        }
+        fs::remove_file(folder.path().join(names::journal_name("m.onnx"))).unwrap();
+        let both = (folder.path(), folder.path());
+        let names = NAMES.map(str::to_owned);
+        Switch::new(both, &staging, &names, |_| true, false).unwrap().announce().unwrap();
+        fs::rename(folder.path().join("m.onnx"), staging.join("old/m.onnx")).unwrap();
+        // New weights are lost: the old ones, which look alike, must not be taken for them.
+        fs::remove_file(staging.join("new/w1")).unwrap();
+        assert_eq!(recover(folder.path()).unwrap().undone.len(), 1);
+        assert_eq!(contents(folder.path()), all("old", &NAMES));
+    }
+
+    #[test]
+    fn a_save_does_not_replace_what_an_interrupted_one_needs() {
+        let (folder, switch) = interrupted(&NAMES);
+        let refused = |model: &str, names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            refuse_journaled(folder.path(), model, &names).is_err()
+        };
+        assert!(refused("m.onnx", &[]) && refused("other.onnx", &["w2", "other.onnx"]));
+        assert!(!refused("other.onnx", &["w3", "other.onnx"]));
+        assert_eq!(switch.announce().unwrap_err().kind(), ErrorKind::Changed);
+        switch.close().unwrap();
+        assert!(!refused("m.onnx", &NAMES));
     }
 
     #[test]

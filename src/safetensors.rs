@@ -30,7 +30,7 @@ use crate::file_format::{failed_download, is_safetensors, known_format};
 use crate::fill::{FillOptions, Filled};
 use crate::initializer::Initializer;
 use crate::load::LoadOptions;
-use crate::one_save::read_one_save;
+use crate::one_save::{OneSave, read_one_save};
 use crate::proto::{Message, ModelProto};
 use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
@@ -45,6 +45,7 @@ pub struct Weights {
     tied: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
     files: Vec<PathBuf>,
+    warnings: Vec<Error>,
     /// The padding entries, which only fill gaps.
     padding: HashSet<String>,
 }
@@ -93,8 +94,9 @@ pub fn load(path: impl AsRef<Path>, options: impl Into<LoadOptions>) -> Result<W
             Weights::of_file(&bytes, &options)
         }
     });
-    let mut weights = weights.map_err(|error| error.with_path(path))?.value;
+    let OneSave { value: mut weights, warning } = weights.map_err(|error| error.with_path(path))?;
     weights.files.insert(0, path.to_path_buf());
+    weights.warnings.extend(warning);
     Ok(weights)
 }
 
@@ -197,6 +199,12 @@ impl Weights {
     /// index.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
+    }
+
+    /// What was done before the files were read: an export that was interrupted was completed or undone, or that was not
+    /// possible.
+    pub fn warnings(&self) -> &[Error] {
+        &self.warnings
     }
 
     /// The files that were opened; the file given to [`load`] is the first.
@@ -372,13 +380,14 @@ impl Container {
         fill: impl Into<FillOptions>,
     ) -> Result<Filled> {
         let path = path.as_ref();
-        let Weights { tensors, tied, files, .. } = load(path, options)?;
+        let Weights { tensors, tied, files, warnings, .. } = load(path, options)?;
         let weights = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into()));
         let spares = tied
             .iter()
             .filter_map(|(name, entry)| Some((name.clone(), tensors.get(entry)?.clone().into())));
         let filled = self.fill_with_spares(weights, spares, fill);
         let filled = filled.map_err(|error| error.with_path(path))?;
+        self.warnings.extend(warnings);
         for file in files {
             self.attached.push(std::path::absolute(&file).map_err(|e| Error::io(&file, e))?);
         }

@@ -3,6 +3,7 @@
 //! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
 //! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,15 +48,28 @@ impl Abandoned {
         ["old", "new"].iter().any(|part| self.path.join(part).is_dir())
     }
 
+    /// Whether it is one of these names.
+    fn is_one_of(&self, names: &HashSet<String>) -> bool {
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| names.contains(name))
+    }
+
+    /// Whether there are files in it that were moved away.
+    fn has_old_files(&self) -> bool {
+        fs::read_dir(self.path.join("old")).is_ok_and(|mut files| files.next().is_some())
+    }
+
     /// Removes the folder.
     ///
     /// # Errors
     /// When that is not possible, and when there are files in it that were moved away, which no save of this version
     /// leaves without a journal.
     pub(super) fn remove(&self) -> Result<(), Error> {
-        let old = self.path.join("old");
-        if fs::read_dir(&old).is_ok_and(|mut files| files.next().is_some()) {
+        if self.has_old_files() {
             let reason = "files that a save moved away, and no journal: move them back, or delete this folder";
+            let old = self.path.join("old");
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
         }
         let said = "left by a save that was interrupted, and cannot be removed";
@@ -80,23 +94,24 @@ pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (u
         return (0, Vec::new());
     }
     // A journal that cannot be read may name any of them.
-    let named =
-        Journal::all(directory).and_then(|all| all.into_iter().collect::<Result<Vec<_>, _>>());
-    let named = match named {
-        Ok(journals) => journals,
+    let named = match named_by_journals(directory) {
+        Ok(named) => named,
         Err(error) => return (0, vec![error]),
     };
-    let is_named = |left: &&Abandoned| {
-        let name = left.path.file_name().and_then(|name| name.to_str());
-        named.iter().any(|(_, journal)| Some(journal.staging.as_str()) == name)
-    };
+    let is_named = |left: &&Abandoned| left.is_one_of(&named);
     let removed: Vec<_> =
         left.iter().filter(|left| !is_named(left)).map(Abandoned::remove).collect();
     let count = removed.iter().filter(|removed| removed.is_ok()).count();
     (count, removed.into_iter().filter_map(Result::err).collect())
 }
 
-/// The staging folders beside `model` that interrupted saves of it left, sorted. The files of the model are
+/// The staging folders that the journals of `directory` name.
+fn named_by_journals(directory: &Path) -> Result<HashSet<String>, Error> {
+    let journals = Journal::all(directory)?.into_iter();
+    journals.map(|(_, journal)| journal.map(|(_, journal)| journal.staging)).collect()
+}
+
+/// The staging folders beside `model` that interrupted saves of it left and nobody needs, sorted. The files of the model are
 /// complete without them: loading completes a save that was interrupted while it replaced files. The next
 /// save of the model, and [`recover`](crate::recover), remove the folders. Those of saves in progress are not listed.
 /// Where folders cannot be locked (Windows, some network file systems) the list is empty.
@@ -109,8 +124,12 @@ pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (u
 pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
     let model = model.as_ref();
     let Some(name) = model.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let left = Abandoned::all(&directory_of(model), Some(name));
-    left.into_iter().filter(Abandoned::is_begun).map(|left| left.path).collect()
+    let directory = directory_of(model);
+    let left = Abandoned::all(&directory, Some(name));
+    let Ok(named) = named_by_journals(&directory) else { return Vec::new() };
+    let is_unneeded =
+        |left: &Abandoned| left.is_begun() && !left.is_one_of(&named) && !left.has_old_files();
+    left.into_iter().filter(is_unneeded).map(|left| left.path).collect()
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! not at all. Its name follows from the model's, so a reader needs one look to know that there is
 //! none. The content is text, fields ended by NUL, which no file name contains: `docs/safety.md`.
 
+use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mmap::MmapChoice;
@@ -17,8 +17,8 @@ use crate::recovery::names::{is_journal_name, is_staging_name, journal_name};
 const HEADER: &str = "onnx-container switch 1";
 /// The last field.
 const END: &str = "end";
-/// The longest journal that is read, in bytes: of a million files with long names.
-const LONGEST: u64 = 512 << 20;
+/// The longest journal that is read, in bytes: of 200,000 files with long names.
+const LONGEST: u64 = 64 << 20;
 
 /// What tells a file from another that has its name: its length in bytes, and when it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,31 +26,27 @@ pub(super) struct Mark {
     pub(super) len: u64,
     /// Nanoseconds since 1970.
     pub(super) modified: i128,
+    /// Whether it is a regular file, which what a save writes is.
+    pub(super) is_file: bool,
 }
 
 impl Mark {
-    /// The mark of what is at `path` itself, a link included.
-    pub(super) fn of(path: &Path) -> io::Result<Option<Self>> {
-        match path.symlink_metadata() {
-            Ok(metadata) => Ok(Some(Self::new(&metadata))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn new(metadata: &Metadata) -> Self {
+    #[cfg(not(unix))]
+    pub(super) fn new(metadata: &Metadata) -> Self {
+        use std::time::UNIX_EPOCH;
         let nanos = |time: std::time::SystemTime| match time.duration_since(UNIX_EPOCH) {
             Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
             Err(before) => {
                 i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanos| -nanos)
             }
         };
-        Self { len: metadata.len(), modified: metadata.modified().map_or(0, nanos) }
+        let modified = metadata.modified().map_or(0, nanos);
+        Self { len: metadata.len(), modified, is_file: metadata.is_file() }
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (len, modified) = text.split_once(' ')?;
-        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()? })
+        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()?, is_file: true })
     }
 
     fn text(self) -> String {
@@ -76,6 +72,9 @@ pub(crate) struct Journal {
     /// The files, the model last.
     pub(super) files: Vec<Entry>,
 }
+
+/// A journal with the name of its model, or why it cannot be read.
+type Named = Result<(String, Journal)>;
 
 impl Journal {
     /// The journal of saves of the model in `directory`; `None` where there is none.
@@ -112,14 +111,17 @@ impl Journal {
         Ok(names)
     }
 
-    /// The journals in `directory`, with the names of their models; an error for each that cannot be read, as
-    /// [`read`](Self::read) has them.
+    /// The journals in `directory` by the names of their files, with the names of their models; an error for each that
+    /// cannot be read, as [`read`](Self::read) has them.
     ///
     /// # Errors
     /// When the directory cannot be listed.
-    pub(super) fn all(directory: &Path) -> Result<Vec<Result<(String, Self)>>> {
-        let names = Self::names(directory)?;
-        Ok(names.iter().filter_map(|name| Self::named(directory, name).transpose()).collect())
+    pub(super) fn all(directory: &Path) -> Result<Vec<(String, Named)>> {
+        let read = |name: String| {
+            let journal = Self::named(directory, &name).transpose()?;
+            Some((name, journal))
+        };
+        Ok(Self::names(directory)?.into_iter().filter_map(read).collect())
     }
 
     /// The journal in the file `name`.
@@ -140,13 +142,16 @@ impl Journal {
             return None;
         }
         let staging = fields.next()?.to_owned();
-        let mut files = Vec::new();
+        let (mut files, mut names) = (Vec::new(), HashSet::new());
         loop {
             let name = match (fields.next()?, fields.next()) {
                 (END, None) => return Some(Self { staging, files }),
                 (kind, Some(name)) if kind == "file" && is_plain(name) => name.to_owned(),
                 _ => return None,
             };
+            if !names.insert(name.clone()) {
+                return None;
+            }
             let new = Mark::parse(fields.next()?)?;
             let old = match fields.next()? {
                 "" => None,
@@ -242,7 +247,7 @@ mod tests {
     use super::*;
 
     fn journal() -> Journal {
-        let mark = |len| Mark { len, modified: -5 };
+        let mark = |len| Mark { len, modified: -5, is_file: true };
         let file = |name: &str, old| Entry { name: name.into(), new: mark(7), old };
         let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
         Journal { staging: ".m.onnx.saving-aB3xYz".into(), files }

@@ -8,21 +8,26 @@
 //! Every step is a rename or the deletion of what nobody needs, and what is done is seen from where the files
 //! are: whoever finds the journal and holds the lock of the folder goes on where the switch ended.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::recovery::journal::{Entry, Journal, Mark};
 use crate::recovery::names::journal_name;
+use crate::recovery::place::{Place, Target};
 
-/// A staging folder beside the model.
+/// A switch from the files of a folder to those of a staging folder in it.
 #[derive(Debug)]
 pub(crate) struct Switch {
-    directory: PathBuf,
+    directory: Place,
     /// The directory as the caller gave it, for messages.
     shown: PathBuf,
     staging: PathBuf,
+    /// The folder of the new files; `None` where it is gone.
+    new: Option<Place>,
+    /// The folder that old files are moved to; `None` where it is gone.
+    old: Option<Place>,
     files: Vec<Entry>,
     sync: bool,
     /// Whether the switch was interrupted: some of its renames may be done.
@@ -31,7 +36,7 @@ pub(crate) struct Switch {
 
 /// Which file has the name of one that the switch puts in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Free,
     Old,
     New,
@@ -42,7 +47,7 @@ enum Place {
 /// Where the files of an entry are.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    place: Place,
+    position: Position,
     /// Whether the new file is still in the staging folder, and has its length.
     staged: bool,
     /// Whether something is in the staging folder in place of the new file.
@@ -72,24 +77,47 @@ impl Switch {
         is_there: impl Fn(&str) -> bool,
         sync: bool,
     ) -> Result<Self> {
+        let name = staging.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
+        let mut switch = Self::open((directory, shown), name, sync, false)?;
         let mut files = Vec::with_capacity(names.len());
         for name in names {
-            let staged = staging.join("new").join(name);
-            let mark = |path: &Path| Mark::of(path).map_err(|error| Error::io(path, error));
-            let gone = || Error::io(&staged, io::ErrorKind::NotFound.into());
-            let new = mark(&staged)?.ok_or_else(gone)?;
-            let old = is_there(name).then(|| mark(&directory.join(name))).transpose()?.flatten();
+            let gone = || Error::io(staging.join("new").join(name), io::ErrorKind::NotFound.into());
+            let new = switch.mark(switch.new.as_ref(), name)?.ok_or_else(gone)?;
+            let in_place = || switch.mark(Some(&switch.directory), name);
+            let old = is_there(name).then(in_place).transpose()?.flatten();
             files.push(Entry { name: name.clone(), new, old });
         }
-        let (directory, shown) = (directory.to_path_buf(), shown.to_path_buf());
-        Ok(Self { directory, shown, staging: staging.to_path_buf(), files, sync, resumed: false })
+        switch.files = files;
+        Ok(switch)
     }
 
     /// The switch of a journal in `directory`. What it renames is flushed to the disk.
-    pub(super) fn of_journal(journal: Journal, directory: &Path) -> Self {
-        let staging = directory.join(&journal.staging);
-        let (directory, shown) = (directory.to_path_buf(), directory.to_path_buf());
-        Self { directory, shown, staging, files: journal.files, sync: true, resumed: true }
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] where links or files are in the place of the staging folder or of those in it.
+    pub(super) fn of_journal(journal: Journal, directory: &Path) -> Result<Self> {
+        let switch = Self::open((directory, directory), &journal.staging, true, true)?;
+        Ok(Self { files: journal.files, ..switch })
+    }
+
+    fn open(
+        (directory, shown): (&Path, &Path),
+        staging: &str,
+        sync: bool,
+        resumed: bool,
+    ) -> Result<Self> {
+        let path = directory.join(staging);
+        let failed = |error| Error::io(&path, error);
+        let directory = Place::open(directory).map_err(|error| Error::io(shown, error))?;
+        let folder = directory.inside(staging).map_err(failed)?;
+        let part = |name| match &folder {
+            Some(folder) => folder.inside(name).map_err(failed),
+            None => Ok(None),
+        };
+        let (new, old) = (part("new")?, part("old")?);
+        let (shown, files) = (shown.to_path_buf(), Vec::new());
+        Ok(Self { directory, shown, staging: path, new, old, files, sync, resumed })
     }
 
     /// Whether one rename is the whole switch, so that nobody ever has to complete it.
@@ -97,7 +125,7 @@ impl Switch {
         self.files.len() == 1
     }
 
-    /// Puts the journal beside the model. Files of the staging folder are on the disk before, where that was asked for.
+    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the disk before, where that was asked for.
     pub(crate) fn announce(&self) -> Result<()> {
         let fail = |error| Error::io(&self.staging, error);
         let model = self.model().ok_or_else(|| Error::internal("a switch without a model"))?;
@@ -105,8 +133,14 @@ impl Switch {
         let staging = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
         let journal = Journal { staging: staging.to_owned(), files: self.files.clone() };
         let written = journal.write(&self.staging, self.sync).map_err(fail)?;
-        fs::rename(written, self.journal_path(&model.name)).map_err(fail)?;
-        self.flush()
+        let path = self.journal_path(&model.name);
+        // Where there are no locks, another save may have left one.
+        rename_to_free(&written, &path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => interrupted(&self.directory.path().join(&model.name)),
+            _ => fail(error),
+        })?;
+        // Nothing was renamed yet. A journal that stays all the same is known to be done by its staging folder, which goes.
+        self.flush().inspect_err(|_| drop(self.close()))
     }
 
     /// Deletes the journal: nobody goes on with this switch.
@@ -130,23 +164,16 @@ impl Switch {
     }
 
     fn journal_path(&self, model_name: &str) -> PathBuf {
-        self.directory.join(journal_name(model_name))
+        self.directory.path().join(journal_name(model_name))
     }
 
     pub(super) fn staging(&self) -> &Path {
         &self.staging
     }
 
-    fn staged(&self, entry: &Entry) -> PathBuf {
-        self.staging.join("new").join(&entry.name)
-    }
-
-    fn saved(&self, entry: &Entry) -> PathBuf {
-        self.staging.join("old").join(&entry.name)
-    }
-
-    fn target(&self, entry: &Entry) -> PathBuf {
-        self.directory.join(&entry.name)
+    fn mark(&self, place: Option<&Place>, name: &str) -> Result<Option<Mark>> {
+        let Some(place) = place else { return Ok(None) };
+        place.mark(name).map_err(|error| Error::io(place.path().join(name), error))
     }
 
     /// Does the renames that are left, in the order that is stated above.
@@ -155,77 +182,80 @@ impl Switch {
         if replaces_weights {
             // The model first.
             for entry in self.files.iter().rev().filter(|entry| entry.old.is_some()) {
-                if self.found(entry)?.place == Place::Old {
-                    self.rename(&self.target(entry), &self.saved(entry), entry)?;
+                if self.found(entry)?.position == Position::Old {
+                    self.rename(entry, Some(&self.directory), self.old.as_ref(), Target::Free)?;
                 }
             }
             self.flush()?;
         }
         for entry in self.weights() {
-            self.put_in_place(entry, rename_to_free)?;
+            self.put_in_place(entry, Target::Free)?;
         }
         if !self.weights().is_empty() {
             self.flush()?;
         }
         let Some(model) = self.model() else { return Ok(()) };
-        let replaces =
-            !replaces_weights && model.old.is_some() && self.found(model)?.place == Place::Old;
-        self.put_in_place(model, if replaces { fs::rename } else { rename_to_free })
+        let replaces = !replaces_weights
+            && model.old.is_some()
+            && self.found(model)?.position == Position::Old;
+        self.put_in_place(model, if replaces { Target::Replaced } else { Target::Free })
     }
 
-    fn put_in_place(
-        &self,
-        entry: &Entry,
-        rename: impl FnOnce(PathBuf, PathBuf) -> io::Result<()>,
-    ) -> Result<()> {
-        match rename(self.staged(entry), self.target(entry)) {
-            // It is there already.
-            Err(error) if self.resumed && error.kind() == io::ErrorKind::NotFound => Ok(()),
-            renamed => renamed.map_err(|error| self.error(entry, error)),
+    fn put_in_place(&self, entry: &Entry, target: Target) -> Result<()> {
+        if self.resumed && self.found(entry)?.position == Position::New {
+            return Ok(());
         }
+        self.rename(entry, self.new.as_ref(), Some(&self.directory), target)
     }
 
     /// Moves the new files back to the staging folder, the model first, and then the old ones into place, the
-    /// model last.
+    /// model last. The new model is deleted, so that whoever goes on with this switch undoes it too.
+    ///
+    /// # Errors
+    /// When a file cannot be renamed. That a folder cannot be flushed ends nothing here: the old files come first.
     pub(crate) fn undo(&self) -> Result<()> {
-        for entry in self.files.iter().rev() {
-            if self.found(entry)?.place == Place::New {
-                self.rename(&self.target(entry), &self.staged(entry), entry)?;
+        for (number, entry) in self.files.iter().enumerate().rev() {
+            if self.found(entry)?.position == Position::New {
+                self.rename(entry, Some(&self.directory), self.new.as_ref(), Target::Free)?;
+            }
+            if let Some(new) = self.new.as_ref().filter(|_| self.is_last(number)) {
+                new.delete(&entry.name).map_err(|error| self.error(entry, error))?;
             }
         }
-        self.flush()?;
+        drop(self.flush());
         for (number, entry) in self.files.iter().enumerate() {
             if !self.found(entry)?.saved {
                 continue;
             }
-            if number.saturating_add(1) == self.files.len() {
-                self.flush()?;
+            if self.is_last(number) {
+                drop(self.flush());
             }
-            self.rename(&self.saved(entry), &self.target(entry), entry)?;
+            self.rename(entry, self.old.as_ref(), Some(&self.directory), Target::Free)?;
         }
-        self.flush()
+        drop(self.flush());
+        Ok(())
+    }
+
+    fn is_last(&self, number: usize) -> bool {
+        number.saturating_add(1) == self.files.len()
     }
 
     /// What can be done now.
     pub(super) fn way(&self) -> Result<Way> {
         let all = self.files.iter().map(|entry| Ok((entry, self.found(entry)?)));
         let all: Vec<_> = all.collect::<Result<_>>()?;
-        let is_staged = |(_, found): &(_, Found)| found.staged || found.damaged;
-        let model_is_there = all.last().is_some_and(|(_, model)| model.place != Place::Free);
-        if !all.iter().any(is_staged)
-            && (model_is_there || !all.iter().any(|(_, found)| found.saved))
-        {
+        if is_done(&all) {
             return Ok(Way::Done);
         }
-        let goes_on = |(_, found): &(_, Found)| match found.place {
-            Place::New => !found.damaged,
-            Place::Free | Place::Old => found.staged,
-            Place::Other => false,
+        let goes_on = |(_, found): &(_, Found)| match found.position {
+            Position::New => !found.damaged,
+            Position::Free | Position::Old => found.staged,
+            Position::Other => false,
         };
-        let goes_back = |(entry, found): &(&Entry, Found)| match found.place {
-            Place::Old => true,
-            Place::New | Place::Free => entry.old.is_none() || found.saved,
-            Place::Other => false,
+        let goes_back = |(entry, found): &(&Entry, Found)| match found.position {
+            Position::Old => true,
+            Position::New | Position::Free => entry.old.is_none() || found.saved,
+            Position::Other => false,
         };
         Ok(if all.iter().all(goes_on) {
             Way::Finish
@@ -237,22 +267,33 @@ impl Switch {
     }
 
     fn found(&self, entry: &Entry) -> Result<Found> {
-        let mark = |path: PathBuf| Mark::of(&path).map_err(|error| Error::io(path, error));
-        let staged = mark(self.staged(entry))?;
-        let is_whole = staged.is_some_and(|mark| mark.len == entry.new.len);
-        let place = match mark(self.target(entry))? {
-            None => Place::Free,
+        let staged = self.mark(self.new.as_ref(), &entry.name)?;
+        let is_whole = staged.is_some_and(|mark| mark.is_file && mark.len == entry.new.len);
+        let saved = entry.old.is_some() && self.mark(self.old.as_ref(), &entry.name)?.is_some();
+        let position = match self.mark(Some(&self.directory), &entry.name)? {
+            None => Position::Free,
+            // The clocks of some file systems are so coarse that both have one mark.
+            Some(mark) if entry.old == Some(mark) && !saved => Position::Old,
             // A file that was moved to its place keeps its mark.
-            Some(mark) if staged.is_none() && mark == entry.new => Place::New,
-            Some(mark) if entry.old == Some(mark) => Place::Old,
-            Some(_) => Place::Other,
+            Some(mark) if staged.is_none() && mark == entry.new => Position::New,
+            Some(mark) if entry.old == Some(mark) => Position::Old,
+            Some(_) => Position::Other,
         };
-        let saved = entry.old.is_some() && mark(self.saved(entry))?.is_some();
-        Ok(Found { place, staged: is_whole, damaged: staged.is_some() && !is_whole, saved })
+        Ok(Found { position, staged: is_whole, damaged: staged.is_some() && !is_whole, saved })
     }
 
-    fn rename(&self, from: &Path, to: &Path, entry: &Entry) -> Result<()> {
-        rename_to_free(from, to).map_err(|error| self.error(entry, error))
+    fn rename(
+        &self,
+        entry: &Entry,
+        from: Option<&Place>,
+        to: Option<&Place>,
+        target: Target,
+    ) -> Result<()> {
+        let renamed = match from.zip(to) {
+            Some((from, to)) => from.rename(&entry.name, to, target),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        renamed.map_err(|error| self.error(entry, error))
     }
 
     fn error(&self, entry: &Entry, error: io::Error) -> Error {
@@ -271,15 +312,8 @@ impl Switch {
     }
 
     /// Makes the renames before it durable, where that was asked for and the file system supports it.
-    #[cfg(unix)]
     pub(crate) fn flush(&self) -> Result<()> {
-        if self.sync { flush_folder(&self.directory, &self.shown) } else { Ok(()) }
-    }
-
-    /// Windows cannot open or flush a directory, and needs no flush.
-    #[cfg(not(unix))]
-    pub(crate) fn flush(&self) -> Result<()> {
-        Ok(())
+        if self.sync { flush_folder(self.directory.path(), &self.shown) } else { Ok(()) }
     }
 }
 
@@ -287,15 +321,44 @@ impl Switch {
 #[cfg(unix)]
 pub(crate) fn flush_folder(folder: &Path, shown: &Path) -> Result<()> {
     let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
-    match File::open(folder).and_then(|folder| folder.sync_all()) {
+    match fs::File::open(folder).and_then(|folder| folder.sync_all()) {
         Err(error) if !unknown.contains(&error.kind()) => Err(Error::io(shown, error)),
         _ => Ok(()),
     }
 }
 
+/// Windows cannot open or flush a directory, and needs no flush.
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps)] // as on Unix
+pub(crate) fn flush_folder(_: &Path, _: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// Whether nothing is left to do: all new files are in place, or all is as it was before, or nothing is left to do it
+/// with.
+fn is_done(all: &[(&Entry, Found)]) -> bool {
+    if all.iter().all(|(_, found)| found.position == Position::New) {
+        return true;
+    }
+    let is_left = |(_, found): &(&Entry, Found)| found.staged || found.damaged || found.saved;
+    let is_untouched = |(entry, found): &(&Entry, Found)| match found.position {
+        Position::Old => true,
+        Position::Free => entry.old.is_none(),
+        Position::New | Position::Other => false,
+    };
+    let has_model = all.last().is_some_and(|(_, model)| model.position != Position::Free);
+    !all.iter().any(is_left) && (has_model || all.iter().all(is_untouched))
+}
+
+/// The error for the model at `path`, whose switch somebody else has announced.
+pub(crate) fn interrupted(path: &Path) -> Error {
+    let reason = "a save of this model is running, or was interrupted: when none is running, `recover` of its folder \
+                  completes it";
+    Error::new(ErrorKind::Changed, reason).with_path(path)
+}
+
 /// Renames a file to a name that is not taken.
-fn rename_to_free(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    let (from, to) = (from.as_ref(), to.as_ref());
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};

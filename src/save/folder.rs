@@ -23,7 +23,7 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of};
 use crate::file_identity::FileIdentity;
-use crate::recovery::{may_need_recovery, recover_all, remove_leftovers};
+use crate::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
@@ -248,12 +248,12 @@ impl Folder {
         let lock = options.lock(&self.directory)?;
         // Without locks nobody knows whether a save is running.
         if !lock.is_held() {
-            return Ok(Vec::new());
+            return refuse_journaled(&self.directory, &self.model_name, &[]).map(|()| warnings);
         }
-        for recovered in recover_all(&self.directory)? {
+        for (is_own, recovered) in recover_all(&self.directory, &self.model_name)? {
             match recovered {
                 Ok(recovered) => warnings.extend(recovered.map(|recovered| recovered.warning())),
-                Err(error) if error.path() == Some(&self.target_path()) => return Err(error),
+                Err(error) if is_own => return Err(error),
                 Err(error) => warnings.push(error),
             }
         }

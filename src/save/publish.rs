@@ -15,7 +15,9 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::parallel;
-use crate::recovery::{FolderLock, Switch, flush_folder, recover_locked, staging_prefix};
+use crate::recovery::{
+    FolderLock, Switch, flush_folder, recover_all, refuse_journaled, staging_prefix,
+};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
@@ -219,12 +221,17 @@ impl Staging {
             flush_folder(self.folder.path(), &self.directory_given)?;
         }
         let locks = self.options.lock_all(folders)?;
-        // Another save may have been killed while this one waited.
-        if let Some(model_name) = self.names.last()
-            && locks.iter().all(FolderLock::is_held)
-        {
-            recover_locked(&self.directory, model_name)?;
+        // Another save may have been killed while this one was writing.
+        let model_name = self.names.last().ok_or_else(|| Error::internal("a save of no file"))?;
+        if locks.iter().all(FolderLock::is_held) {
+            for (is_own, recovered) in recover_all(&self.directory, model_name)? {
+                match recovered {
+                    Err(error) if is_own => return Err(error),
+                    _ => {}
+                }
+            }
         }
+        refuse_journaled(&self.directory, model_name, &self.names)?;
         look_again()?;
         let listing = Listing::of(&self.directory, self.names.len());
         let may_replace = |name: &str| self.options.overwrite && listing.may_have(name);
@@ -236,12 +243,15 @@ impl Staging {
 
     /// Does the renames. The inner error is that of the last flush, after which the new files are in place.
     fn switch(&self, switch: &Switch) -> Result<Result<()>, Failure> {
-        let announced = if switch.is_one_rename() { Ok(()) } else { switch.announce() };
-        match announced.and_then(|()| switch.finish()) {
+        if !switch.is_one_rename() {
+            switch.announce().map_err(|error| Failure { error, undone: true })?;
+        }
+        match switch.finish() {
             Ok(()) => Ok(switch.flush()),
             Err(error) => {
-                let undone = switch.undo().and_then(|()| switch.close());
-                Err(Failure { error, undone: undone.and_then(|()| switch.flush()).is_ok() })
+                let undone = switch.undo().and_then(|()| switch.close()).is_ok();
+                drop(switch.flush());
+                Err(Failure { error, undone })
             }
         }
     }
@@ -281,7 +291,7 @@ impl Staging {
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!(
-            "what was changed cannot be undone now; whoever opens the model next completes the save with the              files in `{}`",
+            "what was changed cannot be undone now; whoever opens the model next undoes it, with the files in `{}`",
             kept.display(),
         );
         error.and(&reason)

@@ -508,7 +508,8 @@ fn what_a_save_left_is_found_by_any_name_of_the_model() {
             let staging = contents(&kept).into_keys().find(|name| name.starts_with('.'));
             // There is none yet when the save begins.
             if let Some(staging) = staging {
-                fs::create_dir_all(kept.join(format!("{staging}-killed"))).unwrap();
+                let (prefix, _) = staging.rsplit_once('-').unwrap();
+                fs::create_dir_all(kept.join(format!("{prefix}-kiLLed/new"))).unwrap();
             }
             std::ops::ControlFlow::Continue(())
         });

@@ -87,7 +87,10 @@ impl Container {
         if options.weights {
             container.load_weights(options)?;
         }
-        origins.map_or(Ok(()), |origins| origins.verify_loaded(&container))?;
+        if let Some(origins) = origins {
+            origins.verify_loaded(&container)?;
+            container.warnings.extend(origins.not_covered());
+        }
         Ok(container)
     }
 

@@ -393,6 +393,28 @@ mod tests {
     }
 
     #[test]
+    fn links_that_are_replaced_are_old_files() {
+        for done in 0..renames(Path::new(""), &NAMES).len() {
+            let folder = tempfile::tempdir().unwrap();
+            let staging = folder.path().join(STAGING);
+            for part in ["old", "new"] {
+                fs::create_dir_all(staging.join(part)).unwrap();
+            }
+            for name in NAMES {
+                std::os::unix::fs::symlink("elsewhere", folder.path().join(name)).unwrap();
+                fs::write(staging.join("new").join(name), "newer").unwrap();
+            }
+            let both = (folder.path(), folder.path());
+            let names = NAMES.map(str::to_owned);
+            Switch::new(both, &staging, &names, |_| true, false).unwrap().announce().unwrap();
+            let steps = renames(folder.path(), &NAMES);
+            steps.iter().take(done).for_each(|(from, to)| fs::rename(from, to).unwrap());
+            assert_eq!(recover(folder.path()).unwrap().finished.len(), 1, "{done}");
+            assert_eq!(contents(folder.path()), all("newer", &NAMES), "{done}");
+        }
+    }
+
+    #[test]
     fn no_link_leads_out_of_the_folder() {
         // As a download may have it: a journal, and links in the place of the folders that it names.
         for (link, moved) in [("new", "m.onnx"), ("old", "w1"), ("", "w2")] {

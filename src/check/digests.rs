@@ -25,12 +25,10 @@ pub(super) fn check(
     let Some(directory) = load.directory()? else { return Ok(()) };
     let mut files = Files { directory, load, open: HashMap::new() };
     let origins = Origins::of(model, load, Some(bytes));
-    if origins.are_partial() {
-        let reason = "no digests are stored with this model: only files that have a checksum, or a name that is one, \
-                      were compared";
-        let error = Error::new(ErrorKind::WrongDigest, reason).with_path(path);
-        checked.findings.push(Finding { severity: Severity::Advice, error });
-    }
+    checked.findings.extend(origins.not_covered().map(|error| {
+        let error = error.with_path(path);
+        Finding { severity: Severity::Advice, error }
+    }));
     let Err(error) = origins.verify(model, |tensor| files.external(tensor)) else { return Ok(()) };
     let new = error.each().filter(|error| is_new(error.kind())).cloned();
     checked.findings.extend(new.map(|error| {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::digest::{self, External, Origin, Stated, Stored};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external};
 use crate::load::options::LoadOptions;
 use crate::proto::{ModelProto, TensorProto};
@@ -41,9 +41,13 @@ impl Origins {
         Self { stored: Stored::of(model), stated, directory: options.directory(), places, len }
     }
 
-    /// Whether nothing covers some of the files: only others have digests.
-    pub(crate) fn are_partial(&self) -> bool {
-        self.stored.is_empty() && !self.stated.is_empty() && !self.stated.is_complete()
+    /// What the user is told where nothing covers some of the files: only others have digests.
+    pub(crate) fn not_covered(&self) -> Option<Error> {
+        let is_partial =
+            self.stored.is_empty() && !self.stated.is_empty() && !self.stated.is_complete();
+        let reason = "no digests are stored with this model: only files that have a checksum, or a name that is one, \
+                      were compared";
+        is_partial.then(|| Error::new(ErrorKind::WrongDigest, reason))
     }
 
     /// Compares `model`, whose external tensors have their elements where `external` says, with its digests, and its

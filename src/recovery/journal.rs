@@ -21,14 +21,23 @@ const END: &str = "end";
 const LONGEST: u64 = 64 << 20;
 
 /// What tells a file from another that has its name: its length in bytes, and when it was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub(super) len: u64,
     /// Nanoseconds since 1970.
     pub(super) modified: i128,
-    /// Whether it is a regular file, which what a save writes is.
+    /// Whether it is a regular file, which what a save writes is. A journal does not say it, and two marks are equal
+    /// without it: a link may be replaced.
     pub(super) is_file: bool,
 }
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        (self.len, self.modified) == (other.len, other.modified)
+    }
+}
+
+impl Eq for Mark {}
 
 impl Mark {
     #[cfg(not(unix))]

@@ -125,7 +125,8 @@ impl Switch {
         self.files.len() == 1
     }
 
-    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the disk before, where that was asked for.
+    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the disk before, where that
+    /// was asked for.
     pub(crate) fn announce(&self) -> Result<()> {
         let fail = |error| Error::io(&self.staging, error);
         let model = self.model().ok_or_else(|| Error::internal("a switch without a model"))?;

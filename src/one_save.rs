@@ -1,9 +1,9 @@
 //! Reading a model and its weights as one save left them.
 //!
-//! A save that was killed between its renames is completed or undone first. A save renames its weights files into
-//! place first and the file that names them (a model, or the index of shards) last; where it replaces weights, it moves the old one of those away before. So
-//! while that file is at its path, the files that it names are its own. A reader that opens it, opens
-//! all the others, and then finds the same file at the path has seen one save. If not, it starts
+//! A save that was killed between its renames is completed or undone first. A save puts its weights files in place
+//! before the file that names them, which is a model or the index of shards; where it replaces weights, it first moves
+//! the old model or index away. So while that file is at its path, the files that it names are its own. A reader that opens
+//! it, opens all the others, and then finds the same file at the path has seen one save. If not, it starts
 //! again. The first looks lock nothing, so that a reader does not make a save wait; later ones share the lock under
 //! which saves rename files, so that a reader beside busy writers does not look in vain.
 

@@ -69,7 +69,7 @@ pub fn recover(folder: impl AsRef<Path>) -> Result<Recovery> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut recovery = Recovery::default();
     let lock = FolderLock::wait(folder, Duration::from_secs(30), |_, _| Ok(()))?;
-    for (_, recovered) in recover_all(folder, "")? {
+    for (_, recovered) in recover_all(folder, None)? {
         recovery.add(recovered);
     }
     let (removed, errors) = remove_abandoned(folder, None);
@@ -140,13 +140,13 @@ pub(crate) fn may_need_recovery(directory: &Path) -> Result<bool> {
 /// cannot be recovered, and whether it is about the model `name`.
 pub(crate) fn recover_all(
     directory: &Path,
-    name: &str,
+    name: Option<&str>,
 ) -> Result<Vec<(bool, Result<Option<Recovered>>)>> {
-    let own = names::journal_name(name);
+    let own = name.map(names::journal_name);
     let journals = Journal::all(directory)?.into_iter();
     let recovered = journals.map(|(file, journal)| {
         let recovered = journal.and_then(|(name, journal)| complete(journal, directory, &name));
-        (file == own, recovered)
+        (own.as_ref() == Some(&file), recovered)
     });
     Ok(recovered.collect())
 }

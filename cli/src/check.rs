@@ -12,7 +12,7 @@ use crate::args::CheckArgs;
 use crate::failure::{Failure, JsonError, Outcome};
 use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
-use crate::needed::needed;
+use crate::needed::{NeededFile, needed};
 use crate::output::{Output, lossy};
 use crate::{reading, sha256};
 
@@ -72,24 +72,37 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
     if args.sha256.is_empty() {
         return Vec::new();
     }
-    let own = model_files(args);
-    let (mut errors, mut found) = (Vec::new(), Vec::new());
+    let reading = reading::of(&args.read);
+    let container = Container::load(&args.model, LoadOptions::from(reading).weights(false));
+    let needed =
+        container.and_then(|container| needed(container.model(), &args.model, reading.paths));
+    let needed = match needed {
+        Ok(needed) => needed,
+        Err(error) => return Found::all(Severity::Error, &error),
+    };
+    let usable = needed.files.iter().filter(|file| file.len.is_ok()).map(Some);
+    let own: Vec<_> = [None].into_iter().chain(usable).collect();
+    let (mut errors, mut found, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     for (file, expected) in &args.sha256 {
         match called(&own, file, &args.model) {
-            Some(path) => found.push((path, expected)),
+            Some(file) => {
+                found.push(file);
+                digests.push(expected);
+            }
             None => {
                 let reason = "this is no file of the model, as files lists them";
                 errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_path(file));
             }
         }
     }
-    let paths: Vec<_> = found.iter().map(|(path, _)| *path).collect();
-    for ((path, expected), digest) in found.iter().zip(sha256::of_files(&paths)) {
+    let hashed = sha256::of_files(&args.model, &needed, &found);
+    for ((file, expected), digest) in found.iter().zip(digests).zip(hashed) {
         match digest {
-            Ok(digest) if digest == **expected => {}
+            Ok(digest) if digest == *expected => {}
             Ok(digest) => {
                 let reason = format!("its SHA-256 is {digest}, not {expected}");
-                errors.push(Error::new(ErrorKind::WrongDigest, reason).with_path(*path));
+                let path = path_of(*file, &args.model);
+                errors.push(Error::new(ErrorKind::WrongDigest, reason).with_path(path));
             }
             Err(error) => errors.push(error),
         }
@@ -97,25 +110,24 @@ fn other_files(args: &CheckArgs) -> Vec<Found> {
     errors.iter().flat_map(|error| Found::all(Severity::Error, error)).collect()
 }
 
-/// The model file and its weights files, as far as they can be used.
-fn model_files(args: &CheckArgs) -> Vec<PathBuf> {
-    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
-    let container = Container::load(&args.model, options);
-    let needed = container.and_then(|container| {
-        needed(container.model(), &args.model, reading::of(&args.read).paths)
-    });
-    let files = needed.map(|needed| needed.files).unwrap_or_default();
-    let usable = files.into_iter().filter(|file| file.len.is_ok()).map(|file| file.path);
-    [args.model.clone()].into_iter().chain(usable).collect()
-}
-
-/// The one of `files` that `name` means: a path from here, or else from the folder of `model`.
-fn called<'f>(files: &'f [PathBuf], name: &str, model: &Path) -> Option<&'f PathBuf> {
+/// The one of `files`, where `None` is the model, that `name` means: a path from here, or else from the folder of `model`.
+fn called<'f>(
+    files: &[Option<&'f NeededFile>],
+    name: &str,
+    model: &Path,
+) -> Option<Option<&'f NeededFile>> {
     let from_model = model.parent().map(|folder| folder.join(name));
     [Some(PathBuf::from(name)), from_model].into_iter().flatten().find_map(|path| {
         let real = path.canonicalize().ok()?;
-        files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == real))
+        let is_it = |file: &&Option<&NeededFile>| {
+            path_of(**file, model).canonicalize().is_ok_and(|path| path == real)
+        };
+        files.iter().find(is_it).copied()
     })
+}
+
+fn path_of<'p>(file: Option<&'p NeededFile>, model: &'p Path) -> &'p Path {
+    file.map_or(model, |file| &file.path)
 }
 
 /// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.

@@ -71,10 +71,10 @@ fn files(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
     if let Some(error) = needed.problems() {
         return Err(error.into());
     }
-    let weights = needed.files.iter().map(|file| &file.path);
-    let paths: Vec<_> = [&args.model].into_iter().chain(weights).map(not_an_option).collect();
+    let all: Vec<_> = [None].into_iter().chain(needed.files.iter().map(Some)).collect();
     let (mut files, mut errors) = (Vec::new(), Vec::new());
-    for (path, digest) in paths.iter().zip(sha256::of_files(&paths)) {
+    for (file, digest) in all.iter().zip(sha256::of_files(&args.model, &needed, &all)) {
+        let path = not_an_option(file.map_or(&args.model, |file| &file.path));
         match digest {
             Ok(sha256) => files.push(Hashed { path, sha256 }),
             Err(error) => errors.push(error),
@@ -99,12 +99,12 @@ struct Files<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
-    files: Vec<Hashed<'a>>,
+    files: Vec<Hashed>,
 }
 
 #[derive(Serialize)]
-struct Hashed<'a> {
+struct Hashed {
     #[serde(serialize_with = "lossy")]
-    path: &'a PathBuf,
+    path: PathBuf,
     sha256: String,
 }

@@ -77,8 +77,10 @@ impl State {
 }
 
 /// The weights files of a model, in the order of their first use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Needed {
+    /// Where they are opened.
+    directory: Directory,
     pub files: Vec<NeededFile>,
     /// Tensors that name no file, or not one file.
     pub errors: Vec<Error>,
@@ -108,7 +110,7 @@ pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
 /// The weights files that the model at `path` refers to.
 pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Needed> {
     let directory = Directory::of_model(path, paths)?;
-    let (mut needed, mut numbers) = (Needed::default(), HashMap::new());
+    let (mut needed, mut numbers) = (Needed::none(directory), HashMap::new());
     traversal::tensors(model, |place, tensor| {
         if !is_external(tensor) {
             return Ok(());
@@ -116,7 +118,7 @@ pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Need
         match ExternalData::parse(tensor) {
             Ok(data) => {
                 let end = end(tensor, &data);
-                needed.count(&directory, &mut numbers, data.location, end);
+                needed.count(&mut numbers, data.location, end);
             }
             Err(error) => needed.errors.push(error.with_tensor(place.qualified_name(tensor))),
         }
@@ -126,18 +128,22 @@ pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Need
 }
 
 impl Needed {
-    fn count(
-        &mut self,
-        directory: &Directory,
-        numbers: &mut HashMap<String, usize>,
-        location: String,
-        end: u64,
-    ) {
+    fn none(directory: Directory) -> Self {
+        Self { directory, files: Vec::new(), errors: Vec::new() }
+    }
+
+    /// Opens one of the files, by the rules by which it was found.
+    pub fn open(&self, file: &NeededFile) -> Result<File> {
+        self.directory.open_file(&file.location)
+    }
+
+    fn count(&mut self, numbers: &mut HashMap<String, usize>, location: String, end: u64) {
         let number = *numbers.entry(plain(&location)).or_insert(self.files.len());
         if let Some(file) = self.files.get_mut(number) {
             file.tensors += 1;
             file.end = file.end.max(end);
         } else {
+            let directory = &self.directory;
             let (path, opened) = (directory.join(&location), open(directory, &location));
             let is_failed_download =
                 opened.as_ref().is_ok_and(|opened| opened.failed_download.is_some());

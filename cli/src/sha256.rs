@@ -11,12 +11,25 @@ use std::thread;
 use onnx_container::{Error, Result};
 use sha2::{Digest, Sha256};
 
+use crate::needed::{Needed, NeededFile};
+
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
 
-/// The hexadecimal digits of each file's digest.
-pub fn of_files<P: AsRef<Path> + Sync>(paths: &[P]) -> Vec<Result<String>> {
-    each(paths, |path| of_file(path.as_ref()))
+/// The hexadecimal digits of the digest of each of `files`: weights files of `needed`, or the model itself for `None`.
+pub fn of_files(
+    model: &Path,
+    needed: &Needed,
+    files: &[Option<&NeededFile>],
+) -> Vec<Result<String>> {
+    each(files, |file| {
+        let path = file.map_or(model, |file| &file.path);
+        let opened = match file {
+            Some(file) => needed.open(file)?,
+            None => File::open(model).map_err(|error| Error::io(model, error))?,
+        };
+        of_reader(opened).map_err(|error| Error::io(path, error))
+    })
 }
 
 /// What `work` makes of each item, in their order, on all cores.
@@ -43,11 +56,6 @@ pub fn each<I: Sync, R: Send + Sync>(items: &[I], work: impl Fn(&I) -> R + Sync)
     items.iter().zip(done).map(result).collect()
 }
 
-fn of_file(path: &Path) -> Result<String> {
-    let hashed = File::open(path).and_then(of_reader);
-    hashed.map_err(|error| Error::io(path, error))
-}
-
 /// The hexadecimal digits of the digest of all that `reader` has.
 pub fn of_reader(mut reader: impl Read) -> io::Result<String> {
     let (mut hasher, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
@@ -59,12 +67,17 @@ pub fn of_reader(mut reader: impl Read) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    let mut digits = String::with_capacity(64);
-    for byte in hasher.finalize() {
+    Ok(hex(&hasher.finalize()))
+}
+
+/// The hexadecimal digits of `bytes`.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len().saturating_mul(2));
+    for byte in bytes {
         // Writing to a string does not fail.
         let _ = write!(digits, "{byte:02x}");
     }
-    Ok(digits)
+    digits
 }
 
 /// A file and the digest that it has to have: `FILE=HEX`, where HEX may begin with `sha256:`.

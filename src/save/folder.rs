@@ -250,7 +250,7 @@ impl Folder {
         if !lock.is_held() {
             return refuse_journaled(&self.directory, &self.model_name, &[]).map(|()| warnings);
         }
-        for (is_own, recovered) in recover_all(&self.directory, &self.model_name)? {
+        for (is_own, recovered) in recover_all(&self.directory, Some(&self.model_name))? {
             match recovered {
                 Ok(recovered) => warnings.extend(recovered.map(|recovered| recovered.warning())),
                 Err(error) if is_own => return Err(error),

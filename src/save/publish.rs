@@ -183,7 +183,7 @@ impl Staging {
     ///
     /// On an error the old files are in place and the staging folder is removed, with two exceptions:
     /// where the last flush fails the new files are in place, and where renames cannot be undone whoever
-    /// opens the model next completes the save. A staging folder that cannot be removed is returned as a
+    /// opens the model next undoes them. A staging folder that cannot be removed is returned as a
     /// warning, or told with the error.
     pub(crate) fn publish(
         self,
@@ -224,10 +224,9 @@ impl Staging {
         // Another save may have been killed while this one was writing.
         let model_name = self.names.last().ok_or_else(|| Error::internal("a save of no file"))?;
         if locks.iter().all(FolderLock::is_held) {
-            for (is_own, recovered) in recover_all(&self.directory, model_name)? {
-                match recovered {
-                    Err(error) if is_own => return Err(error),
-                    _ => {}
+            for (is_own, recovered) in recover_all(&self.directory, Some(model_name))? {
+                if let (true, Err(error)) = (is_own, recovered) {
+                    return Err(error);
                 }
             }
         }

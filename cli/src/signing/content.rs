@@ -3,8 +3,9 @@
 use onnx_container::ContentDigest;
 use serde::{Deserialize, Serialize};
 
-use super::hashing::{hex, is_sha256};
+use super::hashing::is_sha256;
 use super::statement::Form;
+use crate::sha256::hex;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://onnx-container/content/v1";

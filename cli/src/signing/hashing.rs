@@ -1,6 +1,5 @@
 //! The SHA-256 of files and of parts of them, on all cores.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -115,16 +114,6 @@ fn digest(directory: &Directory, name: &str, part: &Part) -> Result<String> {
 fn part_of(mut file: File, range: &Range<u64>) -> std::io::Result<impl Read> {
     file.seek(SeekFrom::Start(range.start))?;
     Ok(file.take(range.end.saturating_sub(range.start)))
-}
-
-/// The hexadecimal digits of `bytes`.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut digits = String::with_capacity(bytes.len().saturating_mul(2));
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 /// Whether `digits` are those of a SHA-256, in small letters.

@@ -9,8 +9,8 @@ use p256::pkcs8::{DecodePublicKey, EncodePublicKey, LineEnding};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::hashing::hex;
 use crate::failure::Failure;
+use crate::sha256::hex;
 
 /// The longest key file that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 10;

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use sha2::{Digest, Sha256};
 
-use super::hashing::{Hashed, Method, Part, hex, is_sha256, shards};
+use super::hashing::{Hashed, Method, Part, is_sha256, shards};
 use super::statement::Form;
+use crate::sha256::hex;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://model_signing/signature/v1.0";

@@ -21,6 +21,7 @@ use crate::args::VerifySignatureArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::reading::{self, Reading};
+use crate::sha256::hex;
 
 /// Judges the model and prints the verdict.
 pub fn run(args: &VerifySignatureArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -205,7 +206,7 @@ impl<'a> Judge<'a> {
         let digest = Container::load(&self.args.model, options).and_then(|model| model.digest());
         let (digest, reason) = match digest {
             Ok(digest) => {
-                let digest = hashing::hex(digest.as_bytes());
+                let digest = hex(digest.as_bytes());
                 let reason = format!("its digest is {digest}, not {}", signed.digest);
                 let differs = digest != signed.digest;
                 (Some(digest), differs.then_some(reason))

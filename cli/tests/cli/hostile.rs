@@ -8,10 +8,12 @@ use crate::signing;
 use crate::support::Folder;
 
 /// Commands that read the weights of `model/m.onnx`, and need nothing else of it.
-const READ: [&[&str]; 9] = [
+const READ: [&[&str]; 11] = [
     &["check"],
+    &["check", "--digests"],
     &["digest"],
     &["digest", "--tensors"],
+    &["digest", "--files"],
     &["extract", "w", "-o", "out/w.raw"],
     &["pack", "out/m.onnx"],
     &["split", "out/m.onnx"],

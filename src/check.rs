@@ -18,6 +18,7 @@ use std::path::Path;
 pub use self::finding::{Checked, Finding, Severity};
 
 use self::contents::{Source, meaningless};
+use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,7 +46,7 @@ const ONNXRUNTIME: (i64, i64) = (13, 26);
 /// ```
 /// use onnx_container::{CheckOptions, LoadOptions};
 ///
-/// let load = LoadOptions::new().base_dir("/data/weights").recursion_limit(200);
+/// let load = LoadOptions::new().base_dir("/data/weights").weights(false);
 /// let options = CheckOptions::from(load).contents(true);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -121,37 +122,35 @@ pub fn check_model(path: impl AsRef<Path>, options: impl Into<CheckOptions>) -> 
         read_one_save(path, options.load.mmap, |bytes| check_bytes(path, &bytes, &options));
     let OneSave { value: mut checked, warning } =
         checked.map_err(|error| with_leftover(error.with_path(path), path))?;
-    let finding = warning.map(|error| Finding { severity: Severity::Advice, error });
-    checked.findings.extend(finding);
+    checked.findings.extend(warning.map(|error| Finding { severity: Severity::Advice, error }));
     Ok(checked)
 }
 
 fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Checked> {
     let model = decode_model(bytes, &options.load.decode)?;
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
-    check_message(&model, bytes.len(), path, &mut checked);
-    check_graphs(&model, &mut checked);
+    let mut findings = Findings::new(&options.load.decode.limits);
+    check_message(&model, bytes.len(), path, &mut findings);
+    check_graphs(&model, options, &mut checked, &mut findings);
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
     let directory = directory.ok_or_else(|| Error::internal("a model without a directory"))?;
     let mut weights = Weights::new(directory, &load, (options.contents, options.digests));
-    check_tensors(&model, options, &mut weights, &mut checked)?;
+    check_tensors(&model, options, &mut weights, (&mut checked, &mut findings))?;
     if options.load.weights {
-        checked.findings.extend(orphans(path, &weights));
+        findings.extend(orphans(path, &weights));
     }
-    weights.finish(&mut checked);
+    findings.append(weights.finish(&mut checked));
     if options.digests {
-        digests::check(path, (&model, bytes), &load, &mut checked)?;
+        digests::check(path, (&model, bytes), &load, &mut findings)?;
     }
-    checked.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    Ok(checked)
+    Ok(checked.with(findings))
 }
 
 /// Checks what is said about the model as a whole.
-fn check_message(model: &ModelProto, len: usize, path: &Path, checked: &mut Checked) {
+fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Findings) {
     let mut add = |severity, kind, reason: String| {
-        let error = Error::new(kind, reason).with_path(path);
-        checked.findings.push(Finding { severity, error });
+        findings.add(severity, || Error::new(kind, reason).with_path(path));
     };
     if u64::try_from(len).map_or(true, |len| len > MAX_PROTOBUF) {
         let reason = format!("{len} bytes: protobuf readers refuse more than {MAX_PROTOBUF}");
@@ -185,32 +184,37 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, checked: &mut Chec
     }
 }
 
-fn check_graphs(model: &ModelProto, checked: &mut Checked) {
-    let report = graph::check(model);
+fn check_graphs(
+    model: &ModelProto,
+    options: &CheckOptions,
+    checked: &mut Checked,
+    findings: &mut Findings,
+) {
+    let report = graph::check(model, &options.load.decode.limits);
     checked.graphs = report.graphs;
     checked.nodes = report.nodes;
     checked.functions = model.functions.len();
-    checked.findings.extend(report.findings);
-    checked.findings.extend(model.graph.iter().flat_map(|graph| types::check(graph)));
+    findings.append(report.findings);
+    findings.extend(model.graph.iter().flat_map(|graph| types::check(graph)));
 }
 
 fn check_tensors(
     model: &ModelProto,
     options: &CheckOptions,
     weights: &mut Weights<'_>,
-    checked: &mut Checked,
+    (checked, findings): (&mut Checked, &mut Findings),
 ) -> Result<()> {
     let refusals = Refusals::of(model);
     traversal::tensors(model, |place, tensor| {
         let name = place.qualified_name(tensor);
         checked.tensors += 1;
         if !is_external(tensor) {
-            checked.findings.extend(inline(tensor, name, options.contents));
+            findings.extend(inline(tensor, name, options.contents));
             return Ok(());
         }
         checked.external += 1;
         weights.tensor(tensor, &name);
-        checked.findings.extend(refused(&refusals, place, tensor, name));
+        findings.extend(refused(&refusals, place, tensor, name));
         Ok(())
     })
 }

@@ -25,6 +25,7 @@ mod splice;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::{iter, mem};
 
+pub(crate) use calls::call_depth;
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
 use self::bodies::Bodies;

@@ -141,6 +141,7 @@ mod cast;
 mod check;
 mod consolidate;
 mod container;
+mod counts;
 mod declared;
 mod digest;
 mod dtype;
@@ -154,6 +155,7 @@ mod fill;
 mod find;
 mod initializer;
 mod inline;
+mod limits;
 mod load;
 mod map_count;
 mod mmap;
@@ -205,6 +207,7 @@ pub use initializer::torch;
 pub use inline::{
     FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
 };
+pub use limits::{Limit, Limits};
 pub use load::LoadOptions;
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};

@@ -16,6 +16,7 @@ pub use options::LoadOptions;
 
 use crate::buffer::Buffer;
 use crate::container::Container;
+use crate::counts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data;
 use crate::file_format::{failed_download, known_format};
@@ -168,7 +169,13 @@ pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<Mo
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Decode, "the file is empty"));
     }
-    ModelProto::decode_with(bytes, options).map_err(|error| error.because(&not_a_model(bytes)))
+    let decoded = ModelProto::decode_with(bytes, options);
+    let model = decoded.map_err(|error| match error.kind() {
+        ErrorKind::Decode => error.because(&not_a_model(bytes)),
+        _ => error,
+    })?;
+    counts::within(&options.limits, &model)?;
+    Ok(model)
 }
 
 /// The most likely reason why `bytes` are not a model.

@@ -34,8 +34,8 @@ pub(crate) use self::number::{Number, Varint};
 pub(crate) use self::overlay::{Overlay, Replacement};
 pub use self::packed::Packed;
 use self::placing::Copying;
-pub(crate) use self::rare::Empty;
 pub use self::rare::Rare;
+pub(crate) use self::rare::{Empty, RareFields};
 pub use self::reader::{Reader, Tag, Wire};
 pub(crate) use self::table::messages;
 pub use self::text::Str;
@@ -45,6 +45,7 @@ pub use self::writer::{Sizes, Writer};
 
 use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::Limits;
 use crate::placement::Alignment;
 
 /// A protobuf message: decoded from a [`Buffer`], of which it keeps slices, and encoded to any
@@ -59,7 +60,9 @@ use crate::placement::Alignment;
 /// assert_eq!(TensorProto::decode(&Buffer::from(bytes))?, tensor);
 /// # Ok::<(), onnx_container::Error>(())
 /// ```
-pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
+pub trait Message:
+    RareFields + Clone + Debug + Default + PartialEq + Send + Sync + 'static
+{
     #[doc(hidden)]
     const NAME: &'static str;
     #[doc(hidden)]
@@ -109,7 +112,7 @@ pub trait Message: Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// [`ErrorKind::Decode`], with the offset of the invalid byte, when the input is not such a message.
     fn decode_with(input: &Buffer, options: &DecodeOptions) -> Result<Self> {
         let mut message = Self::default();
-        let budget = Budget::new(input.len(), options.memory_limit);
+        let budget = Budget::new(input.len(), &options.limits);
         message.merge_body(&mut Reader::new(input, options, &budget))?;
         Ok(message)
     }
@@ -194,7 +197,7 @@ pub(crate) fn encode_over_to_vec(
     Ok(bytes)
 }
 
-/// Options of decoding: `DecodeOptions::new().recursion_limit(300)`.
+/// Options of decoding: `DecodeOptions::new().no_copy(true)`.
 ///
 /// By default nothing is copied: the message is made of slices of the input and keeps it alive.
 ///
@@ -217,44 +220,30 @@ pub(crate) fn encode_over_to_vec(
 /// ```
 #[derive(Debug, Clone)]
 pub struct DecodeOptions {
-    recursion_limit: u32,
+    pub(crate) limits: Limits,
     threads: usize,
     pub(crate) buffers: TensorBufferOptions,
     copying: Copying,
     /// Whether only what holds tensors is decoded.
     pub(crate) outline: bool,
-    memory_limit: Option<u64>,
 }
 
 impl DecodeOptions {
-    /// The defaults: 100 levels, as in the official parser, and every core for a large message.
+    /// The defaults: the usual [`Limits`], and every core for a large message.
     pub fn new() -> Self {
         let buffers = TensorBufferOptions::new().raw_data_threshold(1024);
         let copying = Copying::WhereUnaligned;
-        Self {
-            recursion_limit: 100,
-            threads: 0,
-            buffers,
-            copying,
-            outline: false,
-            memory_limit: None,
-        }
+        Self { limits: Limits::new(), threads: 0, buffers, copying, outline: false }
     }
 
-    /// How many levels deep messages may nest; a subgraph takes three. Every level costs stack, also when
-    /// the message is written and dropped.
+    /// How deep messages may nest and how much memory they may take: [`Limit::Nesting`] and
+    /// [`Limit::Memory`](crate::Limit::Memory) of `limits`. The others are for whole models, see
+    /// [`LoadOptions::limits`](crate::LoadOptions::limits).
+    ///
+    /// [`Limit::Nesting`]: crate::Limit::Nesting
     #[must_use]
-    pub fn recursion_limit(mut self, levels: u32) -> Self {
-        self.recursion_limit = levels;
-        self
-    }
-
-    /// How many bytes of memory the messages inside the message may take. Default: 24 MiB and ten times the length of the
-    /// input, which only inputs of empty or very small messages exceed. Payloads, which are slices of the input, do not
-    /// count.
-    #[must_use]
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = Some(bytes);
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 

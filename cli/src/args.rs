@@ -7,6 +7,7 @@ mod layout;
 mod paths;
 #[cfg(feature = "machine")]
 mod plan;
+mod reading;
 mod semantic;
 mod signing;
 mod sizes;
@@ -17,8 +18,7 @@ mod verify;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use onnx_container::external_data::PathPolicy;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::sha256;
 
@@ -31,6 +31,7 @@ pub use layout::{LayoutArgs, PackedArgs};
 use paths::{model_to_read, model_to_write};
 #[cfg(feature = "machine")]
 pub use plan::PlanArgs;
+pub use reading::ReadArgs;
 pub use semantic::{DiffArgs, DigestArgs};
 pub use signing::{SignArgs, VerifySignatureArgs};
 use sizes::{shard_size, size};
@@ -369,40 +370,6 @@ pub struct TargetArgs {
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
-}
-
-/// The options of every command that opens a model.
-#[derive(Debug, Args)]
-pub struct ReadArgs {
-    /// Read files instead of mapping them: for network disks, and for files that may change
-    #[arg(long)]
-    pub no_mmap: bool,
-    /// Where links that lead to weights may lead
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
-    pub paths: Paths,
-}
-
-/// Which links are followed.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub enum Paths {
-    /// Nowhere: no symbolic link on the way to a file, and no hard link, as in onnx
-    Strict,
-    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in onnxruntime and the
-    /// cache of Hugging Face
-    #[default]
-    ModelDirs,
-    /// Anywhere
-    Trusted,
-}
-
-impl From<Paths> for PathPolicy {
-    fn from(paths: Paths) -> Self {
-        match paths {
-            Paths::Strict => Self::Strict,
-            Paths::ModelDirs => Self::ModelDirs,
-            Paths::Trusted => Self::Trusted,
-        }
-    }
 }
 
 #[derive(Debug, Args)]

@@ -24,10 +24,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
-            let found = checked.findings.iter();
-            let found = found.flat_map(|found| Found::all(found.severity, &found.error));
-            // Errors come first.
-            not_runnable(args).into_iter().chain(other_files(args)).chain(found).collect()
+            Findings::of(not_runnable(args).into_iter().chain(other_files(args)), &checked)
         }
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
@@ -155,6 +152,9 @@ struct Report<'a> {
 fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), Failure> {
     for found in &findings.findings {
         out.line(found)?;
+    }
+    if let Some(rest) = findings.rest() {
+        out.line(rest)?;
     }
     let verdict = if findings.ok { "ok" } else { "not ok" };
     out.line(format_args!("{verdict}: {}: {findings}", args.model.display()))?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onnx_container::{Error, Finding, Severity};
+use onnx_container::{Checked, Error, Severity};
 use serde::Serialize;
 
 use crate::output::count;
@@ -69,26 +69,51 @@ impl fmt::Display for Found {
     }
 }
 
-/// Every finding of one model, errors first.
+/// The findings of one model, errors first.
 #[derive(Debug, Serialize)]
 pub struct Findings {
     pub ok: bool,
     pub errors: usize,
     pub advice: usize,
+    /// How many of these are only counted.
+    pub not_listed: usize,
     pub findings: Vec<Found>,
 }
 
-impl From<Vec<Finding>> for Findings {
-    fn from(found: Vec<Finding>) -> Self {
-        found.iter().flat_map(|finding| Found::all(finding.severity, &finding.error)).collect()
+impl Findings {
+    /// Errors that other parts of the command found, and then what a check found.
+    pub fn of(errors: impl IntoIterator<Item = Found>, checked: &Checked) -> Self {
+        let found = checked.findings.iter();
+        let found = found.flat_map(|finding| Found::all(finding.severity, &finding.error));
+        let listed: Self = errors.into_iter().chain(found).collect();
+        let Checked { more_errors, more_advice, .. } = *checked;
+        Self {
+            ok: listed.ok && more_errors == 0,
+            errors: listed.errors.saturating_add(more_errors),
+            advice: listed.advice.saturating_add(more_advice),
+            not_listed: more_errors.saturating_add(more_advice),
+            findings: listed.findings,
+        }
+    }
+
+    /// The findings that are errors, and those that are advice.
+    pub fn by_severity(&self) -> (&[Found], &[Found]) {
+        self.findings.split_at(self.findings.partition_point(Found::is_error))
+    }
+
+    /// That some are not listed.
+    pub fn rest(&self) -> Option<String> {
+        let more = |number| format!("{number} more; `--limit findings=N` lists N of a severity");
+        (self.not_listed > 0).then(|| more(self.not_listed))
     }
 }
 
 impl FromIterator<Found> for Findings {
     fn from_iter<I: IntoIterator<Item = Found>>(found: I) -> Self {
         let findings: Vec<_> = found.into_iter().collect();
-        let errors = findings.iter().filter(|found| found.is_error()).count();
-        Self { ok: errors == 0, errors, advice: findings.len() - errors, findings }
+        let number = |of: bool| findings.iter().filter(|found| found.is_error() == of).count();
+        let (errors, advice) = (number(true), number(false));
+        Self { ok: errors == 0, errors, advice, not_listed: 0, findings }
     }
 }
 

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)] // the one promise about mapped files
 
 use onnx_container::external_data::PathPolicy;
-use onnx_container::{CheckOptions, LoadOptions, MmapChoice};
+use onnx_container::{CheckOptions, Limits, LoadOptions, MmapChoice};
 
 use crate::args::ReadArgs;
 
@@ -13,11 +13,16 @@ use crate::args::ReadArgs;
 pub struct Reading {
     pub map: MmapChoice,
     pub paths: PathPolicy,
+    pub limits: Limits,
 }
 
 /// What the user asked for.
 pub fn of(args: &ReadArgs) -> Reading {
-    Reading { map: map(args), paths: args.paths.into() }
+    let mut limits = Limits::new();
+    for (limit, most) in &args.limits {
+        limits = limits.with(*limit, *most);
+    }
+    Reading { map: map(args), paths: args.paths.into(), limits }
 }
 
 /// Files are mapped unless `--no-mmap` was given.
@@ -33,7 +38,7 @@ fn map(args: &ReadArgs) -> MmapChoice {
 
 impl From<Reading> for LoadOptions {
     fn from(reading: Reading) -> Self {
-        Self::from(reading.map).paths(reading.paths)
+        Self::from(reading.map).paths(reading.paths).limits(reading.limits)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::finding::{Checked, Finding, Severity};
+use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
 use crate::digest::External;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,26 +15,23 @@ use crate::external_data::{self, Directory, ExternalData, is_handle, without_dot
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 
-/// Adds what does not have its digest to `checked`. The `model` at `path` was decoded from `bytes`.
+/// Adds what does not have its digest to `findings`. The `model` at `path` was decoded from `bytes`.
 pub(super) fn check(
     path: &Path,
     (model, bytes): (&ModelProto, &Buffer),
     load: &LoadOptions,
-    checked: &mut Checked,
+    findings: &mut Findings,
 ) -> Result<()> {
     let Some(directory) = load.directory()? else { return Ok(()) };
     let mut files = Files { directory, load, open: HashMap::new() };
     let origins = Origins::of(model, load, Some(bytes));
-    checked.findings.extend(origins.not_covered().map(|error| {
-        let error = error.with_path(path);
-        Finding { severity: Severity::Advice, error }
-    }));
+    if let Some(error) = origins.not_covered() {
+        findings.add(Severity::Advice, || error.with_path(path));
+    }
     let Err(error) = origins.verify(model, |tensor| files.external(tensor)) else { return Ok(()) };
-    let new = error.each().filter(|error| is_new(error.kind())).cloned();
-    checked.findings.extend(new.map(|error| {
-        let error = error.with_path(path);
-        Finding { severity: Severity::Error, error }
-    }));
+    for error in error.each().filter(|error| is_new(error.kind())) {
+        findings.add(Severity::Error, || error.clone().with_path(path));
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::limits::{Limit, Limits};
 
 /// How bad a [`Finding`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +24,55 @@ pub struct Finding {
     pub error: Error,
 }
 
+/// Findings in the order in which they are made: of each severity up to the limit of a model, of the others their number.
+#[derive(Debug)]
+pub(super) struct Findings {
+    pub(super) kept: Vec<Finding>,
+    /// How many more are kept.
+    errors_left: u64,
+    advice_left: u64,
+    pub(super) more_errors: usize,
+    pub(super) more_advice: usize,
+}
+
+impl Findings {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let most = limits.get(Limit::Findings).unwrap_or(u64::MAX);
+        let (errors_left, advice_left) = (most, most);
+        Self { kept: Vec::new(), errors_left, advice_left, more_errors: 0, more_advice: 0 }
+    }
+
+    /// Adds what `error` returns, which is not asked for one that is only counted.
+    pub(super) fn add(&mut self, severity: Severity, error: impl FnOnce() -> Error) {
+        let (left, more) = match severity {
+            Severity::Error => (&mut self.errors_left, &mut self.more_errors),
+            Severity::Advice => (&mut self.advice_left, &mut self.more_advice),
+        };
+        match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
+                self.kept.push(Finding { severity, error: error() });
+            }
+            None => *more = more.saturating_add(1),
+        }
+    }
+
+    /// Adds the findings of another part of the check after these.
+    pub(super) fn append(&mut self, other: Self) {
+        self.more_errors = self.more_errors.saturating_add(other.more_errors);
+        self.more_advice = self.more_advice.saturating_add(other.more_advice);
+        self.extend(other.kept);
+    }
+}
+
+impl Extend<Finding> for Findings {
+    fn extend<I: IntoIterator<Item = Finding>>(&mut self, findings: I) {
+        for Finding { severity, error } in findings {
+            self.add(severity, || error);
+        }
+    }
+}
+
 /// What [`check_model`](crate::check_model) found, and how much it looked at.
 ///
 /// `Display` is what was looked at, such as `12 nodes in 1 graph; 5 tensors, 3 of them in 1 file of
@@ -30,8 +80,13 @@ pub struct Finding {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Checked {
-    /// All findings, errors first.
+    /// The findings, errors first. Of each severity there are at most as many as
+    /// [`Limit::Findings`](crate::Limit::Findings) allows.
     pub findings: Vec<Finding>,
+    /// The number of errors that are not among the findings.
+    pub more_errors: usize,
+    /// The number of pieces of advice that are not among the findings.
+    pub more_advice: usize,
     /// The main graph and all subgraphs. Training graphs are not looked at but for their tensors.
     pub graphs: usize,
     /// The nodes of these graphs and of all functions.
@@ -52,9 +107,16 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Whether no finding is an error.
+    /// With these findings, errors first.
+    pub(super) fn with(self, findings: Findings) -> Self {
+        let Findings { mut kept, more_errors, more_advice, .. } = findings;
+        kept.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Self { findings: kept, more_errors, more_advice, ..self }
+    }
+
+    /// Whether nothing that was found is an error.
     pub fn is_ok(&self) -> bool {
-        self.errors().next().is_none()
+        self.more_errors == 0 && self.errors().next().is_none()
     }
 
     /// The findings that are errors.

@@ -9,10 +9,12 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Findings, Severity};
 use crate::error::{Error, ErrorKind};
 use crate::inline::Callable;
+use crate::limits::Limits;
 use crate::opset::normalized;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
@@ -21,17 +23,17 @@ use crate::proto::{
 use crate::wire::Str;
 
 /// What was looked at, and what was found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct GraphReport {
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings,
     /// The main graph and all subgraphs, those in functions too.
     pub(super) graphs: usize,
     pub(super) nodes: usize,
 }
 
 /// Checks the names in the main graph and the functions of `model`.
-pub(super) fn check(model: &ModelProto) -> GraphReport {
-    let mut walk = Walk { ir_version: model.ir_version.unwrap_or_default(), ..Walk::default() };
+pub(super) fn check(model: &ModelProto, limits: &Limits) -> GraphReport {
+    let mut walk = Walk::new(model.ir_version.unwrap_or_default(), limits);
     walk.imports(&model.opset_import);
     if let Some(graph) = &model.graph {
         walk.graph(graph);
@@ -40,13 +42,13 @@ pub(super) fn check(model: &ModelProto) -> GraphReport {
     // A model with nodes gets an error for each domain that they use.
     if model.opset_import.is_empty() && walk.ir_version >= 3 && walk.report.nodes == 0 {
         let reason = "the model imports no operator set, which readers refuse since IR version 3";
-        walk.error(None, reason);
+        walk.error(None, || reason);
     }
     let mut known = HashSet::new();
     let mut distinct = true;
     for function in &model.functions {
         if !known.insert((text(&function.domain), text(&function.name), overload(function))) {
-            walk.error(None, "another function has this domain, name and overload");
+            walk.error(None, || "another function has this domain, name and overload");
             distinct = false;
         }
         walk.function(function);
@@ -55,7 +57,7 @@ pub(super) fn check(model: &ModelProto) -> GraphReport {
     if let Err(error) = Callable::new(&model.functions)
         && distinct
     {
-        walk.report.findings.push(Finding { severity: Severity::Error, error });
+        walk.report.findings.add(Severity::Error, || error);
     }
     walk.report
 }
@@ -102,8 +104,11 @@ impl<'m> Names<'m> {
     /// Defines `name` in the innermost graph.
     fn define(&mut self, name: &'m [u8]) {
         let depth = self.hidden.len();
-        if let Some(hidden) = self.hidden.last_mut() {
-            hidden.push((name, self.depths.insert(name, depth)));
+        let before = self.depths.insert(name, depth);
+        if let Some(hidden) = self.hidden.last_mut()
+            && before != Some(depth)
+        {
+            hidden.push((name, before));
         }
     }
 
@@ -119,10 +124,26 @@ impl<'m> Names<'m> {
 /// An input that nothing defined before its node.
 struct Missing<'m> {
     name: &'m [u8],
-    /// The node, with the graph around it.
-    user: String,
+    node: &'m NodeProto,
+    /// The graphs around the node, joined; none in the main graph.
+    within: Option<Rc<str>>,
     /// Whether the value is defined, but after the node.
     late: bool,
+}
+
+impl Missing<'_> {
+    fn error(&self) -> Error {
+        let mut user = described(self.node);
+        if let Some(within) = &self.within {
+            user = format!("{user} in `{within}`");
+        }
+        let reason = if self.late {
+            format!("input of {user}, which stands before the node that defines it")
+        } else {
+            format!("input of {user}, which nothing defines")
+        };
+        Error::new(ErrorKind::InvalidModel, reason).with_tensor(short(self.name))
+    }
 }
 
 /// What a reported name is the name of.
@@ -132,11 +153,12 @@ enum Of {
     Value,
 }
 
-#[derive(Default)]
 struct Walk<'m> {
     names: Names<'m>,
     /// The graphs around the point: nodes with their attributes, and functions.
     path: Vec<String>,
+    /// The path joined, where a name of the present graph was missing.
+    joined: Option<Rc<str>>,
     /// The imported domains of the model or of the function that is walked.
     domains: HashSet<&'m [u8]>,
     /// Values and domains that were reported: once for each function, and for the main graph.
@@ -147,19 +169,59 @@ struct Walk<'m> {
 }
 
 impl<'m> Walk<'m> {
-    fn find(&mut self, severity: Severity, value: Option<&[u8]>, reason: impl Into<String>) {
-        let mut reason = reason.into();
-        if !self.path.is_empty() {
-            reason = format!("in `{}`: {reason}", self.path.join("/"));
+    fn new(ir_version: i64, limits: &Limits) -> Self {
+        let findings = Findings::new(limits);
+        Self {
+            names: Names::default(),
+            path: Vec::new(),
+            joined: None,
+            domains: HashSet::new(),
+            reported: HashSet::new(),
+            missing: Vec::new(),
+            ir_version,
+            report: GraphReport { findings, graphs: 0, nodes: 0 },
         }
-        let mut error = Error::new(ErrorKind::InvalidModel, reason);
-        if let Some(value) = value {
-            error = error.with_tensor(short(value));
-        }
-        self.report.findings.push(Finding { severity, error });
     }
 
-    fn error(&mut self, value: Option<&[u8]>, reason: impl Into<String>) {
+    fn enter(&mut self, name: String) {
+        self.path.push(name);
+        self.joined = None;
+    }
+
+    fn leave(&mut self) {
+        self.path.pop();
+        self.joined = None;
+    }
+
+    /// The graphs around the point.
+    fn within(&mut self) -> Option<Rc<str>> {
+        if self.path.is_empty() {
+            return None;
+        }
+        Some(Rc::clone(self.joined.get_or_insert_with(|| self.path.join("/").into())))
+    }
+
+    fn find<R: Into<String>>(
+        &mut self,
+        severity: Severity,
+        value: Option<&[u8]>,
+        reason: impl FnOnce() -> R,
+    ) {
+        let path = &self.path;
+        self.report.findings.add(severity, || {
+            let mut reason = reason().into();
+            if !path.is_empty() {
+                reason = format!("in `{}`: {reason}", path.join("/"));
+            }
+            let error = Error::new(ErrorKind::InvalidModel, reason);
+            match value {
+                Some(value) => error.with_tensor(short(value)),
+                None => error,
+            }
+        });
+    }
+
+    fn error<R: Into<String>>(&mut self, value: Option<&[u8]>, reason: impl FnOnce() -> R) {
         self.find(Severity::Error, value, reason);
     }
 
@@ -172,7 +234,7 @@ impl<'m> Walk<'m> {
 
     fn function(&mut self, function: &'m FunctionProto) {
         let name = format!("{}::{}", short(text(&function.domain)), short(text(&function.name)));
-        self.path.push(name);
+        self.enter(name);
         self.imports(&function.opset_import);
         self.names.enter();
         for input in &function.input {
@@ -184,7 +246,7 @@ impl<'m> Walk<'m> {
         }
         self.names.leave();
         self.report_missing();
-        self.path.pop();
+        self.leave();
     }
 
     fn graph(&mut self, graph: &'m GraphProto) {
@@ -192,7 +254,8 @@ impl<'m> Walk<'m> {
         self.names.enter();
         let outer = std::mem::take(&mut self.missing);
         if text(&graph.name).is_empty() {
-            self.find(Severity::Advice, None, "a graph has no name, which onnx.checker refuses");
+            let reason = "a graph has no name, which onnx.checker refuses";
+            self.find(Severity::Advice, None, || reason);
         }
         for input in &graph.input {
             self.input(value_name(input), "two inputs have this name");
@@ -206,13 +269,14 @@ impl<'m> Walk<'m> {
         for missing in &mut self.missing {
             missing.late |= self.names.is_here(missing.name);
         }
-        self.missing.extend(outer);
+        let inner = std::mem::replace(&mut self.missing, outer);
+        self.missing.extend(inner);
         self.names.leave();
     }
 
     fn input(&mut self, name: &'m [u8], twice: &str) {
         if !name.is_empty() && self.names.is_here(name) {
-            self.error(Some(name), twice);
+            self.error(Some(name), || twice);
         }
         self.names.define(name);
     }
@@ -225,15 +289,15 @@ impl<'m> Walk<'m> {
             sparse.map(|sparse| sparse.values.as_ref().map_or(&b""[..], |v| text(&v.name)));
         for name in dense.chain(sparse) {
             if name.is_empty() {
-                self.error(None, "an initializer has no name");
+                self.error(None, || "an initializer has no name");
                 continue;
             }
             if !own.insert(name) {
-                self.error(Some(name), "two initializers have this name");
+                self.error(Some(name), || "two initializers have this name");
             }
             if self.ir_version < 4 && !self.names.is_here(name) {
                 let reason = "an initializer that is no input, which IR versions below 4 ask for";
-                self.find(Severity::Advice, Some(name), reason);
+                self.find(Severity::Advice, Some(name), || reason);
             }
             self.names.define(name);
         }
@@ -260,9 +324,9 @@ impl<'m> Walk<'m> {
         let mut known = HashSet::new();
         for name in nodes.iter().map(|node| text(&node.name)).filter(|name| !name.is_empty()) {
             if !known.insert(name) {
-                let name = short(name);
-                let reason = format!("two nodes have the name `{name}`, which onnxruntime refuses");
-                self.find(Severity::Advice, None, reason);
+                self.find(Severity::Advice, None, || {
+                    format!("two nodes have the name `{}`, which onnxruntime refuses", short(name))
+                });
             }
         }
     }
@@ -270,30 +334,29 @@ impl<'m> Walk<'m> {
     /// Checks that the node has an operator, of a domain that is imported.
     fn operator(&mut self, node: &'m NodeProto) {
         if text(&node.op_type).is_empty() {
-            self.error(None, format!("{} has no op_type", described(node)));
+            self.error(None, || format!("{} has no op_type", described(node)));
         }
         let domain = normalized(text(&node.domain));
         // Before IR version 3 there were no imports.
         let imported = self.ir_version < 3 || self.domains.contains(domain);
         if !imported && self.reported.insert((Of::Domain, domain)) {
-            let name = if domain.is_empty() { "ai.onnx".into() } else { short(domain) };
-            let user = described(node);
-            self.error(None, format!("no operator set is imported for domain `{name}` of {user}"));
+            self.error(None, || {
+                let name = if domain.is_empty() { "ai.onnx".into() } else { short(domain) };
+                let user = described(node);
+                format!("no operator set is imported for domain `{name}` of {user}")
+            });
         }
     }
 
-    fn used(&mut self, name: &'m [u8], node: &NodeProto) {
+    fn used(&mut self, name: &'m [u8], node: &'m NodeProto) {
         if name.is_empty()
             || self.names.is_visible(name)
             || !self.reported.insert((Of::Value, name))
         {
             return;
         }
-        let mut user = described(node);
-        if !self.path.is_empty() {
-            user = format!("{user} in `{}`", self.path.join("/"));
-        }
-        self.missing.push(Missing { name, user, late: false });
+        let within = self.within();
+        self.missing.push(Missing { name, node, within, late: false });
     }
 
     fn subgraphs(&mut self, node: &'m NodeProto, attribute: &'m AttributeProto) {
@@ -301,9 +364,9 @@ impl<'m> Walk<'m> {
             let names = [text(&node.name), node.output.first().map_or(b"", Str::as_bytes)];
             let own = names.into_iter().find(|name| !name.is_empty());
             let own = short(own.unwrap_or_else(|| text(&node.op_type)));
-            self.path.push(format!("{own}.{}", short(text(&attribute.name))));
+            self.enter(format!("{own}.{}", short(text(&attribute.name))));
             self.graph(graph);
-            self.path.pop();
+            self.leave();
         }
     }
 
@@ -312,9 +375,9 @@ impl<'m> Walk<'m> {
             return;
         }
         if self.names.is_visible(name) {
-            let reason =
-                format!("{} defines this value, which is defined already", described(node));
-            self.error(Some(name), reason);
+            self.error(Some(name), || {
+                format!("{} defines this value, which is defined already", described(node))
+            });
         }
         self.names.define(name);
     }
@@ -328,19 +391,13 @@ impl<'m> Walk<'m> {
         } else {
             "an output that nothing defines"
         };
-        self.error(Some(name), reason);
+        self.error(Some(name), || reason);
     }
 
     /// Reports the inputs that no graph up to the outermost one defines.
     fn report_missing(&mut self) {
-        for Missing { name, user, late } in std::mem::take(&mut self.missing) {
-            let reason = if late {
-                format!("input of {user}, which stands before the node that defines it")
-            } else {
-                format!("input of {user}, which nothing defines")
-            };
-            let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(short(name));
-            self.report.findings.push(Finding { severity: Severity::Error, error });
+        for missing in std::mem::take(&mut self.missing) {
+            self.report.findings.add(Severity::Error, || missing.error());
         }
     }
 }

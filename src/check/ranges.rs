@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Findings, Severity};
 use crate::error::{Error, ErrorKind};
 
 /// A weights file and what of it is used.
@@ -17,13 +17,12 @@ pub(super) struct UsedFile {
 
 impl UsedFile {
     /// Overlaps, and, where the use of every tensor is known, bytes that none uses.
-    pub(super) fn findings(&mut self, all_known: bool) -> Vec<Finding> {
+    pub(super) fn find(&mut self, all_known: bool, findings: &mut Findings) {
         self.used.retain(|range| !range.is_empty());
         self.used.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
         self.used.dedup();
-        let mut found = self.overlaps();
-        found.extend(self.gaps().filter(|_| all_known));
-        found
+        self.overlaps(findings);
+        findings.extend(self.gaps().filter(|_| all_known));
     }
 
     /// The bytes between and behind the ranges, once these are sorted.
@@ -40,8 +39,7 @@ impl UsedFile {
 
     /// Ranges that share some bytes. One inside another is how views of a tensor are stored; ranges
     /// that only cross are a sign of a broken file.
-    fn overlaps(&self) -> Vec<Finding> {
-        let mut found = Vec::new();
+    fn overlaps(&self, findings: &mut Findings) {
         let mut last: Option<&Range<u64>> = None;
         for range in &self.used {
             match last {
@@ -49,10 +47,12 @@ impl UsedFile {
                     let inside = range.end <= before.end;
                     let severity = if inside { Severity::Advice } else { Severity::Error };
                     let how = if inside { "inside" } else { "across the end of" };
-                    let reason =
-                        format!("bytes {range:?} lie {how} those of another tensor, {before:?}");
-                    let error = Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path);
-                    found.push(Finding { severity, error });
+                    findings.add(severity, || {
+                        let reason = format!(
+                            "bytes {range:?} lie {how} those of another tensor, {before:?}"
+                        );
+                        Error::new(ErrorKind::InvalidModel, reason).with_path(&self.path)
+                    });
                     if !inside {
                         last = Some(range);
                     }
@@ -60,7 +60,6 @@ impl UsedFile {
                 _ => last = Some(range),
             }
         }
-        found
     }
 
     /// Bytes that no tensor uses and that are not padding before an aligned offset.
@@ -132,6 +131,7 @@ fn length(range: &Range<u64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
 
     fn file(len: u64, used: &[Range<u64>]) -> UsedFile {
         UsedFile { path: "w".into(), len, used: used.to_vec() }
@@ -170,7 +170,9 @@ mod tests {
     #[test]
     fn crossing_ranges_are_errors_and_nested_ones_advice() {
         let severities = |used: &[Range<u64>]| -> Vec<_> {
-            file(100, used).overlaps().iter().map(|finding| finding.severity).collect()
+            let mut findings = Findings::new(&Limits::new());
+            file(100, used).overlaps(&mut findings);
+            findings.kept.iter().map(|finding| finding.severity).collect()
         };
         assert_eq!(severities(&[0..10, 10..20]), []);
         assert_eq!(severities(&[0..10, 2..4, 4..10]), [Severity::Advice, Severity::Advice]);

@@ -33,10 +33,10 @@ impl Lack {
 }
 
 /// The findings for the inputs and outputs of the main graph.
-pub(super) fn check(graph: &GraphProto) -> Vec<Finding> {
+pub(super) fn check(graph: &GraphProto) -> impl Iterator<Item = Finding> {
     let inputs = graph.input.iter().filter_map(|value| finding("input", value));
     let outputs = graph.output.iter().filter_map(|value| finding("output", value));
-    inputs.chain(outputs).collect()
+    inputs.chain(outputs)
 }
 
 fn finding(what: &str, value: &ValueInfoProto) -> Option<Finding> {

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use super::contents::{Source, first_set, meaningless};
-use super::finding::{Checked, Finding, Severity};
+use super::finding::{Checked, Findings, Severity};
 use super::ranges::UsedFile;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +29,7 @@ pub(super) struct Weights<'a> {
     files: BTreeMap<String, Option<OpenFile>>,
     /// Locations that tensors name whose other entries are wrong: what they use is not known.
     unclear: HashSet<String>,
-    findings: Vec<Finding>,
+    findings: Findings,
 }
 
 struct OpenFile {
@@ -62,7 +62,7 @@ impl<'a> Weights<'a> {
             directory,
             files: BTreeMap::new(),
             unclear: HashSet::new(),
-            findings: Vec::new(),
+            findings: Findings::new(&options.decode.limits),
         }
     }
 
@@ -79,8 +79,8 @@ impl<'a> Weights<'a> {
         self.files.contains_key(location) || self.unclear.contains(location)
     }
 
-    /// Reports what concerns whole files, and adds everything to `checked`.
-    pub(super) fn finish(mut self, checked: &mut Checked) {
+    /// Reports what concerns whole files, which `checked` counts. Returns everything that was found.
+    pub(super) fn finish(mut self, checked: &mut Checked) -> Findings {
         for (location, file) in std::mem::take(&mut self.files) {
             let Some(OpenFile { mut use_of, format, cut_off }) = file else { continue };
             checked.files += 1;
@@ -91,12 +91,12 @@ impl<'a> Weights<'a> {
                 self.report(Severity::Error, error.with_tensor(tensor));
             }
             let all_known = !self.unclear.contains(&location);
-            self.findings.extend(use_of.findings(all_known));
+            use_of.find(all_known, &mut self.findings);
             if self.unused && all_known {
                 self.check_unused(&location, &use_of);
             }
         }
-        checked.findings.append(&mut self.findings);
+        self.findings
     }
 
     /// Reports where bytes are set that no tensor uses: no digest covers them.
@@ -121,7 +121,7 @@ impl<'a> Weights<'a> {
     }
 
     fn report(&mut self, severity: Severity, error: Error) {
-        self.findings.push(Finding { severity, error });
+        self.findings.add(severity, || error);
     }
 
     fn advise(&mut self, kind: ErrorKind, reason: String, name: &str) {
@@ -205,10 +205,10 @@ impl<'a> Weights<'a> {
             return Err(Error::new(ErrorKind::MissingFile, what).with_path(path));
         }
         let refused = refused::of_file(location, self.directory.path(), &metadata);
-        self.findings.extend(refused.map(|reason| {
-            let error = Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
-            Finding { severity: Severity::Advice, error }
-        }));
+        for reason in refused {
+            let error = || Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
+            self.findings.add(Severity::Advice, error);
+        }
         Ok(OpenFile::new(path, &head, metadata.len()))
     }
 }

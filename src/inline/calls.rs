@@ -85,6 +85,22 @@ impl Calls {
     }
 }
 
+/// How deep `functions` call each other; 1 where none calls another. Faults are left to those that follow the calls.
+pub(crate) fn call_depth(functions: &[FunctionProto]) -> u64 {
+    let Ok(functions) = Functions::new(functions) else { return 0 };
+    let calls = Calls::new(&functions);
+    let Ok(order) = calls.order(&functions) else { return 0 };
+    let mut depths = vec![0_u64; functions.iter().len()];
+    for function in order {
+        let callees = calls.callees(function).iter();
+        let deepest = callees.filter_map(|callee| depths.get(*callee)).max().copied();
+        if let Some(depth) = depths.get_mut(function) {
+            *depth = deepest.unwrap_or_default().saturating_add(1);
+        }
+    }
+    depths.into_iter().max().unwrap_or_default()
+}
+
 fn set(flags: &mut [bool], function: usize, flag: bool) {
     if let Some(place) = flags.get_mut(function) {
         *place = flag;

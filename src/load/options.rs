@@ -7,6 +7,7 @@ use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::consolidate::ConsolidateOptions;
 use crate::error::Result;
 use crate::external_data::{Directory, PathPolicy, directory_of, without_dots};
+use crate::limits::Limits;
 use crate::mmap::MmapChoice;
 use crate::placement::Alignment;
 use crate::wire::DecodeOptions;
@@ -254,21 +255,12 @@ impl LoadOptions {
         self
     }
 
-    /// How many bytes of memory the messages of the model may take, weights not counted. Default: 24 MiB and ten times
-    /// the length of the model, which only a model of empty or very small messages exceeds; it is refused with
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
-    #[must_use]
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.decode = self.decode.memory_limit(bytes);
-        self
-    }
-
-    /// How deep messages may nest; each subgraph takes three levels. Default 100, as in protobuf.
+    /// How much the model may hold before it is refused. Default: [`Limits::new`], which no real model exceeds.
     ///
-    /// Reading, walking and dropping a nested model recurse: each level takes about 1 KiB of the stack.
+    /// An [`Outline`](crate::Outline) is limited by what is decoded of it.
     #[must_use]
-    pub fn recursion_limit(mut self, levels: u32) -> Self {
-        self.decode = self.decode.recursion_limit(levels);
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.decode = self.decode.limits(limits);
         self
     }
 }

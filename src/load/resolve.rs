@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
 use crate::file_format::{failed_download, known_format};
 use crate::initializer::Initializer;
+use crate::limits::Limit;
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place, Position};
@@ -130,6 +131,8 @@ struct Resolver<'a> {
     /// The text of the handle of tensors whose type or shape is not that of the first tensor at their range.
     others: HashMap<Entry, Range<usize>>,
     resolved: Resolved,
+    /// How many tensors share the bytes of another one.
+    ties: u64,
     errors: Vec<Error>,
     /// How many tensors there probably are.
     expected: usize,
@@ -151,6 +154,7 @@ impl<'a> Resolver<'a> {
             first: FirstHandles::default(),
             others: HashMap::new(),
             resolved: Resolved::default(),
+            ties: 0,
             errors: Vec::new(),
             expected: container.model.graph.as_ref().map_or(0, |graph| graph.initializer.len()),
         })
@@ -169,6 +173,7 @@ impl<'a> Resolver<'a> {
 
     /// Everything that was found, or one error for all that was wrong.
     fn finish(mut self) -> Result<Resolved> {
+        self.options.decode.limits.allow(Limit::Ties, self.ties)?;
         for file in self.files {
             if let Some(CutOff { tensor, range, needed, count }) = file.cut_off {
                 let (path, format) = (file.path, known_format(&file.bytes));
@@ -200,6 +205,7 @@ impl<'a> Resolver<'a> {
         let Some(file) = self.open(location)? else { return Ok(None) };
         let extent = Extent { file, offset: range.start, len };
         if let Some(text) = self.shared(extent, dtype, tensor) {
+            self.ties = self.ties.saturating_add(1);
             return Ok(Some(text));
         }
         let Some(bytes) = self.slice(file, &range, place, tensor)? else { return Ok(None) };

@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::limits::{Limit, Limits, exceeded};
 
 /// What any input may take, in bytes.
 const BASE: u64 = 24 << 20;
 /// What each byte of the input may take more. Nodes of real models take two to four bytes of memory for each of theirs.
-const PER_BYTE: u64 = 10;
+const PER_BYTE: u64 = 8;
 /// How many bytes a reader counts before it reports them.
 const PART: u64 = 64 << 10;
 
@@ -22,10 +23,10 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The budget of an input of `len` bytes: `limit` bytes, or what the length allows.
-    pub(super) fn new(len: usize, limit: Option<u64>) -> Self {
+    /// The budget of an input of `len` bytes: what `limits` give, or what the length allows.
+    pub(super) fn new(len: usize, limits: &Limits) -> Self {
         let by_len = || (len as u64).saturating_mul(PER_BYTE).saturating_add(BASE);
-        let limit = limit.unwrap_or_else(by_len);
+        let limit = limits.get(Limit::Memory).unwrap_or_else(by_len);
         Self { limit, left: AtomicU64::new(limit) }
     }
 
@@ -34,14 +35,7 @@ impl Budget {
         let take = |left: u64| left.checked_sub(bytes);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "its messages take more than {} bytes of memory, because most of them are empty or very small: \
-                     `memory_limit` of the options allows more",
-                    self.limit
-                ),
-            )),
+            Err(_) => Err(exceeded(Limit::Memory, self.limit)),
         }
     }
 }

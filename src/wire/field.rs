@@ -128,8 +128,28 @@ pub(super) const LOOK_AHEAD: usize = 256 << 10;
 #[inline]
 fn reserve_run<T: Value>(list: &mut Vec<T>, reader: &mut Reader<'_>) -> Result<()> {
     if list.len() == list.capacity() {
-        let count = reader.run(T::WIRE, LOOK_AHEAD).count;
-        reader.count(count.saturating_mul(size_of::<T>()))?;
+        let count = reader.run(T::WIRE, ahead(list, LOOK_AHEAD)).count;
+        reserve_counted(list, count, reader)?;
+    }
+    Ok(())
+}
+
+/// How many bytes of the records that follow are looked at before they are read into `list`: `first` for a new list, and
+/// all for one that was too small. It would take three times its memory if it grew in steps.
+pub(super) fn ahead<T>(list: &[T], first: usize) -> usize {
+    if list.is_empty() { first } else { usize::MAX }
+}
+
+/// As [`reserve`], and counts the memory first.
+#[inline]
+pub(super) fn reserve_counted<T>(
+    list: &mut Vec<T>,
+    count: usize,
+    reader: &mut Reader<'_>,
+) -> Result<()> {
+    if list.capacity() - list.len() < count {
+        let more = if list.capacity() == 0 { count } else { count.max(list.len()) };
+        reader.count(more.saturating_mul(size_of::<T>()))?;
         reserve(list, count);
     }
     Ok(())
@@ -344,7 +364,7 @@ impl<T: Value> Field for Vec<T> {
             return T::append(self, reader);
         }
         let outer = reader.enter()?;
-        reserve(self, T::count_packed(reader.rest()));
+        reserve_counted(self, T::count_packed(reader.rest()), reader)?;
         while !reader.at_end() {
             self.push(T::read(reader)?);
         }

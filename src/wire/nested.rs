@@ -12,16 +12,18 @@ use super::writer::{Sizes, Writer, varint_size};
 use super::{Message, Result};
 
 pub(crate) fn read<M: Message>(reader: &mut Reader<'_>) -> Result<M> {
+    reader.count(size_of::<M>())?;
     let mut message = M::default();
     merge(&mut message, reader)?;
     Ok(message)
 }
 
+/// Reads into a message, whose own memory is counted.
 pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Result<()> {
     reader.descend()?;
-    reader.count(size_of::<M>())?;
     let outer = reader.enter()?;
     message.merge_body(reader)?;
+    reader.count(message.rare_size())?;
     reader.leave(outer);
     reader.ascend();
     Ok(())
@@ -46,13 +48,16 @@ pub(crate) fn append<M>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()
 where
     M: Message + Value,
 {
-    // In an outline, most of the records that follow are not for this list.
-    if list.len() == list.capacity() && !reader.is_outline() {
-        let run = reader.run(Wire::Len, parallel::look_ahead(reader.threads()));
+    if list.len() == list.capacity() && reader.is_outline() {
+        // Most of the records that follow are not for this list.
+        field::reserve_counted(list, 1, reader)?;
+    } else if list.len() == list.capacity() {
+        let first = parallel::look_ahead(reader.threads());
+        let run = reader.run(Wire::Len, field::ahead(list, first));
         if parallel::pays(run, reader.threads()) {
             return parallel::append(list, reader);
         }
-        field::reserve(list, run.count);
+        field::reserve_counted(list, run.count, reader)?;
     }
     // Built in its place in the list, because a message is too large to be moved there.
     list.resize_with(list.len() + 1, M::default);

@@ -128,6 +128,7 @@ fn widen_heap() {
 
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     let tag = reader.tag_len();
+    reader.count(count.saturating_mul(size_of::<M>()))?;
     let mut list = Vec::new();
     list.resize_with(count, M::default);
     for (i, message) in list.iter_mut().enumerate() {

@@ -22,6 +22,15 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone)]
 pub struct Rare<T>(Option<Box<T>>);
 
+/// A message of which some fields may be seldom set.
+pub trait RareFields {
+    /// The memory that these fields have, in bytes; 0 while none of them is set.
+    #[doc(hidden)]
+    fn rare_size(&self) -> usize {
+        0
+    }
+}
+
 /// A type with a shared static empty value.
 pub trait Empty: Sized + 'static {
     #[doc(hidden)]

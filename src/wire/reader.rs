@@ -12,6 +12,7 @@ use super::placing::Placing;
 use super::{DecodeOptions, parallel};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{Limit, exceeded};
 
 /// The wire type of a record: how its value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,9 @@ pub struct Reader<'a> {
     at: usize,
     /// Where the record that is being read starts.
     record: usize,
-    /// How many more levels messages may nest.
+    /// How many levels messages may nest.
+    nesting: u32,
+    /// How many more levels they may.
     levels: u32,
     threads: usize,
     /// Whether only what holds tensors is decoded.
@@ -89,7 +92,8 @@ pub(super) struct Run {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Buffer, options: &DecodeOptions, budget: &'a Budget) -> Self {
-        let levels = options.recursion_limit;
+        let nesting = options.limits.get(Limit::Nesting);
+        let nesting = nesting.and_then(|most| u32::try_from(most).ok()).unwrap_or(u32::MAX);
         // How many cores there are is read from files, which takes longer than reading a short input.
         let threads = if source.span() < parallel::WORTH { 1 } else { options.thread_count() };
         let placing = Placing::new(options);
@@ -99,7 +103,8 @@ impl<'a> Reader<'a> {
             bytes: source,
             at: 0,
             record: 0,
-            levels,
+            nesting,
+            levels: nesting,
             threads,
             outline,
             raw_data,
@@ -286,8 +291,13 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn descend(&mut self) -> Result<()> {
         let levels = self.levels.checked_sub(1);
-        self.levels = levels.ok_or_else(|| self.error("nested too deeply"))?;
+        self.levels = levels.ok_or_else(|| self.too_deep())?;
         Ok(())
+    }
+
+    #[cold]
+    fn too_deep(&self) -> Error {
+        exceeded(Limit::Nesting, self.nesting.into()).with_offset(self.at as u64)
     }
 
     #[inline]

@@ -61,6 +61,8 @@ macro_rules! messages {
             pub unknown: $crate::wire::Unknown,
         }
 
+        impl $crate::wire::RareFields for $Message {}
+
         $(
             #[doc = concat!("The alternatives of [`", stringify!($Message), "`].")]
             #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +107,13 @@ macro_rules! messages {
             $($($(#[$doc3])* pub $field3: $type3,)*)*
             /// Records of fields that are not known here.
             pub unknown: $crate::wire::Unknown,
+        }
+
+        impl $crate::wire::RareFields for $Message {
+            #[inline]
+            fn rare_size(&self) -> usize {
+                if self.$rare.is_set() { size_of::<$Rare>() } else { 0 }
+            }
         }
 
         impl $crate::wire::Empty for $Rare {

@@ -9,7 +9,8 @@ use onnx_container::proto::{
     TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{
-    CheckOptions, Checked, ErrorKind, Finding, LoadOptions, MmapChoice, Severity, check_model,
+    CheckOptions, Checked, ErrorKind, Finding, Limit, Limits, LoadOptions, MmapChoice, Severity,
+    check_model,
 };
 
 use crate::support::{
@@ -252,7 +253,9 @@ fn the_options_of_a_load_count() {
     let (_folder, path) = saved(&of(vec![choice("y", deep)]));
     assert_eq!(check_model(&path, LoadOptions::new()).unwrap_err().kind(), ErrorKind::Decode);
     // Inner values are called like outer ones later on: both are defined after the subgraph.
-    let checked = check_model(&path, LoadOptions::new().recursion_limit(200)).unwrap();
+    let checked =
+        check_model(&path, LoadOptions::new().limits(Limits::new().with(Limit::Nesting, 200)))
+            .unwrap();
     assert!(checked.is_ok() && checked.graphs == 83, "{checked:?}");
 }
 

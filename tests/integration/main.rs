@@ -37,6 +37,7 @@ mod large_messages;
 mod large_tensors;
 mod layers;
 mod lazy;
+mod limits;
 mod loads;
 #[cfg(target_os = "linux")]
 mod memory;

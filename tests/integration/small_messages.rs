@@ -1,7 +1,7 @@
 //! Many empty messages, which take two bytes each of a file and a hundred times as much of memory.
 
 use onnx_container::proto::{DecodeOptions, Message, ModelProto, NodeProto, TensorProto};
-use onnx_container::{Buffer, Container, ErrorKind, LoadOptions};
+use onnx_container::{Buffer, Container, ErrorKind, Limit, Limits, LoadOptions};
 
 use crate::support::{graph, model, node};
 
@@ -50,7 +50,7 @@ fn they_are_refused_unless_more_memory_is_allowed() {
     let bytes = Buffer::from(record(7, &many(13)));
     let load = |options| Container::load_bytes(bytes.clone(), options);
     assert_eq!(load(LoadOptions::new()).unwrap_err().kind(), ErrorKind::TooLarge);
-    assert!(load(LoadOptions::new().memory_limit(1 << 30)).is_ok());
+    assert!(load(LoadOptions::new().limits(Limits::new().with(Limit::Memory, 1 << 30))).is_ok());
 }
 
 #[test]

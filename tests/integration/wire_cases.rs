@@ -5,7 +5,7 @@ use onnx_container::proto::{
     AttributeProto, DecodeOptions, GraphProto, Message, ModelProto, TensorProto, TypeProto,
     tensor_shape_proto::Dimension,
 };
-use onnx_container::{Buffer, ErrorKind, Result};
+use onnx_container::{Buffer, ErrorKind, Limit, Limits, Result};
 
 enum Expected {
     /// The same bytes.
@@ -244,11 +244,11 @@ fn nesting_is_limited() {
     let deep = |levels| Buffer::from(nested(levels));
     assert_eq!(again::<ModelProto>(nested(100)).unwrap(), nested(100));
     assert!(ModelProto::decode(&deep(101)).is_err());
-    let options = DecodeOptions::new().recursion_limit(3);
+    let options = DecodeOptions::new().limits(Limits::new().with(Limit::Nesting, 3));
     assert!(ModelProto::decode_with(&deep(3), &options).is_ok());
     let error = ModelProto::decode_with(&deep(4), &options).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Decode, Some(7)));
-    let options = DecodeOptions::new().recursion_limit(300);
+    let options = DecodeOptions::new().limits(Limits::new().with(Limit::Nesting, 300));
     assert_eq!(
         ModelProto::decode_with(&deep(300), &options).unwrap().encoded_len(),
         deep(300).len() as u64

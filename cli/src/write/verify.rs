@@ -54,12 +54,14 @@ impl Verified {
         }
         let Some(check) = &self.check else { return Ok(()) };
         out.line(format_args!("checked   {check}"))?;
-        let errors = check.findings.iter().take(check.errors);
+        let (errors, advice) = check.by_severity();
         for found in errors {
             out.line(format_args!("{:>10}{found}", ""))?;
         }
-        let advice = check.findings.iter().skip(check.errors);
-        save::short(advice.map(|found| format!("{:>10}{found}", "")), out)
+        if let Some(rest) = check.rest() {
+            out.line(format_args!("{:>10}{rest}", ""))?;
+        }
+        save::short(advice.iter().map(|found| format!("{:>10}{found}", "")), out)
     }
 }
 
@@ -85,7 +87,7 @@ pub fn verify(
             None
         }
     });
-    let check = check_model(path, reading).map(|checked| Findings::from(checked.findings));
+    let check = check_model(path, reading).map(|checked| Findings::of([], &checked));
     let check = check.map_err(|error| problems.push(error)).ok();
     let ok = problems.is_empty() && check.as_ref().is_some_and(|check| check.ok);
     let problems = problems.iter().map(ToString::to_string).collect();

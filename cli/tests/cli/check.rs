@@ -97,3 +97,33 @@ fn a_truncated_weights_file_is_found() {
     folder.run(&["check", "p.onnx"]).failed(&[]).says(&["the file has 100", "not ok: "]);
     folder.run(&["embed", "p.onnx", "e.onnx"]).failed(&["the file has 100"]);
 }
+
+#[test]
+fn beyond_a_limit_findings_are_counted_and_models_refused() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &external(&["a.bin", "b.bin", "c.bin"]));
+    let whole = folder.run(&["check", "m.onnx", "--json"]).failed(&[]).json();
+    assert_eq!((&whole["errors"], &whole["not_listed"]), (&3.into(), &0.into()));
+    let some = ["check", "m.onnx", "--limit", "findings=1"];
+    let run = folder.run(&some).failed(&[]);
+    let lines: Vec<_> = run.stdout().lines().map(str::to_owned).collect();
+    assert!(lines[0].contains("`a.bin`"), "{lines:#?}");
+    let rest = &lines[lines.len() - 2];
+    assert!(rest.ends_with(" more; `--limit findings=N` lists N of a severity"), "{lines:#?}");
+    assert!(lines.last().unwrap().starts_with("not ok: m.onnx: 3 errors, "), "{lines:#?}");
+    let report = folder.run(&[&some[..], &["--json"]].concat()).failed(&[]).json();
+    let listed = report["findings"].as_array().unwrap().len() as u64;
+    let all = whole["findings"].as_array().unwrap().len() as u64;
+    assert_eq!((report["errors"].as_u64(), report["advice"] == whole["advice"]), (Some(3), true));
+    assert_eq!(report["not_listed"].as_u64(), Some(all - listed));
+
+    for command in ["check", "inspect", "digest", "files"] {
+        let refused = folder.run(&[command, "m.onnx", "--limit", "tensors=2"]).failed(&[]);
+        let said = refused.stderr();
+        assert!(said.contains("more than 2 tensors: the limit `tensors`"), "{command}: {said}");
+    }
+    for (given, said) in [("tensor=2", "is no limit; there are nesting"), ("tensors", "NAME=N")] {
+        let run = folder.run(&["check", "m.onnx", "--limit", given]);
+        assert!(run.code() == 2 && run.stderr().contains(said), "{}", run.stderr());
+    }
+}

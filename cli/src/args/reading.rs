@@ -1,0 +1,51 @@
+//! The options of every command that opens a model.
+
+use clap::{Args, ValueEnum};
+use onnx_container::external_data::PathPolicy;
+use onnx_container::{Error, Limit};
+
+/// The options of every command that opens a model.
+#[derive(Debug, Args)]
+pub struct ReadArgs {
+    /// Read files instead of mapping them: for network disks, and for files that may change
+    #[arg(long)]
+    pub no_mmap: bool,
+    /// Where links that lead to weights may lead
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    pub paths: Paths,
+    /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes, tensors, attributes,
+    /// functions, call-depth, name-bytes, dims, ties, findings; may be given several times
+    #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
+    pub limits: Vec<(Limit, u64)>,
+}
+
+/// Which links are followed.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum Paths {
+    /// Nowhere: no symbolic link on the way to a file, and no hard link, as in onnx
+    Strict,
+    /// Beneath the model's directory, or that of its own file where MODEL is a link, as in onnxruntime and the
+    /// cache of Hugging Face
+    #[default]
+    ModelDirs,
+    /// Anywhere
+    Trusted,
+}
+
+impl From<Paths> for PathPolicy {
+    fn from(paths: Paths) -> Self {
+        match paths {
+            Paths::Strict => Self::Strict,
+            Paths::ModelDirs => Self::ModelDirs,
+            Paths::Trusted => Self::Trusted,
+        }
+    }
+}
+
+/// A limit and its value: `nodes=20000000`.
+fn limit(text: &str) -> Result<(Limit, u64), String> {
+    let (name, most) = text.split_once('=').ok_or("not NAME=N, such as nodes=20000000")?;
+    let limit = name.parse().map_err(|error: Error| error.reason().to_owned())?;
+    let most = most.parse().map_err(|_| format!("`{most}` is no whole number"))?;
+    Ok((limit, most))
+}

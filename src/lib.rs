@@ -213,7 +213,7 @@ pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use outline::Outline;
 pub use placement::Alignment;
-pub use recovery::{Recovery, interrupted_saves, recover, recover_model};
+pub use recovery::{Recovery, interrupted_saves, is_left_by_saves, recover, recover_model};
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub use abandoned::interrupted_saves;
 pub(crate) use lock::FolderLock;
+pub use names::is_left_by_saves;
 pub(crate) use names::staging_prefix;
 pub(crate) use switch::{Switch, flush_folder, interrupted};
 

@@ -167,9 +167,9 @@ impl Command {
             Self::Recover(_) => None,
             // Two models: `b` may be the one that an error is about.
             Self::Diff(_) => None,
-            Self::Sign(args) => Some(&args.model),
-            // It may be a folder.
-            Self::VerifySignature(args) => args.model.is_file().then_some(args.model.as_path()),
+            // They may be folders. A model that is not there may be one that an interrupted save moved away.
+            Self::Sign(args) => (!args.model.is_dir()).then_some(&args.model),
+            Self::VerifySignature(args) => (!args.model.is_dir()).then_some(&args.model),
             Self::Extract(args) => Some(&args.model),
             Self::Replace(args) => Some(&args.model),
             #[cfg(feature = "machine")]

@@ -8,20 +8,24 @@ use serde::Serialize;
 use crate::args::RecoverArgs;
 use crate::failure::{Failure, JsonError, Outcome, print_error};
 use crate::output::{Output, count, lossy, print_on_stderr, tidy};
+use crate::signing;
 
 /// Completes or undoes the interrupted saves in the folder, and says which.
 pub fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
-    let recovery = recover(&args.folder)?;
+    let mut recovery = recover(&args.folder)?;
+    let (signing, errors) = signing::remove_abandoned(&args.folder);
+    recovery.errors.extend(errors);
     if args.json {
-        out.json(&Report::new(&args.folder, &recovery))?;
+        out.json(&Report::new(&args.folder, &recovery, signing))?;
     } else {
-        print(&recovery, out)?;
+        print(&recovery, signing, out)?;
     }
     recovery.errors.iter().for_each(print_error);
     Ok(Outcome::of(recovery.errors.is_empty()))
 }
 
-fn print(recovery: &Recovery, out: &mut Output) -> Result<(), Failure> {
+/// `signing` is how many files of killed runs of `sign` were removed.
+fn print(recovery: &Recovery, signing: usize, out: &mut Output) -> Result<(), Failure> {
     for path in &recovery.finished {
         out.line(format_args!("completed  {}: the new files are in place", tidy(path).display()))?;
     }
@@ -32,7 +36,13 @@ fn print(recovery: &Recovery, out: &mut Output) -> Result<(), Failure> {
         let folders = count(recovery.removed, "staging folder");
         out.line(format_args!("removed    {folders} of saves that had changed nothing"))?;
     }
-    let nothing = recovery.finished.is_empty() && recovery.undone.is_empty();
+    if signing > 0 {
+        out.line(format_args!(
+            "removed    {} of a `sign` that was killed",
+            count(signing, "file")
+        ))?;
+    }
+    let nothing = recovery.finished.is_empty() && recovery.undone.is_empty() && signing == 0;
     if nothing && recovery.removed == 0 && recovery.errors.is_empty() {
         out.line("nothing to recover")?;
     }
@@ -69,11 +79,13 @@ struct Report<'a> {
     undone: Vec<String>,
     /// How many staging folders were removed.
     removed: usize,
+    /// How many files of killed runs of `sign` were removed.
+    removed_signing: usize,
     errors: Vec<JsonError>,
 }
 
 impl<'a> Report<'a> {
-    fn new(folder: &'a Path, recovery: &Recovery) -> Self {
+    fn new(folder: &'a Path, recovery: &Recovery, removed_signing: usize) -> Self {
         let names =
             |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
         Self {
@@ -82,6 +94,7 @@ impl<'a> Report<'a> {
             finished: names(&recovery.finished),
             undone: names(&recovery.undone),
             removed: recovery.removed,
+            removed_signing,
             errors: recovery.errors.iter().map(JsonError::from).collect(),
         }
     }

@@ -3,13 +3,14 @@
 //! A signature file is a `bundle` of one statement and its ECDSA signature. There are two statements: `manifest` lists
 //! the files of a folder with their digests, as OMS has it, and `content` is the digest of what the model contains, which
 //! is ours. `statement` is what both have in common. `keys` has the keys, `tree` the files of a folder, and `hashing`
-//! what their bytes say. `sign` makes signature files and `verify` judges them; docs/signing.md says what each means.
+//! what their bytes say. `sign` makes signature files, `pair` puts them in place, and `verify` judges them; docs/signing.md says what each means.
 
 mod bundle;
 mod content;
 mod hashing;
 mod keys;
 mod manifest;
+mod pair;
 mod places;
 mod sign;
 mod statement;
@@ -18,5 +19,6 @@ mod verdict;
 mod verify;
 
 pub use manifest::ShardForm;
+pub use pair::remove_abandoned;
 pub use sign::run as sign;
 pub use verify::run as verify;

@@ -100,8 +100,13 @@ impl Write for Stoppable<'_> {
 
 /// A file in `folder` to write and then rename, with the mode that the umask gives, as any other new file.
 pub fn temporary(folder: &Path) -> Result<NamedTempFile> {
+    temporary_called(".writing-", folder)
+}
+
+/// As [`temporary`], with a name that begins with `prefix`.
+pub fn temporary_called(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
     let mut builder = Builder::new();
-    builder.prefix(".writing-");
+    builder.prefix(prefix);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

@@ -31,6 +31,20 @@ pub(super) fn may_be_staging_name(name: &str) -> bool {
     parts.is_some_and(|(_, random)| is_random(random))
 }
 
+/// Whether a file or folder beside models that is called `name` is one that a save makes and removes again: its staging
+/// folder, or the journal of a switch. Where no save is running, one that was interrupted left it, and
+/// [`recover`](crate::recover) completes that save or removes what it left.
+///
+/// ```
+/// use onnx_container::is_left_by_saves;
+///
+/// assert!(is_left_by_saves(".m.onnx.saving-aB3xYz") && is_left_by_saves(".m.onnx.switching"));
+/// assert!(!is_left_by_saves("m.onnx"));
+/// ```
+pub fn is_left_by_saves(name: &str) -> bool {
+    may_be_staging_name(name) || is_journal_name(name)
+}
+
 fn is_random(text: &str) -> bool {
     text.len() == RANDOM && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

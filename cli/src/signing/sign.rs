@@ -1,8 +1,7 @@
 //! `sign MODEL`: one signature on the files of a model, and one on its content.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onnx_container::external_data::Directory;
 use onnx_container::{Container, Error, ErrorKind, LoadOptions};
@@ -13,14 +12,15 @@ use super::content::Content;
 use super::hashing::{self, Hashed, Method};
 use super::keys::PrivateKey;
 use super::manifest::Manifest;
+use super::pair;
 use super::places::Places;
-use super::tree::{self, ALWAYS_IGNORED, Ignored};
-use crate::args::SignArgs;
+use super::tree::{self, ALWAYS_IGNORED, Ignored, Temporary, Tree};
+use crate::args::{OutArgs, SignArgs};
 use crate::failure::{Failure, Outcome};
 use crate::needed::{self, needed, plain};
-use crate::output::{Output, count, lossy};
+use crate::output::{Output, count, lossy, print_on_stderr};
 use crate::reading::{self, Reading};
-use crate::staged::{Staged, refusal};
+use crate::staged::{folder, refusal};
 use crate::{save, stop};
 
 /// Signs the model and prints what was signed.
@@ -28,6 +28,7 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let key = PrivateKey::read(&args.key)?;
     let job = Job::new(args)?;
     job.check_targets()?;
+    job.remove_abandoned();
     let container = Container::load(&args.model, job.reading)?;
     save::warn(&container);
     let (manifest, others) = job.manifest()?;
@@ -69,6 +70,18 @@ pub fn files_of(path: &Path, model: &str, reading: Reading) -> Result<BTreeSet<S
     Ok(weights.chain([model.to_owned()]).collect())
 }
 
+/// Refuses a folder with files that saves make and remove again; `next` is what to do after `recover`.
+pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Error> {
+    let paths = found.files.iter().chain(found.problems.iter().map(|problem| &problem.path));
+    let mut temporary = paths.filter_map(|path| tree::temporary(root, path));
+    let Some((_, folder)) = temporary.find(|(of, _)| *of == Temporary::Save) else { return Ok(()) };
+    let reason = format!(
+        "has what an interrupted save left: run `onnx-container recover {}`, {next}",
+        folder.display()
+    );
+    Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
+}
+
 struct Job<'a> {
     args: &'a SignArgs,
     places: Places,
@@ -105,7 +118,9 @@ impl<'a> Job<'a> {
         let found = tree::list(folder, &ignored, false);
         let mut others = 0;
         if self.args.all_files {
-            let found = found?;
+            let mut found = found?;
+            refuse_leftovers(folder, &found, "then sign")?;
+            found.files.retain(|path| tree::temporary(folder, path).is_none());
             let refused = found.problems.iter().map(|problem| {
                 Error::new(ErrorKind::UnsafePath, &*problem.reason)
                     .with_path(folder.join(&problem.path))
@@ -157,25 +172,21 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Writes both signatures beside their targets and renames them, that on files last.
+    /// Removes what runs that were killed left where this one looks and writes.
+    fn remove_abandoned(&self) {
+        for folder in [&*self.places.folder, folder(&self.places.files)] {
+            let (_, errors) = pair::remove_abandoned(folder);
+            errors.iter().for_each(|error| print_on_stderr(format_args!("warning: {error}")));
+        }
+    }
+
+    /// Puts both signatures in place.
     fn write(&self, files: &[u8], content: &[u8]) -> Result<(), Failure> {
-        let staged = |path: &PathBuf, bytes: &[u8]| {
-            if !stop::goes_on() {
-                return Err(stop::cancelled());
-            }
-            let write = |file: &mut dyn Write| {
-                file.write_all(bytes).map_err(|error| Error::io(path, error))
-            };
-            Staged::new(path.clone(), !self.args.out.no_sync, write)
-        };
-        let no_clobber = self.args.out.no_clobber;
-        let written = staged(&self.places.content, content)
-            .and_then(|content| Ok((content, staged(&self.places.files, files)?)))
-            .and_then(|(content, files)| {
-                content.publish(no_clobber)?;
-                files.publish(no_clobber)
-            });
-        match written {
+        let OutArgs { no_sync, no_clobber, .. } = self.args.out;
+        let how = pair::How { sync: !no_sync, no_clobber };
+        let files = pair::New { path: &self.places.files, bytes: files };
+        let content = pair::New { path: &self.places.content, bytes: content };
+        match pair::publish(files, Some(content), how) {
             Ok(()) => stop::written("both signatures were written".to_owned()),
             Err(error) => return Err(stop::unwritten(error).into()),
         }

@@ -3,10 +3,11 @@
 
 use std::collections::HashSet;
 use std::fs::{DirEntry, read_dir};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use onnx_container::Error;
+use onnx_container::{Error, is_left_by_saves};
 
+use super::pair;
 use super::verdict::{Kind, Problem};
 use crate::needed::plain;
 
@@ -98,6 +99,30 @@ impl Tree {
     fn refuse(&mut self, path: &str, reason: String) {
         self.problems.push(Problem { path: path.to_owned(), kind: Kind::Refused, reason });
     }
+}
+
+/// Which files are no part of the model, and are removed again by those who made them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temporary {
+    /// Those of a save.
+    Save,
+    /// Those of `sign`.
+    Signing,
+}
+
+/// Whether the file at `path` beneath `root` is a temporary one, and the folder that `recover` removes it from.
+pub fn temporary(root: &Path, path: &str) -> Option<(Temporary, PathBuf)> {
+    let mut folder = root.to_path_buf();
+    for part in path.split('/') {
+        if is_left_by_saves(part) {
+            return Some((Temporary::Save, folder));
+        }
+        if pair::is_staged(part) {
+            return Some((Temporary::Signing, folder));
+        }
+        folder.push(part);
+    }
+    None
 }
 
 /// What is said of a link where none is followed.

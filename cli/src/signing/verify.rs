@@ -14,7 +14,7 @@ use super::keys::PublicKey;
 use super::manifest::Manifest;
 use super::places::Places;
 use super::statement::{self, Statement};
-use super::tree::{self, Ignored};
+use super::tree::{self, Ignored, Temporary};
 use super::verdict::{Content, Files, Kind, Problem, Verdict};
 use super::{content, sign};
 use crate::args::VerifySignatureArgs;
@@ -169,9 +169,15 @@ impl<'a> Judge<'a> {
             manifest.method == Method::Files
                 || root.join(path).metadata().map_or(true, |meta| meta.len() > 0)
         };
+        if self.places.model.is_none() {
+            sign::refuse_leftovers(root, &found, "then verify")?;
+        }
         let files = found.files.into_iter();
         let files = files.filter(|path| !signed.contains(path.as_str()) && counts(path));
-        let unsigned = files.map(|path| not_signed(path, "it is in the folder and was not signed"));
+        let unsigned = files.map(|path| {
+            let reason = not_signed_because(root, &path);
+            not_signed(path, &reason)
+        });
         let refused = found.problems.into_iter();
         let refused = refused.filter(|problem| !signed.contains(problem.path.as_str()));
         Ok(unsigned.chain(refused).collect())
@@ -218,6 +224,18 @@ impl<'a> Judge<'a> {
         let (signed_digest, digest) = (prefixed(signed.digest), digest.map(prefixed));
         Some(Content { signature, as_signed, signed_digest, digest, reason })
     }
+}
+
+/// Why the file at `path` is there and was not signed.
+fn not_signed_because(root: &Path, path: &str) -> String {
+    let Some((of, folder)) = tree::temporary(root, path) else {
+        return "it is in the folder and was not signed".to_owned();
+    };
+    let who = match of {
+        Temporary::Save => "an interrupted save",
+        Temporary::Signing => "a `sign` that was killed",
+    };
+    format!("{who} left it: `onnx-container recover {}` removes it", folder.display())
 }
 
 fn not_signed(path: String, reason: &str) -> Problem {

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{Folder, Run};
 
 /// Leaves what a killed save leaves: `p.onnx` and its weights are staged and not renamed.
-fn interrupt(folder: &Folder) -> &'static str {
+pub fn interrupt(folder: &Folder) -> &'static str {
     let name = ".p.onnx.saving-aB3xYz";
     for part in ["old", "new"] {
         fs::create_dir_all(folder.path(name).join(part)).unwrap();
@@ -19,7 +19,7 @@ fn interrupt(folder: &Folder) -> &'static str {
 const FILES: [&str; 2] = ["p.onnx.data", "p.onnx"];
 
 /// Leaves what a save leaves that was killed when it had moved the old model away.
-fn interrupt_switch(folder: &Folder) {
+pub fn interrupt_switch(folder: &Folder) {
     let staging = interrupt(folder);
     let mark = |path: std::path::PathBuf| {
         let metadata = path.metadata().unwrap();

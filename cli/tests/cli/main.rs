@@ -34,6 +34,9 @@ mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
 mod signing;
+mod signing_places;
+mod signing_statements;
+mod signing_verdicts;
 mod stop;
 mod support;
 mod tensors;

@@ -16,6 +16,7 @@
     clippy::cast_possible_wrap
 )]
 
+mod signing;
 mod tracer;
 
 use std::collections::BTreeSet;

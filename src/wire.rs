@@ -7,6 +7,7 @@
 //! table.
 
 mod budget;
+mod closed;
 mod field;
 pub(crate) mod nested;
 mod number;
@@ -28,6 +29,7 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 
 use self::budget::Budget;
+use self::closed::Closed;
 pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};
@@ -73,6 +75,9 @@ pub trait Message:
     /// The number of the field `raw_data`, the bytes of a tensor; 0 if the message has no such field.
     #[doc(hidden)]
     const RAW_DATA: u32 = field::number_of("raw_data", Self::FIELDS);
+    /// The field of an enum, if there is one.
+    #[doc(hidden)]
+    const ENUM: Option<Closed> = closed::among(Self::FIELDS);
     /// Whether an overlay may replace it while a message around it is encoded.
     #[doc(hidden)]
     const REPLACEABLE: bool;
@@ -154,7 +159,7 @@ pub trait Message:
                 self.unknown_mut().push_gap(gap);
                 continue;
             }
-            if !self.merge_record(tag, reader)? {
+            if closed::is_no_value::<Self>(tag, reader) || !self.merge_record(tag, reader)? {
                 reader.count(KEPT_RECORD)?;
                 self.unknown_mut().push(reader.unknown(tag)?);
             }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::sha256::Digest;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::external_data;
+use crate::external_data::{self, is_external};
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::stored_digests::{has_own_digest, is_digest};
 use crate::traversal;
@@ -59,6 +59,10 @@ struct Elements(Digest);
 impl Elements {
     fn tensor(&self, original: &TensorProto) -> TensorProto {
         let mut tensor = external_data::header_of(original);
+        if !is_external(original) {
+            // They say nothing about how it is stored: they are data of the model as any other.
+            tensor.external_data = original.external_data.clone();
+        }
         if tensor.metadata_props.iter().any(is_digest) {
             tensor.metadata_props.retain(|entry| !is_digest(entry));
         }

@@ -62,7 +62,7 @@ messages! {
     }
 
     /// An attribute of a node: a name, and a value in the field that `type` selects.
-    message AttributeProto {
+    message AttributeProto enum r#type 0..=14 {
         /// The name.
         1 name: Option<Str>,
         /// A float.

@@ -6,7 +6,7 @@ use crate::wire::{Packed, Rare, Str, messages};
 
 messages! {
     /// A tensor: an element type, a shape and elements, which are inline or in another file.
-    message TensorProto (replaceable) {
+    message TensorProto (replaceable) enum data_location 0..=1 {
         /// The shape.
         1 dims: Vec<i64>,
         /// The element type, such as [`TensorProto::FLOAT`].

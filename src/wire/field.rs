@@ -23,11 +23,24 @@ pub struct FieldInfo {
     pub kind: &'static str,
     pub label: Label,
     pub packed: bool,
+    /// Of an enum, the largest of its values, which begin at 0. Its kind is that of the number which stores it.
+    pub last: Option<i32>,
 }
 
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
-        Self { number, name: plain(name), kind: F::KIND, label: F::LABEL, packed: F::PACKED }
+        let (kind, label, packed) = (F::KIND, F::LABEL, F::PACKED);
+        Self { number, name: plain(name), kind, label, packed, last: None }
+    }
+
+    /// The row as that of an enum, where `found` names its field: with the largest value.
+    pub(crate) const fn among(mut self, found: Option<(&'static str, i32)>) -> Self {
+        if let Some((name, last)) = found
+            && same(self.name.as_bytes(), plain(name).as_bytes())
+        {
+            self.last = Some(last);
+        }
+        self
     }
 }
 

@@ -101,7 +101,8 @@ varint! {
     i32 "int32": low_half, |value| i64::from(value).cast_unsigned();
 }
 
-fn low_half(value: u64) -> i32 {
+/// What an `int32` or an enum is of a varint.
+pub(super) fn low_half(value: u64) -> i32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
 }

@@ -9,6 +9,9 @@
 //! and share one [`Rare`](super::Rare) struct, so that a message without them needs one word for all of
 //! them. They are read and written as fields of the message.
 //!
+//! An enum is stored as its number: `enum name 0..=last` before the fields of a message says which values it has, see
+//! [`closed`](super::closed).
+//!
 //! A message that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay). In an outline, the
 //! elements of the lists of a message that is marked as `(outlined)` are decoded only if they hold tensors.
 
@@ -16,15 +19,24 @@
 macro_rules! messages {
     ($(
         $(#[$about:meta])*
-        message $Message:ident $(= $full:literal)? $(($mark:ident))? { $($table:tt)* }
+        message $Message:ident $(= $full:literal)? $(($mark:ident))? $(enum $enum:ident 0..=$last:literal)? {
+            $($table:tt)*
+        }
     )*) => {$(
         messages!(@type $(#[$about])* $Message { $($table)* });
         messages!(
             @wire $Message, messages!(@name $Message $($full)?),
-            (messages!(@mark replaceable $($mark)?), messages!(@mark outlined $($mark)?)),
+            (
+                messages!(@mark replaceable $($mark)?),
+                messages!(@mark outlined $($mark)?),
+                messages!(@enum $($enum $last)?)
+            ),
             { $($table)* }
         );
     )*};
+
+    (@enum) => { None::<(&'static str, i32)> };
+    (@enum $enum:ident $last:literal) => { Some((stringify!($enum), $last)) };
 
     (@mark $wanted:ident) => { false };
     (@mark replaceable replaceable) => { true };
@@ -194,10 +206,11 @@ macro_rules! messages {
             const REPLACEABLE: bool = $marks.0;
             const OUTLINED: bool = $marks.1;
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
-                $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)),)*
+                $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)).among($marks.2),)*
                 $(
                     $($crate::wire::FieldInfo::of::<Option<$type1>>($number1, stringify!($name1)),)*
-                    $($crate::wire::FieldInfo::of::<$type2>($number2, stringify!($field2)),)*
+                    $($crate::wire::FieldInfo::of::<$type2>($number2, stringify!($field2))
+                        .among($marks.2),)*
                     $($($crate::wire::FieldInfo::of::<Option<$type3>>(
                         $number3,
                         stringify!($name3),

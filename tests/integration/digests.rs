@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onnx_container::proto::{
-    Message, ModelProto, Packed, StringStringEntryProto, TensorProto, ValueInfoProto,
+    AttributeProto, Message, ModelProto, Packed, StringStringEntryProto, TensorProto,
+    ValueInfoProto,
 };
 use onnx_container::{
     Buffer, Container, DataType, ErrorKind, ExternalizeOptions, Initializer, LoadOptions,
@@ -51,6 +52,7 @@ fn as_defined(model: &ModelProto) -> String {
         (new.dims, new.data_type) = (tensor.dims.clone(), tensor.data_type);
         (new.name, new.doc_string, new.metadata_props, new.unknown) =
             (name, doc, metadata, unknown);
+        new.external_data = tensor.external_data.clone();
         new.raw_data = Some(whole.finalize().to_vec().into());
         *tensor = new;
         Ok(())
@@ -59,6 +61,11 @@ fn as_defined(model: &ModelProto) -> String {
     let mut whole = Sha256::new_with_prefix("onnx-container/content/1\0");
     whole.update(model.encode_to_vec().unwrap());
     format!("sha256:{:x}", whole.finalize())
+}
+
+/// The encoded message, and a record behind it.
+fn joined(message: &impl Message, record: &[u8]) -> Buffer {
+    [&message.encode_to_vec().unwrap(), record].concat().into()
 }
 
 /// A tensor in every place, strings and narrow elements among them.
@@ -154,7 +161,7 @@ fn typed_fields_count_as_the_bytes_that_they_hold() {
 fn storage_does_not_count() {
     let plain = model(graph(vec![floats("w", 0, 4)], vec![]));
     let expected = digest(&plain);
-    // Handles, unknown entries of external data, entries of a tensor that is not external.
+    // Handles, entries of external data.
     for handle in ["#w", "#another"] {
         let mut external = TensorProto::external("w", TensorProto::FLOAT, [4], handle);
         external.external_data.push(StringStringEntryProto::new("checksum", "00"));
@@ -164,7 +171,6 @@ fn storage_does_not_count() {
     }
     let mut changed = plain.clone();
     let tensor = &mut changed.graph.as_mut().unwrap().initializer[0];
-    tensor.external_data.push(StringStringEntryProto::new("location", "left over"));
     // Digests that are stored with tensors and models.
     let stored = || StringStringEntryProto::new("onnx_container.sha256", "00");
     tensor.metadata_props.push(stored());
@@ -179,6 +185,37 @@ fn storage_does_not_count() {
     assert_ne!(bytes, plain.encode_to_vec().unwrap());
     let other = Container::load_bytes(bytes, LoadOptions::new()).unwrap();
     assert_eq!(other.digest().unwrap().to_string(), expected);
+}
+
+/// A value that the enum does not have is none for every reader of ONNX, so that a tensor stays external.
+#[test]
+fn a_tensor_is_external_for_all_readers_or_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let inline = floats("w", 1, 4);
+    let mut external = inline.clone();
+    let entries = [("location", "evil.bin"), ("offset", "0"), ("length", "16")];
+    external.external_data =
+        entries.map(|(key, value)| StringStringEntryProto::new(key, value)).to_vec();
+    let load = |tensor: &TensorProto, records: &[u8]| {
+        let tensor = TensorProto::decode(&joined(tensor, records)).unwrap();
+        let model = model(graph(vec![tensor], vec![]));
+        std::fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+        Container::load(&path, MmapChoice::never()).map(|container| container.digest().unwrap())
+    };
+    let signed = load(&inline, &[]).unwrap();
+    std::fs::write(folder.path().join("evil.bin"), [6; 16]).unwrap();
+    // Its own elements and those of a file: what readers take may differ.
+    let error = load(&external, &[0x70, 1, 0x70, 2]).unwrap_err();
+    assert!(error.to_string().contains("both external and inline data"), "{error}");
+    for records in [&[0x70, 2, 0x70, 0][..], &[0x70, 0], &[0x70, 2]] {
+        assert_ne!(load(&external, records).unwrap(), signed);
+    }
+    external.raw_data = None;
+    let found = load(&external, &[0x70, 1, 0x70, 2]).unwrap();
+    assert_ne!(found, signed);
+    let container = Container::load(&path, MmapChoice::never()).unwrap();
+    assert_eq!(container.tensor("w").unwrap().as_bytes().unwrap(), [6; 16]);
 }
 
 #[test]
@@ -214,9 +251,18 @@ fn everything_else_counts() {
     change("tensor's metadata", &|m| {
         tensor(m, &|t| t.metadata_props.push(StringStringEntryProto::new("a", "b")));
     });
+    change("entries of a tensor that is not external", &|m| {
+        tensor(m, &|t| t.external_data.push(StringStringEntryProto::new("location", "left over")));
+    });
+    change("a data_location that is none", &|m| {
+        tensor(m, &|t| *t = TensorProto::decode(&joined(t, &[0x70, 2])).unwrap());
+    });
+    change("the type of an attribute that is none", &|m| {
+        let attribute = &mut m.graph.as_mut().unwrap().node[0].attribute[0];
+        *attribute = AttributeProto::decode(&joined(attribute, &[0xa0, 1, 99])).unwrap();
+    });
     change("an unknown field", &|m| {
-        let bytes = [m.encode_to_vec().unwrap(), vec![0xa0, 0x3f, 1]].concat();
-        *m = ModelProto::decode(&Buffer::from(bytes)).unwrap();
+        *m = ModelProto::decode(&joined(m, &[0xa0, 0x3f, 1])).unwrap();
     });
     // A byte of each tensor, wherever it is.
     for at in 0..traversal::iter(&plain).count() {

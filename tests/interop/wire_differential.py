@@ -66,31 +66,14 @@ def every_message(message):
                 yield from every_message(inner)
 
 
-def enums(message):
-    return {field.number: field.name for field in message.DESCRIPTOR.fields if field.enum_type}
-
-
-def has_unlisted_enum(message):
-    """Whether a value was put among the unknown records though its field is known."""
-    return any(field.field_number in enums(message) for field in UnknownFieldSet(message))
-
-
-def has_enum_twice(message):
-    """The same, beside another value of that field."""
-    found = [f.field_number for f in UnknownFieldSet(message) if f.field_number in enums(message)]
-    found += [number for number, name in enums(message).items() if message.HasField(name)]
-    return len(found) > len(set(found))
-
-
-def unknown(message, but=()):
-    """Its unknown records but for those of some fields, in the order of their numbers."""
+def unknown(message):
+    """Its unknown records, in their order."""
 
     def plain(fields):
         rows = [(f.field_number, f.wire_type, f.data) for f in fields]
         return [(n, w, plain(d) if w == 3 else d) for n, w, d in rows]
 
-    rows = [row for row in plain(UnknownFieldSet(message)) if row[0] not in but]
-    return sorted(rows, key=lambda row: row[0])
+    return plain(UnknownFieldSet(message))
 
 
 def has_packed_varints(message):
@@ -101,34 +84,23 @@ def has_packed_varints(message):
 def expected_difference(ours, theirs):
     """The class of a difference in what is written, or None when there must be none.
 
-    unlisted enum value: one that onnx.proto does not list. The official parser moves it to the
-        records not known, behind the known fields; we leave it in its place.
     packed varints: some have bits that do not fit their type, or are not in their shortest form.
         The official parser writes them anew; we keep the payload as it is.
-    enum value twice: one of them not listed. The official parser keeps both; with us the last wins,
-        as it does in every other field.
 
     Nothing else may differ: read by the official parser, our bytes and its own are the same
-    messages with the same unknown records, whose order alone may be another.
+    messages with the same unknown records.
     """
     mine, peer = onnx.ModelProto.FromString(ours), onnx.ModelProto.FromString(theirs)
     found, others = list(every_message(mine)), list(every_message(peer))
-    twice = any(map(has_enum_twice, others))
-    unlisted = any(map(has_unlisted_enum, others))
-    rows = [[unknown(m, enums(m) if twice else ()) for m in part] for part in (found, others)]
-    if rows[0] != rows[1]:
+    if [unknown(m) for m in found] != [unknown(m) for m in others]:
         return None
-    # Without them the messages must be the same, byte for byte.
-    for message in found + others:
-        for name in enums(message).values() if twice else []:
-            message.ClearField(name)
     packed = any(map(has_packed_varints, found))
+    # Without them the messages must be the same, byte for byte.
     mine.DiscardUnknownFields()
     peer.DiscardUnknownFields()
     if mine.SerializeToString() != peer.SerializeToString():
         return None
-    classes = {"enum value twice": twice, "unlisted enum value": unlisted, "packed varints": packed}
-    return " and ".join(name for name, true in classes.items() if true) or None
+    return "packed varints" if packed else None
 
 
 def awkward():

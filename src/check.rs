@@ -33,6 +33,7 @@ use crate::refused::{MAX_PROTOBUF, Refusals};
 use crate::save::{Folder, default_data_name, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
+use crate::wire::has_no_value;
 
 /// The newest IR version and operator set that onnxruntime 1.31 takes.
 const ONNXRUNTIME: (i64, i64) = (13, 26);
@@ -208,6 +209,7 @@ fn check_tensors(
     traversal::tensors(model, |place, tensor| {
         let name = place.qualified_name(tensor);
         checked.tensors += 1;
+        findings.extend(place_of_elements(tensor, &name));
         if !is_external(tensor) {
             findings.extend(inline(tensor, name, options.contents));
             return Ok(());
@@ -217,6 +219,21 @@ fn check_tensors(
         findings.extend(refused(&refusals, place, tensor, name));
         Ok(())
     })
+}
+
+/// What is said about where the elements of `tensor` are and does not count.
+fn place_of_elements(tensor: &TensorProto, name: &str) -> Option<Finding> {
+    let (severity, reason) = if has_no_value::<TensorProto>(&tensor.unknown) {
+        let reason =
+            "a data_location that ONNX does not have: readers disagree on where its elements are";
+        (Severity::Error, reason)
+    } else if !is_external(tensor) && !tensor.external_data.is_empty() {
+        (Severity::Advice, "it has external_data and is not external: readers ignore the entries")
+    } else {
+        return None;
+    };
+    let error = Error::new(ErrorKind::InvalidModel, reason).with_tensor(name);
+    Some(Finding { severity, error })
 }
 
 fn inline(tensor: &TensorProto, name: String, contents: bool) -> Option<Finding> {

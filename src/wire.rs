@@ -30,6 +30,7 @@ use std::io::{self, Write};
 
 use self::budget::Budget;
 use self::closed::Closed;
+pub(crate) use self::closed::has_no_value;
 pub use self::field::{Field, FieldInfo, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};

@@ -20,7 +20,7 @@ use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     ValueInfoProto,
 };
-use crate::wire::Str;
+use crate::wire::{Str, has_no_value};
 
 /// What was looked at, and what was found.
 #[derive(Debug)]
@@ -311,6 +311,7 @@ impl<'m> Walk<'m> {
                 self.used(input.as_bytes(), node);
             }
             for attribute in &node.attribute {
+                self.kind(node, attribute);
                 self.subgraphs(node, attribute);
             }
             for output in &node.output {
@@ -357,6 +358,16 @@ impl<'m> Walk<'m> {
         }
         let within = self.within();
         self.missing.push(Missing { name, node, within, late: false });
+    }
+
+    /// Checks that all readers take the attribute for one of the same type.
+    fn kind(&mut self, node: &NodeProto, attribute: &AttributeProto) {
+        if has_no_value::<AttributeProto>(&attribute.unknown) {
+            self.error(None, || {
+                let (name, user) = (short(text(&attribute.name)), described(node));
+                format!("attribute `{name}` of {user} has a type that ONNX does not have: readers disagree on its value")
+            });
+        }
     }
 
     fn subgraphs(&mut self, node: &'m NodeProto, attribute: &'m AttributeProto) {

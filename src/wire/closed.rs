@@ -5,10 +5,13 @@
 //! value, as other fields do, would let one file be two models: a tensor with `data_location` 1 and then 2 is external
 //! for them.
 
-use super::Message;
+use super::budget::Budget;
 use super::field::FieldInfo;
 use super::number::low_half;
 use super::reader::{Reader, Tag, Wire};
+use super::unknown::Unknown;
+use super::{DecodeOptions, Message};
+use crate::buffer::Buffer;
 
 /// The field of an enum: its number, and the largest value.
 pub type Closed = (u32, i32);
@@ -31,6 +34,18 @@ pub(super) const fn among(fields: &[FieldInfo]) -> Option<Closed> {
 pub(super) fn is_no_value<M: Message>(tag: Tag, reader: &Reader<'_>) -> bool {
     let Some((number, last)) = M::ENUM else { return false };
     tag.number() == number && tag.wire() == Wire::Varint && !is_value(reader, last)
+}
+
+/// Whether a record of the enum with a value that it does not have is among the `unknown` ones of an `M`. Readers that are
+/// not made with an official library may take it for the value of the field.
+pub(crate) fn has_no_value<M: Message>(unknown: &Unknown) -> bool {
+    let options = DecodeOptions::default();
+    let budget = Budget::new(0, &options.limits);
+    let is_one = |record: &Buffer| {
+        let mut reader = Reader::new(record, &options, &budget);
+        reader.tag().is_ok_and(|tag| is_no_value::<M>(tag, &reader))
+    };
+    unknown.records().iter().any(is_one)
 }
 
 fn is_value(reader: &Reader<'_>, last: i32) -> bool {

@@ -259,6 +259,38 @@ fn the_options_of_a_load_count() {
     assert!(checked.is_ok() && checked.graphs == 83, "{checked:?}");
 }
 
+/// The message with a record behind it.
+fn and<M: Message>(message: &M, record: &[u8]) -> M {
+    M::decode(&[&message.encode_to_vec().unwrap(), record].concat().into()).unwrap()
+}
+
+#[test]
+fn values_that_an_enum_does_not_have_are_errors() {
+    let plain = floats("w", 0, 2);
+    let mut external = plain.clone();
+    external.external_data.push(StringStringEntryProto::new("location", "w.bin"));
+    let attribute = AttributeProto::int("axis", 1);
+    let with = |tensor: &TensorProto, attribute: &AttributeProto| {
+        let nodes = vec![node("Concat", &["x", "w"], &["y"], vec![attribute.clone()])];
+        let mut model = with_weights(nodes, &[]);
+        model.graph.as_mut().unwrap().initializer.push(tensor.clone());
+        let (_folder, path) = saved(&model);
+        said(&check_model(path, MmapChoice::never()).unwrap())
+    };
+    assert_eq!(with(&plain, &attribute), Vec::<String>::new());
+    let location = "Error: tensor `w`: a data_location that ONNX does not have: readers disagree on where its elements are";
+    assert_eq!(with(&and(&plain, &[0x70, 2]), &attribute), [location]);
+    assert_eq!(with(&and(&plain, &[0xf0, 0, 0x82, 0]), &attribute), [location]);
+    assert_eq!(with(&and(&external, &[0x70, 1, 0x70, 2]), &attribute)[0], location);
+    let leftover =
+        "Advice: tensor `w`: it has external_data and is not external: readers ignore the entries";
+    assert_eq!(with(&external, &attribute), [leftover]);
+    let [kind] = &with(&plain, &and(&attribute, &[0xa0, 1, 99]))[..] else { panic!("one error") };
+    assert!(kind.contains("attribute `axis` of the node of `y` (Concat) has a type"), "{kind}");
+    // Other records are left to later versions of onnx.proto.
+    assert_eq!(with(&and(&plain, &[0xf8, 0x3f, 1]), &attribute), Vec::<String>::new());
+}
+
 #[test]
 fn wrong_entries_count_as_references_to_their_file() {
     let entry = |key: &str, value: &str| StringStringEntryProto::new(key, value);

@@ -17,6 +17,17 @@ pub fn lossy<S: Serializer>(path: impl AsRef<Path>, serializer: S) -> Result<S::
     serializer.collect_str(&path.as_ref().display())
 }
 
+/// As [`lossy`], where there may be none.
+pub fn lossy_or_null<S: Serializer>(
+    path: &Option<impl AsRef<Path>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => lossy(path, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// Whether something was printed to standard output.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
@@ -75,10 +86,12 @@ impl Output {
     }
 
     /// Prints `text` after `start`, in as many lines as its words need; each further line is indented as far as
-    /// the first one. Long words are names, which are shortened.
+    /// the first one. Long words are names, which are shortened, unless they are digests.
     pub fn prose(&mut self, start: &str, text: impl Display) -> io::Result<()> {
         let text = text.to_string();
-        let words = text.split(' ').map(short_name);
+        let words = text
+            .split(' ')
+            .map(|word| if has_digest(word) { word.to_owned() } else { short_name(word) });
         self.wrapped(start.to_owned(), words, " ", start.chars().count())
     }
 
@@ -174,6 +187,13 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     let start = text.chars().take(kept / 2);
     let end = text.chars().skip(len - (kept - kept / 2));
     start.chain("...".chars()).chain(end).collect()
+}
+
+/// Whether a word is a SHA-256, which is compared with another: it is never cut.
+fn has_digest(word: &str) -> bool {
+    let digits = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    let digits = digits.strip_prefix("sha256:").unwrap_or(digits);
+    digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// `name`, without its middle if it is so long that lines around it could not be read.

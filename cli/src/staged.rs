@@ -17,6 +17,10 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
     }
     path.symlink_metadata().ok()?;
     let refuse = |kind, reason: &str| Some(Error::new(kind, reason).with_path(path));
+    // A stream of a process may be a regular file, and its link is there for all programs.
+    if std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc")) {
+        return refuse(ErrorKind::UnsafePath, "a link to something that is not a regular file");
+    }
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {
         return refuse(ErrorKind::UnsafePath, "not a regular file");
     }

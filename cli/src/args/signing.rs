@@ -15,13 +15,13 @@ The signature has the format of OpenSSF Model Signing v1.0: other tools verify i
 It is about the bytes of files. A second one beside it, NAME.digest.sig, is about the content of the model: it \
 still holds when the model is packed, split or embedded.")]
 pub struct SignArgs {
-    /// The model
+    /// The model, or a folder of which every file is signed
     #[arg(value_parser = model_to_read())]
     pub model: PathBuf,
     /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
     #[arg(long, value_name = "PEM")]
     pub key: PathBuf,
-    /// The signature to write; an existing one is replaced [default: model.sig beside the model]
+    /// The signature to write, NAME.sig; an existing one of this model is replaced [default: model.sig beside the model]
     #[arg(short, long, value_name = "SIG")]
     pub output: Option<PathBuf>,
     /// Sign every file of the model's folder, not only those of the model

@@ -14,7 +14,7 @@ use super::keys::{PrivateKey, PublicKey};
 use crate::failure::Failure;
 
 /// The longest signature file that is read, in bytes: room for some 300,000 files.
-const MOST_BYTES: u64 = 64 << 20;
+pub const MOST_BYTES: u64 = 64 << 20;
 
 const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
@@ -48,7 +48,26 @@ pub fn write(payload: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Failure> {
 /// The payload of the bundle at `path`, which `key` signed.
 pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
     let hint = key.hint()?;
-    verified(&bytes(path)?, key, &hint).map_err(|(kind, reason)| error(path, kind, reason).into())
+    verified(&bytes(path)?, key, &hint).map_err(|refused| match refused {
+        Refused::OtherKey(reason) => {
+            Failure::OfKind("OtherKey", error(path, ErrorKind::InvalidArgument, reason))
+        }
+        Refused::Bundle(kind, reason) => error(path, kind, reason).into(),
+    })
+}
+
+/// What the bundle at `path` states, whoever signed it: to be believed by nobody.
+pub fn claim(path: &Path) -> Option<Vec<u8>> {
+    let bundle: Bundle = serde_json::from_slice(&bytes(path).ok()?).ok()?;
+    STANDARD.decode(bundle.dsse_envelope.payload).ok()
+}
+
+/// Why a bundle is not one of what a key signed.
+#[derive(Debug)]
+enum Refused {
+    /// It names another key.
+    OtherKey(String),
+    Bundle(ErrorKind, String),
 }
 
 /// An error about the signature file at `path`.
@@ -72,8 +91,8 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// The payload of the bundle in `bytes`, if `key`, which is called `hint`, signed it.
-fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, (ErrorKind, String)> {
-    let malformed = |reason: String| (ErrorKind::Decode, reason);
+fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refused> {
+    let malformed = |reason: String| Refused::Bundle(ErrorKind::Decode, reason);
     let bundle: Bundle = serde_json::from_slice(bytes)
         .map_err(|error| malformed(format!("no signature in the form of a bundle: {error}")))?;
     if bundle.media_type != MEDIA_TYPE {
@@ -88,15 +107,17 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, (Error
     let Some(named) = material.public_key else {
         let how = if by_certificate { "a certificate" } else { "no key" };
         let reason = format!("this is signed by {how}, and only signatures by keys are verified");
-        return Err((ErrorKind::Unsupported, reason));
+        return Err(Refused::Bundle(ErrorKind::Unsupported, reason));
     };
     if by_certificate {
         return Err(malformed("both a key and a certificate are named".to_owned()));
     }
     // Signatures by tools before 1.1 have no hint.
     if let Some(named) = named.hint.filter(|named| !named.is_empty() && named != hint) {
-        let reason = format!("signed by another key: {named:?}, and the given one is {hint}");
-        return Err((ErrorKind::InvalidArgument, reason));
+        let reason = format!(
+            "signed by another key: the SHA-256 of its PEM is {named:?}, that of the given one {hint}"
+        );
+        return Err(Refused::OtherKey(reason));
     }
     let envelope = bundle.dsse_envelope;
     if envelope.payload_type != PAYLOAD_TYPE {
@@ -116,7 +137,7 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, (Error
         (decoded("payload", &envelope.payload)?, decoded("signature", &signature.sig)?);
     if !key.verifies(&signed_bytes(&payload), &sig) {
         let reason = format!("the signature is not one of this payload by the {} key", key.curve());
-        return Err((ErrorKind::WrongDigest, reason));
+        return Err(Refused::Bundle(ErrorKind::WrongDigest, reason));
     }
     Ok(payload)
 }
@@ -203,7 +224,10 @@ mod tests {
         let good: serde_json::Value =
             serde_json::from_slice(&write(payload, &key).unwrap()).unwrap();
         let read = |bundle: &serde_json::Value| {
-            verified(bundle.to_string().as_bytes(), &public, &hint).map_err(|(_, reason)| reason)
+            verified(bundle.to_string().as_bytes(), &public, &hint)
+                .map_err(|refused| match refused {
+                    Refused::OtherKey(reason) | Refused::Bundle(_, reason) => reason,
+                })
         };
         assert_eq!(read(&good).unwrap(), payload);
         for field in ["/dsseEnvelope/payload", "/dsseEnvelope/signatures/0/sig"] {

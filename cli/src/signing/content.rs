@@ -1,5 +1,7 @@
 //! The statement on content: the digest of what a model contains, however it is stored.
 
+use std::collections::BTreeSet;
+
 use onnx_container::ContentDigest;
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +18,21 @@ const SCHEME: &str = "onnx-container/content/1";
 /// The signed digest of a model.
 #[derive(Debug)]
 pub struct Content {
+    /// What the model was called in its folder.
+    pub model: String,
     /// 64 hexadecimal digits.
     pub digest: String,
+    /// The files that the model had, as the statement on files calls them. That one may be about others too, and says
+    /// of none whether it is the model's.
+    pub files: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Predicate {
     scheme: String,
+    #[serde(default)]
+    files: BTreeSet<String>,
 }
 
 /// It is no digest of the bytes of any file, so that its name is not that of one.
@@ -34,8 +43,9 @@ pub struct Digest {
 }
 
 impl Content {
-    pub fn new(digest: &ContentDigest) -> Self {
-        Self { digest: hex(digest.as_bytes()) }
+    /// The content of `model`, which has these files.
+    pub fn new(model: String, digest: &ContentDigest, files: BTreeSet<String>) -> Self {
+        Self { model, digest: hex(digest.as_bytes()), files }
     }
 
     /// What the statement says, or what is wrong with it.
@@ -44,13 +54,18 @@ impl Content {
         if predicate.scheme != SCHEME {
             return Err(format!("a digest by an unknown scheme: {:?}", predicate.scheme));
         }
-        let digest = subject.digest.content;
-        if is_sha256(&digest) { Ok(Self { digest }) } else { Err(format!("no digest: {digest:?}")) }
+        let (model, digest, files) = (subject.name, subject.digest.content, predicate.files);
+        if is_sha256(&digest) {
+            Ok(Self { model, digest, files })
+        } else {
+            Err(format!("no digest: {digest:?}"))
+        }
     }
 
-    /// The statement that `name`, a model, has this content.
-    pub fn statement(&self, name: String) -> Form<Digest, Predicate> {
-        let digest = Digest { content: self.digest.clone() };
-        Form::new(name, digest, PREDICATE, Predicate { scheme: SCHEME.to_owned() })
+    /// The statement that says so.
+    pub fn statement(self) -> Form<Digest, Predicate> {
+        let Self { model, digest, files } = self;
+        let predicate = Predicate { scheme: SCHEME.to_owned(), files };
+        Form::new(model, Digest { content: digest }, PREDICATE, predicate)
     }
 }

@@ -74,6 +74,17 @@ impl Part {
     }
 }
 
+/// What is said of files that are hashed in shards of so many bytes.
+pub fn pieces(shard_size: Option<u64>) -> String {
+    shard_size.map_or_else(String::new, |size| format!(" in shards of {size} bytes"))
+}
+
+/// The length in bytes of the file called `name`.
+pub fn length(directory: &Directory, name: &str) -> Result<u64> {
+    let metadata = directory.open_file(name)?.metadata();
+    Ok(metadata.map_err(|error| Error::io(directory.join(name), error))?.len())
+}
+
 /// The digests of the files called `names` in `directory`, by `method`; or why a file cannot be read.
 pub fn files(directory: &Directory, names: &[&str], method: Method) -> Vec<Result<Vec<Hashed>>> {
     let parts = names.iter().map(|name| parts(directory, name, method));
@@ -97,9 +108,7 @@ pub fn files(directory: &Directory, names: &[&str], method: Method) -> Vec<Resul
 /// The parts of which a file has digests.
 fn parts(directory: &Directory, name: &str, method: Method) -> Result<Vec<Part>> {
     let Method::Shards(size) = method else { return Ok(vec![Part::Whole]) };
-    let file = directory.open_file(name)?;
-    let metadata = file.metadata().map_err(|error| Error::io(directory.join(name), error))?;
-    Ok(shards(metadata.len(), size).map(Part::Range).collect())
+    Ok(shards(length(directory, name)?, size).map(Part::Range).collect())
 }
 
 fn digest(directory: &Directory, name: &str, part: &Part) -> Result<String> {

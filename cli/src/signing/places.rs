@@ -42,6 +42,19 @@ impl Places {
         inside.into_iter().flatten().collect()
     }
 
+    /// Whether the signature on files has the name of one on content.
+    pub fn is_of_content(&self) -> bool {
+        let name = self.files.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.ends_with(".digest.sig"))
+    }
+
+    /// Whether the signature on files would be taken for that of a folder above, whose files it does not name.
+    pub fn is_of_a_folder_above(&self) -> bool {
+        let [of, root] = [folder(&self.files), &*self.folder].map(Path::canonicalize);
+        self.files.file_name().is_some_and(|name| name == DEFAULT)
+            && of.is_ok_and(|of| root.is_ok_and(|root| root != of && root.starts_with(of)))
+    }
+
     /// What the folder is called, which says nothing about its files.
     pub fn folder_name(&self) -> String {
         let path = self.folder.canonicalize().unwrap_or_default();

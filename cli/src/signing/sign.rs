@@ -10,34 +10,42 @@ use serde::Serialize;
 use super::bundle;
 use super::content::Content;
 use super::hashing::{self, Hashed, Method};
-use super::keys::PrivateKey;
+use super::keys::{PrivateKey, PublicKey};
 use super::manifest::Manifest;
-use super::pair;
 use super::places::Places;
 use super::tree::{self, ALWAYS_IGNORED, Ignored, Temporary, Tree};
+use super::{others, pair, size};
 use crate::args::{OutArgs, SignArgs};
 use crate::failure::{Failure, Outcome};
 use crate::needed::{self, needed, plain};
-use crate::output::{Output, count, lossy, print_on_stderr};
+use crate::output::{Output, count, lossy, lossy_or_null, print_on_stderr};
 use crate::reading::{self, Reading};
 use crate::staged::{folder, refusal};
 use crate::{save, stop};
 
-/// Signs the model and prints what was signed.
+/// Signs the model, or the files of a folder, and prints what was signed.
 pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let key = PrivateKey::read(&args.key)?;
-    let job = Job::new(args)?;
+    let job = Job::new(args, key.public())?;
     job.check_targets()?;
     job.remove_abandoned();
-    let container = Container::load(&args.model, job.reading)?;
-    save::warn(&container);
-    let (manifest, others) = job.manifest()?;
-    let digest = container.digest().map_err(|error| error.with_path(&args.model))?;
+    let container = job.load()?;
+    let own = match &job.places.model {
+        Some(model) => files_of(&args.model, model, job.reading)?,
+        None => BTreeSet::new(),
+    };
+    let (manifest, others) = job.manifest(&own)?;
     let statement = manifest.statement(job.places.folder_name());
-    let files = bundle::write(&serde_json::to_vec(&statement).map_err(Error::other)?, &key)?;
-    let statement = Content::new(&digest).statement(job.model.clone());
-    let content = bundle::write(&serde_json::to_vec(&statement).map_err(Error::other)?, &key)?;
-    job.write(&files, &content)?;
+    let files = signed(&statement, &key)?;
+    let digest = container.map(|container| container.digest()).transpose();
+    let digest = digest.map_err(|error| error.with_path(&args.model))?;
+    let content = match (&digest, &job.places.model) {
+        (Some(digest), Some(model)) => {
+            Some(signed(&Content::new(model.clone(), digest, own).statement(), &key)?)
+        }
+        _ => None,
+    };
+    job.write(&files, content.as_deref())?;
     let report = Report {
         command: "sign",
         model: &args.model,
@@ -47,8 +55,8 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
         method: manifest.method.name(),
         shard_size: manifest.method.shard_size(),
         files: manifest.files.keys().map(String::as_str).collect(),
-        content_signature: &job.places.content,
-        digest: digest.to_string(),
+        content_signature: content.as_ref().map(|_| job.places.content.as_path()),
+        digest: digest.map(|digest| digest.to_string()),
         unsigned_files: others,
     };
     if args.out.json {
@@ -57,6 +65,16 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
         report.print(out)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The signature file of a statement.
+fn signed(statement: &impl Serialize, key: &PrivateKey) -> Result<Vec<u8>, Failure> {
+    let bytes = bundle::write(&serde_json::to_vec(statement).map_err(Error::other)?, key)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len <= bundle::MOST_BYTES) {
+        return Ok(bytes);
+    }
+    let reason = format!("the signature would have {} bytes, and nobody reads it", bytes.len());
+    Err(Error::new(ErrorKind::TooLarge, reason).into())
 }
 
 /// The files of the model at `path`, whose name is `model`, as a signature names them.
@@ -85,51 +103,79 @@ pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Err
 struct Job<'a> {
     args: &'a SignArgs,
     places: Places,
-    /// The name of the model in its folder.
-    model: String,
+    key: PublicKey,
     reading: Reading,
 }
 
 impl<'a> Job<'a> {
-    fn new(args: &'a SignArgs) -> Result<Self, Failure> {
-        let mut places = Places::of(&args.model, args.output.as_deref())?;
-        let Some(model) = places.model.take() else {
-            let reason = "a folder: give the model in it; --all-files signs the whole folder";
+    fn new(args: &'a SignArgs, key: PublicKey) -> Result<Self, Failure> {
+        let places = Places::of(&args.model, args.output.as_deref())?;
+        let refuse = |reason: String| {
             let error = Error::new(ErrorKind::InvalidArgument, reason);
-            return Err(error.with_path(&args.model).into());
+            Err(error.with_path(&places.files).into())
         };
-        Ok(Self { args, places, model, reading: reading::of(&args.out.read) })
+        if places.is_of_content() {
+            let reason = "the signature of the content is called so, beside that of the files: give NAME.sig";
+            return refuse(reason.to_owned());
+        }
+        if places.is_of_a_folder_above() {
+            let folder = places.folder.display();
+            return refuse(format!(
+                "this would be taken for the signature of the folder that it is in, and names files beneath \
+                 `{folder}`: `sign FOLDER` signs the whole folder, or give this one another name"
+            ));
+        }
+        Ok(Self { args, places, key, reading: reading::of(&args.out.read) })
     }
 
-    /// Refuses to replace the model, its weights, the key and models.
+    fn load(&self) -> Result<Option<Container>, Failure> {
+        if self.places.model.is_none() {
+            return Ok(None);
+        }
+        let container = Container::load(&self.args.model, self.reading)?;
+        save::warn(&container);
+        Ok(Some(container))
+    }
+
+    /// Refuses to replace the model, its weights, the key, models, and signatures of another model.
     fn check_targets(&self) -> Result<(), Failure> {
-        let mut own = needed::files(&self.args.model, self.reading)?;
+        let Places { files, content, model, .. } = &self.places;
+        let mut own = match model {
+            Some(_) => needed::files(&self.args.model, self.reading)?,
+            None => Vec::new(),
+        };
         own.extend(self.args.key.canonicalize());
-        let targets = [&self.places.files, &self.places.content];
-        let refusals = targets.map(|path| refusal(path, &own, self.args.out.no_clobber));
-        Error::join(refusals.into_iter().flatten().collect()).map_or(Ok(()), |e| Err(e.into()))
+        let targets = [Some(files), model.as_ref().map(|_| content)];
+        let refusals = targets.into_iter().flatten().filter_map(|path| {
+            refusal(path, &own, self.args.out.no_clobber)
+                .or_else(|| others::of_another_model(&self.places, path))
+        });
+        let mut refusals: Vec<_> = refusals.collect();
+        // That there is no such folder is said once.
+        refusals.dedup_by_key(|error| error.to_string());
+        Error::join(refusals).map_or(Ok(()), |e| Err(e.into()))
     }
 
-    /// The files with their digests, and how many others are in the folder.
-    fn manifest(&self) -> Result<(Manifest, usize), Failure> {
-        let (folder, signatures) = (&self.places.folder, self.places.signatures_inside());
-        let mut names = files_of(&self.args.model, &self.model, self.reading)?;
+    /// The files with their digests, of which the model has `own`; and how many others are in the folder.
+    fn manifest(&self, own: &BTreeSet<String>) -> Result<(Manifest, usize), Failure> {
+        let (folder, mut signatures) = (&self.places.folder, self.places.signatures_inside());
+        let mut names = own.clone();
         let ignored = Ignored::with(signatures.iter().map(String::as_str));
         let found = tree::list(folder, &ignored, false);
-        let mut others = 0;
-        if self.args.all_files {
-            let mut found = found?;
-            refuse_leftovers(folder, &found, "then sign")?;
-            found.files.retain(|path| tree::temporary(folder, path).is_none());
-            let refused = found.problems.iter().map(|problem| {
-                Error::new(ErrorKind::UnsafePath, &*problem.reason)
-                    .with_path(folder.join(&problem.path))
-            });
-            Error::join(refused.collect()).map_or(Ok(()), Err)?;
-            names.extend(found.files);
+        let mut unsigned = 0;
+        if self.args.all_files || self.places.model.is_none() {
+            let (files, other_signatures) = self.all_files(found?)?;
+            names.extend(files);
+            signatures.extend(other_signatures);
         } else if let Ok(found) = found {
-            let unsigned = found.files.iter().filter(|path| !names.contains(*path)).count();
-            others = unsigned + found.problems.len();
+            let others = found.files.iter().filter(|path| !names.contains(*path));
+            let others =
+                others.filter(|path| !others::is_signature(folder, path, &self.key)).count();
+            unsigned = others + found.problems.len();
+        }
+        if names.is_empty() {
+            let error = Error::new(ErrorKind::InvalidArgument, "no file is in this folder");
+            return Err(error.with_path(folder).into());
         }
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let always = ALWAYS_IGNORED.map(str::to_owned);
@@ -141,7 +187,23 @@ impl<'a> Job<'a> {
             ignored: always.into_iter().chain(signatures).collect(),
             files: self.digests(&names, method)?,
         };
-        Ok((manifest, others))
+        Ok((manifest, unsigned))
+    }
+
+    /// The files of the folder, and the signatures that others of its models have.
+    fn all_files(&self, found: Tree) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let folder = &self.places.folder;
+        refuse_leftovers(folder, &found, "then sign")?;
+        let refused = found.problems.iter().map(|problem| {
+            Error::new(ErrorKind::UnsafePath, &*problem.reason)
+                .with_path(folder.join(&problem.path))
+        });
+        Error::join(refused.collect()).map_or(Ok(()), Err)?;
+        let files = found.files.into_iter();
+        let files = files.filter(|path| tree::temporary(folder, path).is_none());
+        let (signatures, files) =
+            files.partition(|path| others::is_signature(folder, path, &self.key));
+        Ok((files, signatures))
     }
 
     fn digests(
@@ -158,7 +220,15 @@ impl<'a> Job<'a> {
             Error::new(ErrorKind::UnsafePath, reason).with_path(folder.join(name))
         }));
         if errors.is_empty() {
-            let directory = Directory::of_model(&self.args.model, self.reading.paths)?;
+            let directory = match &self.places.model {
+                Some(_) => Directory::of_model(&self.args.model, self.reading.paths)?,
+                None => Directory::with_policy(folder, self.reading.paths)?,
+            };
+            // A file that cannot be opened is told of when it is hashed.
+            let lengths = names
+                .iter()
+                .filter_map(|name| hashing::length(&directory, name).ok().map(|len| (*name, len)));
+            size::check(&lengths.collect::<Vec<_>>(), method)?;
             for (name, hashed) in names.iter().zip(hashing::files(&directory, names, method)) {
                 match hashed {
                     Ok(parts) => drop(files.insert((*name).to_owned(), parts)),
@@ -180,19 +250,23 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Puts both signatures in place.
-    fn write(&self, files: &[u8], content: &[u8]) -> Result<(), Failure> {
+    /// Puts the signatures in place.
+    fn write(&self, files: &[u8], content: Option<&[u8]>) -> Result<(), Failure> {
         let OutArgs { no_sync, no_clobber, .. } = self.args.out;
         let how = pair::How { sync: !no_sync, no_clobber };
         let files = pair::New { path: &self.places.files, bytes: files };
-        let content = pair::New { path: &self.places.content, bytes: content };
-        match pair::publish(files, Some(content), how) {
-            Ok(()) => stop::written("both signatures were written".to_owned()),
+        let what = if content.is_some() { "both signatures were" } else { "the signature was" };
+        let content = content.map(|bytes| pair::New { path: &self.places.content, bytes });
+        match pair::publish(files, content, how) {
+            Ok(()) => stop::written(format!("{what} written")),
             Err(error) => return Err(stop::unwritten(error).into()),
         }
         Ok(())
     }
 }
+
+const NO_CONTENT: &str = "a folder has no content that is signed, and a signature of the content that was there stays: \
+                          `sign MODEL --all-files` signs the folder and the content of a model in it";
 
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -206,21 +280,31 @@ struct Report<'a> {
     method: &'static str,
     shard_size: Option<u64>,
     files: Vec<&'a str>,
-    #[serde(serialize_with = "lossy")]
-    content_signature: &'a Path,
-    digest: String,
+    #[serde(serialize_with = "lossy_or_null")]
+    content_signature: Option<&'a Path>,
+    digest: Option<String>,
     unsigned_files: usize,
 }
+
+/// The most signed files that are printed; `--json` has all.
+const MOST_LINES: usize = 20;
 
 impl Report<'_> {
     fn print(&self, out: &mut Output) -> std::io::Result<()> {
         out.line(format_args!("key       {} {}", self.curve, self.key))?;
         let (path, files) = (self.signature.display(), count(self.files.len(), "file"));
-        out.prose("wrote     ", format_args!("{path}: {files}"))?;
-        self.files.iter().try_for_each(|name| out.prose("          ", name))?;
-        let path = self.content_signature.display();
-        out.prose("wrote     ", format_args!("{path}: the content"))?;
-        out.line(format_args!("          {}", self.digest))?;
+        let pieces = hashing::pieces(self.shard_size);
+        out.prose("wrote     ", format_args!("{path}: {files}{pieces}"))?;
+        self.files.iter().take(MOST_LINES).try_for_each(|name| out.prose("          ", name))?;
+        if let Some(more) = self.files.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+            out.line(format_args!("          and {more} more, see --json"))?;
+        }
+        if let (Some(path), Some(digest)) = (self.content_signature, &self.digest) {
+            out.prose("wrote     ", format_args!("{}: the content", path.display()))?;
+            out.line(format_args!("          {digest}"))?;
+        } else {
+            out.prose("note      ", NO_CONTENT)?;
+        }
         if self.unsigned_files == 0 {
             return Ok(());
         }

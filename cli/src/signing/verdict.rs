@@ -1,15 +1,18 @@
-//! What a verification finds, what follows from it, and how it is told.
+//! What a verification finds, and what follows from it.
+//!
+//! Why a model is not verified is in `reason`, and how all of it is told in `told`.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::output::{Output, count, lossy};
+use super::reason::reason;
+use crate::failure::JsonError;
+use crate::output::lossy;
 
 /// Why files are not as they were signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Other bytes than those that were signed.
@@ -52,11 +55,24 @@ pub struct Files<'a> {
 pub struct Content<'a> {
     #[serde(serialize_with = "lossy")]
     pub signature: &'a Path,
-    pub as_signed: bool,
+    /// What the model was called that was signed.
+    #[serde(rename = "model")]
+    pub signed_model: String,
+    /// Whether the model has that name now.
+    #[serde(skip)]
+    pub is_of_that_name: bool,
+    /// Nothing where the content was not compared.
+    pub as_signed: Option<bool>,
     pub signed_digest: String,
-    /// That of the model, unless it has none.
+    /// That of the model, where it was compared.
     pub digest: Option<String>,
+    /// Why it does not hold, or was not compared.
     pub reason: Option<String>,
+    /// Why it could not be compared.
+    pub error: Option<JsonError>,
+    /// The files that the model had when it was signed.
+    #[serde(skip)]
+    pub files: BTreeSet<String>,
 }
 
 /// The whole verdict, as `--json` prints it.
@@ -66,112 +82,64 @@ pub struct Verdict<'a> {
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     ok: bool,
-    key: String,
-    curve: &'static str,
-    files: Option<Files<'a>>,
-    content: Option<Content<'a>>,
+    /// Why it is not verified.
+    pub reason: Option<String>,
+    pub key: String,
+    pub curve: &'static str,
+    pub files: Option<Files<'a>>,
+    pub content: Option<Content<'a>>,
+}
+
+/// What the verification was asked, beside the statements.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Whether only files are proof.
+    pub files_required: bool,
+    /// Whether content was signed, and a folder given, which has none.
+    pub content_of_folder: bool,
 }
 
 impl<'a> Verdict<'a> {
-    /// What follows. Files that hold need no more, and neither does content, unless `files_required`. Both statements
+    /// What follows. Files that hold need no more, and neither does content, unless files are required. Both statements
     /// are about the model: one that does not hold is a contradiction, except that files of the model may differ,
-    /// and signed ones may be gone, where its content is as signed.
+    /// and those that it had may be gone, where its content is as signed.
     pub fn new(
         model: &'a Path,
         (key, curve): (String, &'static str),
         files: Option<Files<'a>>,
         content: Option<Content<'a>>,
-        files_required: bool,
+        asked: Asked,
     ) -> Self {
-        let content_holds = content.as_ref().map(|content| content.as_signed);
-        let files_ok = files.as_ref().map(|files| {
-            let may_differ = content_holds == Some(true) && !files_required;
-            files.as_signed || (may_differ && files.only_written_anew())
-        });
-        let ok = match (files_ok, content_holds) {
-            (None, held) => held == Some(true) && !files_required,
-            (Some(files_ok), held) => files_ok && held != Some(false),
-        };
-        Self { command: "verify-signature", model, ok, key, curve, files, content }
+        let reason = reason(files.as_ref(), content.as_ref(), asked);
+        let ok = reason.is_none();
+        Self { command: "verify-signature", model, ok, reason, key, curve, files, content }
     }
 
     pub fn ok(&self) -> bool {
         self.ok
     }
+}
 
-    /// Prints the verdict for people.
-    pub fn print(&self, out: &mut Output) -> io::Result<()> {
-        out.line(format_args!("key       {} {}", self.curve, self.key))?;
-        if let Some(files) = &self.files {
-            files.print(out)?;
-        }
-        if let Some(content) = &self.content {
-            content.print(out)?;
-        }
-        let files = self.files.as_ref().is_some_and(|files| files.as_signed);
-        let content = self.content.as_ref().is_some_and(|content| content.as_signed);
-        match (self.ok, files, content) {
-            (false, ..) => out.line("NOT VERIFIED"),
-            (_, true, true) => out.line("verified  by files and content"),
-            (_, true, false) => out.line("verified  by files"),
-            (_, false, _) if self.files.is_none() => out.line("verified  by content"),
-            _ => out.prose("verified  ", "by content alone: its files were written anew"),
-        }
+impl Content<'_> {
+    /// Whether nothing is said of this model, but of another one that was signed with it.
+    pub fn is_of_another(&self) -> bool {
+        self.as_signed.is_none() && self.error.is_none()
     }
 }
 
 impl Files<'_> {
-    /// Whether all that differs are files of the model, and files that are gone.
-    fn only_written_anew(&self) -> bool {
-        self.problems.iter().all(|problem| match problem.kind {
-            Kind::Missing => true,
-            Kind::Changed | Kind::Unsigned => self.own.contains(&problem.path),
-            Kind::Refused => false,
+    /// The problems that `content`, which is as signed, does not excuse: it speaks for the files that the model has
+    /// or had, and for no others. One that was signed as another file and is the model's now has bytes that its content
+    /// says nothing of.
+    pub fn not_excused<'s>(
+        &'s self,
+        content: &'s Content<'_>,
+    ) -> impl Iterator<Item = &'s Problem> {
+        self.problems.iter().filter(|Problem { path, kind, .. }| match kind {
+            Kind::Missing => !content.files.contains(path),
+            Kind::Changed => !(self.own.contains(path) && content.files.contains(path)),
+            Kind::Unsigned => !self.own.contains(path),
+            Kind::Refused => true,
         })
-    }
-
-    fn print(&self, out: &mut Output) -> io::Result<()> {
-        let (signed, path) = (count(self.signed_files, "file"), self.signature.display());
-        if self.as_signed {
-            return out.prose("files     ", format_args!("as signed: {signed} ({path})"));
-        }
-        let problems = count(self.problems.len(), "problem");
-        out.prose(
-            "files     ",
-            format_args!("NOT as signed: {problems}, {signed} signed ({path})"),
-        )?;
-        for Problem { path, kind, reason } in self.problems.iter().take(MOST_LINES) {
-            out.prose("          ", format_args!("{} `{path}`: {reason}", kind.name()))?;
-        }
-        match self.problems.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-            Some(more) => out.line(format_args!("          and {more} more, see --json")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The most problems that are printed; `--json` has all.
-const MOST_LINES: usize = 100;
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Changed => "changed",
-            Self::Missing => "missing",
-            Self::Unsigned => "unsigned",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-impl Content<'_> {
-    fn print(&self, out: &mut Output) -> io::Result<()> {
-        let path = self.signature.display();
-        match &self.reason {
-            None => out.prose("content   ", format_args!("as signed ({path})")),
-            Some(reason) => {
-                out.prose("content   ", format_args!("NOT as signed ({path}): {reason}"))
-            }
-        }
     }
 }

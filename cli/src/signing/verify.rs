@@ -15,10 +15,10 @@ use super::manifest::Manifest;
 use super::places::Places;
 use super::statement::{self, Statement};
 use super::tree::{self, Ignored, Temporary};
-use super::verdict::{Content, Files, Kind, Problem, Verdict};
-use super::{content, sign};
+use super::verdict::{Asked, Content, Files, Kind, Problem, Verdict};
+use super::{content, others, sign, told};
 use crate::args::VerifySignatureArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, JsonError, Outcome};
 use crate::output::Output;
 use crate::reading::{self, Reading};
 use crate::sha256::hex;
@@ -29,19 +29,23 @@ pub fn run(args: &VerifySignatureArgs, out: &mut Output) -> Result<Outcome, Fail
     let key = PublicKey::read(&args.key)?;
     let places = Places::of(&args.model, args.signature.as_deref())?;
     let (manifest, signed) = signatures(args, &places, &key)?;
-    let judge = Judge { args, places: &places, reading: reading::of(&args.read) };
-    let files = manifest.map(|(path, manifest)| judge.files(path, &manifest)).transpose()?;
-    let content = signed.and_then(|(path, signed)| judge.content(path, signed));
+    let judge = Judge { args, places: &places, reading: reading::of(&args.read), key: &key };
+    judge.refuse_leftovers()?;
+    let content_of_folder = signed.is_some() && places.model.is_none();
+    let asked = Asked { files_required: args.require_files, content_of_folder };
+    let files =
+        manifest.as_ref().map(|(path, manifest)| judge.files(path, manifest)).transpose()?;
+    let manifest = manifest.as_ref().map(|(_, manifest)| manifest);
+    let content = signed.and_then(|(path, signed)| judge.content(path, signed, manifest));
     if files.is_none() && content.is_none() {
         let reason = "only the content of a model is signed: give the model, not its folder";
         return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(&args.model).into());
     }
-    let verdict =
-        Verdict::new(&args.model, (key.hint()?, key.curve()), files, content, args.require_files);
+    let verdict = Verdict::new(&args.model, (key.hint()?, key.curve()), files, content, asked);
     if args.json {
         out.json(&verdict)?;
     } else {
-        verdict.print(out)?;
+        told::print(&verdict, out)?;
     }
     Ok(Outcome::of(verdict.ok()))
 }
@@ -83,9 +87,23 @@ struct Judge<'a> {
     args: &'a VerifySignatureArgs,
     places: &'a Places,
     reading: Reading,
+    key: &'a PublicKey,
 }
 
 impl<'a> Judge<'a> {
+    /// Refuses a folder that an interrupted save left as it is: its model may be the old one, the new one or gone.
+    fn refuse_leftovers(&self) -> Result<(), Failure> {
+        if self.places.model.is_some() {
+            return Ok(());
+        }
+        let root = &self.places.folder;
+        Ok(sign::refuse_leftovers(
+            root,
+            &tree::list(root, &Ignored::with([]), true)?,
+            "then verify",
+        )?)
+    }
+
     /// Compares the files with those that were signed.
     fn files(&self, signature: &'a Path, manifest: &Manifest) -> Result<Files<'a>, Failure> {
         let (model, single) = (&self.places.model, manifest.single());
@@ -121,36 +139,37 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What differs in signed files.
+    /// What differs in signed files. Links are followed as `--paths` has it: what counts is the bytes that the model has.
     fn compare(
         &self,
         expected: &[(&str, &[Hashed])],
         manifest: &Manifest,
     ) -> Result<Vec<Problem>, Failure> {
-        let root = &self.places.folder;
         let directory = self.directory()?;
-        let names: Vec<_> = expected.iter().map(|(path, _)| *path).collect();
-        let links = names.iter().map(|name| !manifest.follows_links && tree::has_link(root, name));
-        let (links, mut problems) = (links.collect::<Vec<_>>(), Vec::new());
-        let opened: Vec<_> =
-            names.iter().zip(&links).filter(|(_, link)| !**link).map(|(name, _)| *name).collect();
-        let mut hashed = hashing::files(&directory, &opened, manifest.method).into_iter();
-        for ((path, signed), is_link) in expected.iter().zip(links) {
-            let found = if is_link {
-                Some((Kind::Refused, tree::LINK.to_owned()))
-            } else {
-                hashed.next().and_then(|found| difference(found, signed))
-            };
-            let problem = |(kind, reason)| Problem { path: (*path).to_owned(), kind, reason };
-            problems.extend(found.map(problem));
-        }
-        Ok(problems)
+        // Files of another length are not taken apart: they may have any number of shards.
+        let of_other_length = |(name, signed): &(&str, &[Hashed])| match manifest.method {
+            Method::Files => None,
+            Method::Shards(_) => hashing::length(&directory, name)
+                .ok()
+                .filter(|len| *len != end(signed))
+                .map(|len| (Kind::Changed, format!("it has {len} bytes, not {}", end(signed)))),
+        };
+        let differing: Vec<_> = expected.iter().map(of_other_length).collect();
+        let hashed = expected.iter().zip(&differing).filter(|(_, other)| other.is_none());
+        let names: Vec<_> = hashed.map(|((name, _), _)| *name).collect();
+        let mut hashed = hashing::files(&directory, &names, manifest.method).into_iter();
+        let problems = expected.iter().zip(differing).filter_map(|((path, signed), differing)| {
+            let found =
+                differing.or_else(|| hashed.next().and_then(|found| difference(found, signed)));
+            found.map(|(kind, reason)| Problem { path: (*path).to_owned(), kind, reason })
+        });
+        Ok(problems.collect())
     }
 
     fn directory(&self) -> Result<Directory, Error> {
         match &self.places.model {
             Some(_) => Directory::of_model(&self.args.model, self.reading.paths),
-            None => Directory::with_policy(&self.places.folder, PathPolicy::ModelDirs),
+            None => Directory::with_policy(&self.places.folder, self.reading.paths),
         }
     }
 
@@ -163,17 +182,16 @@ impl<'a> Judge<'a> {
         let signatures = self.places.signatures_inside();
         let ignored = manifest.ignored.iter().chain(&signatures).map(String::as_str);
         let root = &self.places.folder;
-        let found = tree::list(root, &Ignored::with(ignored), manifest.follows_links)?;
+        let follows_links = self.reading.paths != PathPolicy::Strict;
+        let found = tree::list(root, &Ignored::with(ignored), follows_links)?;
         // An empty file has no shards.
         let counts = |path: &str| {
             manifest.method == Method::Files
                 || root.join(path).metadata().map_or(true, |meta| meta.len() > 0)
         };
-        if self.places.model.is_none() {
-            sign::refuse_leftovers(root, &found, "then verify")?;
-        }
         let files = found.files.into_iter();
         let files = files.filter(|path| !signed.contains(path.as_str()) && counts(path));
+        let files = files.filter(|path| !others::is_signature(root, path, self.key));
         let unsigned = files.map(|path| {
             let reason = not_signed_because(root, &path);
             not_signed(path, &reason)
@@ -205,25 +223,60 @@ impl<'a> Judge<'a> {
         Ok(own)
     }
 
-    /// Compares the content with that which was signed; a folder has none.
-    fn content(&self, signature: &'a Path, signed: content::Content) -> Option<Content<'a>> {
-        self.places.model.as_ref()?;
+    /// Compares the content with that which was signed; a folder has none. `manifest` is the statement on files.
+    fn content(
+        &self,
+        signature: &'a Path,
+        signed: content::Content,
+        manifest: Option<&Manifest>,
+    ) -> Option<Content<'a>> {
+        let model = self.places.model.as_ref()?;
+        let content::Content { model: signed_model, digest: signed_digest, files } = signed;
+        let is_of_that_name = signed_model == *model;
+        let mut content = Content {
+            signature,
+            is_of_that_name,
+            as_signed: None,
+            signed_digest: prefixed(&signed_digest),
+            digest: None,
+            reason: None,
+            error: None,
+            files,
+            signed_model,
+        };
+        // Two models of one folder, with one statement on its files.
+        let both = [&content.signed_model, model];
+        if !is_of_that_name
+            && manifest.is_some_and(|all| both.iter().all(|name| all.files.contains_key(*name)))
+        {
+            content.reason = Some(format!("this is about `{}`", content.signed_model));
+            return Some(content);
+        }
         let options = LoadOptions::from(self.reading);
-        let digest = Container::load(&self.args.model, options).and_then(|model| model.digest());
-        let (digest, reason) = match digest {
+        match Container::load(&self.args.model, options).and_then(|model| model.digest()) {
             Ok(digest) => {
                 let digest = hex(digest.as_bytes());
-                let reason = format!("its digest is {digest}, not {}", signed.digest);
-                let differs = digest != signed.digest;
-                (Some(digest), differs.then_some(reason))
+                content.as_signed = Some(digest == signed_digest);
+                content.reason = (digest != signed_digest).then(|| {
+                    let about = match is_of_that_name {
+                        true => String::new(),
+                        false => format!("this is about `{}`; ", content.signed_model),
+                    };
+                    format!("{about}its digest is {digest}, not {signed_digest}")
+                });
+                content.digest = Some(prefixed(&digest));
             }
-            Err(error) => (None, Some(error.to_string())),
-        };
-        let prefixed = |digits: String| format!("sha256:{digits}");
-        let as_signed = reason.is_none();
-        let (signed_digest, digest) = (prefixed(signed.digest), digest.map(prefixed));
-        Some(Content { signature, as_signed, signed_digest, digest, reason })
+            Err(error) => {
+                content.reason = Some(error.to_string());
+                content.error = Some(JsonError::from(&error));
+            }
+        }
+        Some(content)
     }
+}
+
+fn prefixed(digits: &str) -> String {
+    format!("sha256:{digits}")
 }
 
 /// Why the file at `path` is there and was not signed.
@@ -254,7 +307,7 @@ fn difference(
         }
         Err(error) => return Some((Kind::Refused, error.reason().to_owned())),
     };
-    let end = |parts: &[Hashed]| parts.last().map_or(0, |last| last.part.end());
+    // It may have grown since its length was compared.
     if end(&found) != end(signed) {
         let reason = format!("it has {} bytes, not {}", end(&found), end(signed));
         return Some((Kind::Changed, reason));
@@ -266,4 +319,9 @@ fn difference(
         Part::Range(range) => format!(" in bytes {}..{}", range.start, range.end),
     };
     Some((Kind::Changed, format!("its SHA-256{of} is {}, not {}", now.digest, then.digest)))
+}
+
+/// Where the last of these parts ends; for a whole file 0.
+fn end(parts: &[Hashed]) -> u64 {
+    parts.last().map_or(0, |last| last.part.end())
 }

@@ -100,7 +100,10 @@ fn files_and_shards_are_signed_and_verified_with_each_curve() {
             let run = folder.run(&["verify-signature", "m/m.onnx", "--key", &public]).done();
             run.says(&[
                 &format!("key       {curve} "),
-                "files     as signed: 2 files (m/model.sig)\n",
+                match options.is_empty() {
+                    true => "files     as signed: 2 files (m/model.sig)\n",
+                    false => "files     as signed: 2 files in shards of 1000 bytes (m/model.sig)\n",
+                },
                 "content   as signed (m/model.digest.sig)\n",
                 "verified  by files and content\n",
             ]);
@@ -157,7 +160,9 @@ fn the_statements_are_those_of_the_specification_and_of_the_page() {
             "_type": "https://in-toto.io/Statement/v1",
             "subject": [{"name": "m.onnx", "digest": {"onnxContainerContent1": content[7..71]}}],
             "predicateType": "https://onnx-container/content/v1",
-            "predicate": {"scheme": "onnx-container/content/1"},
+            "predicate": {
+                "scheme": "onnx-container/content/1", "files": ["m.onnx", "m.onnx.data"],
+            },
         })
     );
 }
@@ -245,8 +250,7 @@ fn content_still_holds_when_the_model_is_written_anew() {
     ] {
         signed.iter().for_each(|(name, bytes)| fs::write(folder.path(name), bytes).unwrap());
         folder.run(command).done();
-        let run = verify(&folder, &[]).done();
-        run.says(&[
+        verify(&folder, &[]).done().says(&[
             "files     NOT as signed",
             "verified  by content alone: its files were written anew\n",
         ]);
@@ -306,21 +310,24 @@ fn all_files_of_the_folder_are_signed_on_request() {
 
 #[test]
 #[cfg(unix)]
-fn links_are_not_signed_and_not_verified() {
+fn links_are_not_signed_and_verified_as_the_policy_has_it() {
     use std::os::unix::fs::symlink;
     let folder = folder();
     sign(&folder, &[]).done();
     fs::rename(folder.path("m/m.onnx.data"), folder.path("m/moved")).unwrap();
     symlink("moved", folder.path("m/m.onnx.data")).unwrap();
-    for options in [&[][..], &["--ignore-unsigned-files"]] {
-        let run = verify(&folder, options).failed(&[]);
-        run.says(&["refused `m.onnx.data`: a symbolic link", "NOT VERIFIED"]);
-    }
+    verify(&folder, &["--ignore-unsigned-files"]).done().says(&["verified  by files and content"]);
+    verify(&folder, &[]).failed(&[]).says(&["unsigned `moved`", "NOT VERIFIED: `moved` was not"]);
+    let run = verify(&folder, &["--paths=strict", "--ignore-unsigned-files"]).failed(&[]);
+    run.says(&[
+        "refused `m.onnx.data`: a symbolic link",
+        "NOT VERIFIED: `m.onnx.data` was refused",
+    ]);
     sign(&folder, &[]).failed(&["`m/m.onnx.data`: a symbolic link, and only regular files"]);
     fs::remove_file(folder.path("m/m.onnx.data")).unwrap();
     fs::rename(folder.path("m/moved"), folder.path("m/m.onnx.data")).unwrap();
     symlink("/", folder.path("m/root")).unwrap();
-    verify(&folder, &[]).failed(&[]).says(&["refused `root`: a symbolic link"]);
+    verify(&folder, &[]).failed(&[]).says(&["refused `root`: a link to a folder"]);
     sign(&folder, &["--all-files"]).failed(&["root", "a symbolic link"]);
 }
 
@@ -350,9 +357,10 @@ fn keys_that_do_not_fit_are_refused_with_what_to_do() {
     }
     folder.run(&["sign", "m/m.onnx", "--key", "none"]).failed(&["`none`"]);
     folder.run(&["sign", "m/m.onnx", "--key", "keys"]).failed(&["is a folder"]);
-    folder.run(&["sign", "m", "--key", "keys/P-256.pem"]).failed(&["--all-files"]);
     let other = ["verify-signature", "m/m.onnx", "--key", "keys/other.pub"];
-    folder.run(&other).failed(&["`m/model.sig`: signed by another key"]);
+    folder.run(&other).failed(&["`m/model.sig`: signed by another key: the SHA-256 of its PEM is"]);
+    let json = folder.run(&[&other[..], &["--json"]].concat()).json();
+    assert_eq!(json["error"]["kind"], "OtherKey");
 }
 
 #[test]

@@ -53,9 +53,11 @@ fn what_an_interrupted_save_left_is_neither_signed_nor_verified() {
         "`onnx-container recover .` removes it",
     ]);
     let whole = ["verify-signature", ".", "--key", "keys/P-256.pub"];
-    folder.run(&whole).failed(&[
-        "has what an interrupted save left: run `onnx-container recover .`, then verify",
-    ]);
+    for options in [&[][..], &["--ignore-unsigned-files"]] {
+        folder.run(&[&whole[..], options].concat()).failed(&[
+            "has what an interrupted save left: run `onnx-container recover .`, then verify",
+        ]);
+    }
     folder.run(&["recover", "."]).done();
     folder.run(&all).done();
     folder.run(&model).done();
@@ -92,4 +94,185 @@ fn files_of_a_killed_signing_are_removed_unless_a_process_holds_them() {
     drop(held);
     folder.run(&["recover", "m"]).done();
     verify(&folder, &[]).done();
+}
+
+#[test]
+fn a_folder_is_signed_as_it_is_verified() {
+    let folder = folder();
+    fs::create_dir(folder.path("m/sub")).unwrap();
+    fs::write(folder.path("m/sub/tokenizer.json"), "{}").unwrap();
+    let whole = ["sign", "m", "--key", "keys/P-256.pem"];
+    for options in [&[][..], &["--all-files"], &["--shard-size", "1000"]] {
+        let run = folder.run(&[&whole[..], options].concat()).done();
+        run.says(&["wrote     m/model.sig: 3 files", "a folder has no content"]);
+        for what in ["m", "m/m.onnx"] {
+            let run = folder.run(&["verify-signature", what, "--key", "keys/P-256.pub"]).done();
+            run.says(&["as signed: 3 files", "verified  by files\n"]);
+        }
+    }
+    assert!(!folder.path("m/model.digest.sig").exists());
+    let json = folder.run(&[&whole[..], &["--json"]].concat()).done().json();
+    assert!(json["digest"].is_null() && json["content_signature"].is_null(), "{json}");
+    fs::write(folder.path("m/sub/tokenizer.json"), "[]").unwrap();
+    let run = folder.run(&["verify-signature", "m", "--key", "keys/P-256.pub"]).failed(&[]);
+    run.says(&["NOT VERIFIED: `sub/tokenizer.json` was changed\n"]);
+    fs::create_dir(folder.path("empty")).unwrap();
+    let empty = ["sign", "empty", "--key", "keys/P-256.pem"];
+    folder.run(&empty).failed(&["`empty`: no file is in this folder"]);
+}
+
+#[test]
+fn a_signature_is_not_put_where_it_would_be_taken_for_another() {
+    let folder = folder();
+    fs::create_dir_all(folder.path("pub")).unwrap();
+    fs::rename(folder.path("m"), folder.path("pub/onnx")).unwrap();
+    let sign = |target: &str| {
+        let model = "pub/onnx/m.onnx";
+        folder.run(&["sign", model, "--key", "keys/P-256.pem", "--all-files", "-o", target])
+    };
+    let above = ["names files beneath `pub/onnx`", "`sign FOLDER` signs the whole folder"];
+    sign("pub/model.sig").failed(&above);
+    sign("model.sig").failed(&above);
+    sign("pub/onnx.sig").done();
+    sign("pub/onnx/model.sig").done();
+    sign("x.digest.sig").failed(&["is called so, beside that of the files: give NAME.sig"]);
+    let run = sign("none/x.sig").failed(&["error: `none`: no such folder"]);
+    assert_eq!(run.stderr().matches("no such folder").count(), 1, "{run:?}");
+}
+
+#[test]
+fn two_models_of_a_folder_have_signatures_of_their_own() {
+    let folder = folder();
+    fs::create_dir(folder.path("two")).unwrap();
+    for name in ["encoder", "decoder"] {
+        folder.run(&["pack", "m.onnx", &format!("two/{name}.onnx")]).done();
+    }
+    folder.run(&["embed", "two/decoder.onnx", "two/decoder.onnx", "--allow-over-2gib"]).done();
+    let mut other = crate::support::model();
+    other.producer_name = Some("another".into());
+    folder.save("two/decoder.onnx", &other);
+    let sign = |name: &str, options: &[&str]| {
+        let model = format!("two/{name}.onnx");
+        let command = ["sign", &model, "--key", "keys/P-256.pem", "--all-files"];
+        folder.run(&[&command[..], options].concat())
+    };
+    let verify = |name: &str, options: &[&str]| {
+        let model = format!("two/{name}.onnx");
+        folder.run(&[&["verify-signature", &model, "--key", "keys/P-256.pub"], options].concat())
+    };
+    sign("encoder", &[]).done();
+    // The files that were signed are those of both; the content is that of one.
+    verify("decoder", &[]).done().says(&[
+        "content   not signed (two/model.digest.sig): this is about `encoder.onnx`\n",
+        "verified  by files\n",
+    ]);
+    let json = verify("decoder", &["--json"]).done().json();
+    assert_eq!(json["content"]["model"], "encoder.onnx");
+    assert!(json["content"]["as_signed"].is_null(), "{json}");
+    sign("decoder", &[]).failed(&[
+        "`two/model.digest.sig`: this is the signature of `encoder.onnx`, and is not replaced by one of",
+        "such as -o two/decoder.sig",
+    ]);
+    sign("decoder", &["-o", "two/decoder.sig"]).done();
+    sign("encoder", &[]).done();
+    verify("encoder", &[]).done().says(&["verified  by files and content"]);
+    verify("decoder", &["-s", "two/decoder.sig"]).done().says(&["verified  by files and content"]);
+    // What is only called a signature is a file as any other, and so is one by somebody else.
+    fs::write(folder.path("two/x.sig"), "{}").unwrap();
+    verify("encoder", &[]).failed(&[]).says(&["unsigned `x.sig`"]);
+    let other = ["sign", "m/m.onnx", "--key", "keys/other.pem", "-o", "two/x.sig"];
+    folder.run(&other).done();
+    verify("encoder", &[]).failed(&[]).says(&["unsigned `x.digest.sig`", "unsigned `x.sig`"]);
+    fs::remove_file(folder.path("two/x.sig")).unwrap();
+    fs::remove_file(folder.path("two/x.digest.sig")).unwrap();
+
+    // Without a statement on its files, the content of another model is that of another.
+    fs::remove_file(folder.path("two/model.sig")).unwrap();
+    verify("decoder", &[]).failed(&[]).says(&[
+        "content   NOT as signed (two/model.digest.sig): this is about `encoder.onnx`;\n",
+        "NOT VERIFIED: the content is not as signed: its signature is about\n",
+    ]);
+    // A model that was renamed takes its signature with it.
+    fs::remove_file(folder.path("two/encoder.onnx")).unwrap();
+    sign("decoder", &[]).done();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_snapshot_in_the_cache_of_hugging_face_is_verified_through_its_links() {
+    use std::os::unix::fs::symlink;
+    let folder = folder();
+    fs::write(folder.path("m/config.json"), "{}").unwrap();
+    sign(&folder, &["--all-files"]).done();
+    fs::create_dir_all(folder.path("cache/blobs")).unwrap();
+    fs::create_dir_all(folder.path("cache/snapshots/main")).unwrap();
+    for name in ["m.onnx", "m.onnx.data", "config.json", "model.sig", "model.digest.sig"] {
+        let blob = format!("cache/blobs/{name}-blob");
+        fs::copy(folder.path(&format!("m/{name}")), folder.path(&blob)).unwrap();
+        let link = folder.path(&format!("cache/snapshots/main/{name}"));
+        symlink(format!("../../blobs/{name}-blob"), link).unwrap();
+    }
+    let verify = |what: &str, policy: &str| {
+        let command = ["verify-signature", what, "--key", "keys/P-256.pub", "--paths", policy];
+        folder.run(&command)
+    };
+    let model = "cache/snapshots/main/m.onnx";
+    for policy in ["model-dirs", "trusted"] {
+        verify(model, policy).done().says(&["verified  by files and content\n"]);
+    }
+    let run = verify(model, "strict").failed(&[]);
+    run.says(&["refused `m.onnx`: a symbolic link", "`--paths model-dirs`", "NOT VERIFIED"]);
+    verify("cache/snapshots/main", "trusted").done().says(&["verified  by files\n"]);
+    let run = verify("cache/snapshots/main", "model-dirs").failed(&[]);
+    run.says(&[
+        "refused `m.onnx`: a symbolic link that leads out of",
+        "(`--paths trusted`) allows it",
+    ]);
+    // A link to a file that was not signed is an unsigned file, and the bytes behind links count.
+    symlink("../../blobs/config.json-blob", folder.path("cache/snapshots/main/more")).unwrap();
+    verify(model, "model-dirs").failed(&[]).says(&["unsigned `more`"]);
+    fs::remove_file(folder.path("cache/snapshots/main/more")).unwrap();
+    fs::write(folder.path("cache/blobs/config.json-blob"), "[]").unwrap();
+    verify(model, "model-dirs").failed(&[]).says(&["changed `config.json`"]);
+}
+
+#[test]
+fn too_many_shards_are_refused_before_a_file_is_hashed() {
+    let folder = folder();
+    fs::File::create(folder.path("m/large")).unwrap().set_len(1 << 40).unwrap();
+    let run = sign(&folder, &["--all-files", "--shard-size", "1000"]);
+    run.failed(&["this needs 1099511642 shards", "at least --shard-size 4MB"]);
+    assert!(!folder.path("m/model.sig").exists());
+    // A file that grew is not taken apart either.
+    fs::File::create(folder.path("m/large")).unwrap().set_len(10).unwrap();
+    sign(&folder, &["--all-files", "--shard-size", "10"]).done();
+    fs::File::create(folder.path("m/large")).unwrap().set_len(1 << 40).unwrap();
+    let run = verify(&folder, &[]).failed(&[]);
+    run.says(&["changed `large`: it has 1099511627776 bytes, not 10"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_link_to_a_stream_of_a_process_is_not_replaced() {
+    use std::os::unix::fs::symlink;
+    let folder = folder();
+    // As /dev/stdout is one, and standard output a file.
+    symlink("/proc/self/fd/1", folder.path("stdout")).unwrap();
+    let mut command =
+        folder.command(&["sign", "m/m.onnx", "--key", "keys/P-256.pem", "-o", "stdout"]);
+    let file = fs::File::create(folder.path("out.txt")).unwrap();
+    let output = command.stdout(file).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("`stdout`: a link to something that is not a regular file"), "{said}");
+    assert!(folder.path("stdout").symlink_metadata().unwrap().is_symlink());
+}
+
+#[test]
+fn long_lists_of_signed_files_are_cut() {
+    let folder = folder();
+    (0..40).for_each(|n| fs::write(folder.path(&format!("m/{n}")), "x").unwrap());
+    let run = sign(&folder, &["--all-files"]).done();
+    run.says(&["wrote     m/model.sig: 42 files\n", "          and 22 more, see --json\n"]);
+    let json = sign(&folder, &["--all-files", "--json"]).done().json();
+    assert_eq!(json["files"].as_array().unwrap().len(), 42);
 }

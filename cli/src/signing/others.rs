@@ -1,0 +1,40 @@
+//! Signature files that are in a folder beside those that are written or verified: of other models of that folder.
+//!
+//! They are no part of what is signed, and come after it. They are known by their signature, not by their names: what is
+//! called `x.sig` may be anything.
+
+use std::path::Path;
+
+use onnx_container::{Error, ErrorKind};
+
+use super::bundle;
+use super::keys::PublicKey;
+use super::places::Places;
+use super::statement::{self, Statement};
+
+/// Whether the file at `path` beneath `root` is a signature by `key`.
+pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
+    path.ends_with(".sig") && bundle::read(&root.join(path), key).is_ok()
+}
+
+/// Why the file at `path` is not replaced by a signature of the model of `places`: it is a signature of another model, which
+/// is still in the folder. What it says is believed for this alone.
+pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {
+    let model = places.model.as_ref()?;
+    let is_there = |name: &String| name != model && places.folder.join(name).is_file();
+    let other = match statement::parse(&bundle::claim(path)?).ok()? {
+        Statement::Content(signed) => Some(signed.model).filter(is_there),
+        Statement::Files(signed) if signed.files.contains_key(model) => None,
+        Statement::Files(signed) => {
+            let mut names = signed.files.into_keys().filter(|name| name.ends_with(".onnx"));
+            names.find(is_there)
+        }
+    }?;
+    let name = Path::new(model).with_extension("sig");
+    let reason = format!(
+        "this is the signature of `{other}`, and is not replaced by one of `{model}`: give it another name, such as \
+         -o {}",
+        places.folder.join(name).display()
+    );
+    Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
+}

@@ -1,0 +1,84 @@
+//! Why a model is not verified, in one line.
+
+use std::collections::BTreeMap;
+
+use super::verdict::{Asked, Content, Files, Kind, Problem};
+use crate::output::count;
+
+/// Why the statements do not verify the model; nothing where they do.
+pub fn reason(
+    files: Option<&Files<'_>>,
+    content: Option<&Content<'_>>,
+    asked: Asked,
+) -> Option<String> {
+    let compared = content.and_then(|content| content.as_signed);
+    let content_fails = match content {
+        Some(content) if compared == Some(false) => Some(differs(content)),
+        Some(content) if content.error.is_some() => Some("the content was not compared".to_owned()),
+        _ => None,
+    };
+    let files_fail = match (files, content) {
+        (None, _) => asked
+            .files_required
+            .then(|| "--require-files, and no statement on files is here".to_owned()),
+        (Some(files), _) if files.as_signed => None,
+        (Some(files), Some(content)) if compared == Some(true) => by_content(files, content, asked),
+        (Some(files), _) => {
+            let mut reason = summary(files.problems.iter(), files);
+            if asked.content_of_folder {
+                reason += "; the content was not compared: give the model";
+            }
+            Some(reason)
+        }
+    };
+    match (files_fail, content_fails) {
+        (Some(files), Some(content)) => Some(format!("{files}; {content}")),
+        (files, content) => files.or(content),
+    }
+}
+
+fn differs(content: &Content<'_>) -> String {
+    let about = match content.is_of_that_name {
+        true => String::new(),
+        false => format!(": its signature is about `{}`", content.signed_model),
+    };
+    format!("the content is not as signed{about}")
+}
+
+/// What of the files the content, which is as signed, does not excuse.
+fn by_content(files: &Files<'_>, content: &Content<'_>, asked: Asked) -> Option<String> {
+    let mut strict = files.not_excused(content).peekable();
+    if strict.peek().is_some() {
+        return Some(summary(strict, files));
+    }
+    asked
+        .files_required
+        .then(|| format!("--require-files, and {}", summary(files.problems.iter(), files)))
+}
+
+/// How many problems of each kind there are; the file, where it is one.
+fn summary<'p>(problems: impl Iterator<Item = &'p Problem>, files: &Files<'_>) -> String {
+    let mut kinds: BTreeMap<Kind, Vec<&Problem>> = BTreeMap::new();
+    problems.for_each(|problem| kinds.entry(problem.kind).or_default().push(problem));
+    let texts = kinds.iter().map(|(kind, problems)| match problems.as_slice() {
+        [one] => format!("`{}` {}", one.path, of_kind(*kind, problems, files, true)),
+        many => format!("{} {}", count(many.len(), "file"), of_kind(*kind, many, files, false)),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn of_kind(kind: Kind, problems: &[&Problem], files: &Files<'_>, is_one: bool) -> &'static str {
+    let is_needed = problems.iter().any(|problem| files.own.contains(&problem.path));
+    match (kind, is_one) {
+        (Kind::Changed, true) => "was changed",
+        (Kind::Changed, false) => "were changed",
+        (Kind::Missing, true) => "was signed and is gone",
+        (Kind::Missing, false) => "were signed and are gone",
+        (Kind::Unsigned, true) if is_needed => "was not signed, and the model needs it",
+        (Kind::Unsigned, false) if is_needed => "were not signed, and the model needs some",
+        (Kind::Unsigned, true) => "was not signed (--ignore-unsigned-files ignores it)",
+        (Kind::Unsigned, false) => "were not signed (--ignore-unsigned-files ignores them)",
+        (Kind::Refused, true) => "was refused",
+        (Kind::Refused, false) => "were refused",
+    }
+}

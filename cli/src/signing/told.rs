@@ -1,0 +1,99 @@
+//! How a verdict is told to people.
+
+use std::io;
+
+use super::hashing;
+use super::verdict::{Content, Files, Kind, Problem, Verdict};
+use crate::output::{Output, count};
+
+/// The most problems that are printed; `--json` has all.
+const MOST_LINES: usize = 100;
+
+/// The most files whose names are in the last line.
+const MOST_NAMES: usize = 3;
+
+/// Prints the verdict.
+pub fn print(verdict: &Verdict<'_>, out: &mut Output) -> io::Result<()> {
+    out.line(format_args!("key       {} {}", verdict.curve, verdict.key))?;
+    if let Some(files) = &verdict.files {
+        print_files(files, out)?;
+    }
+    if let Some(content) = &verdict.content {
+        print_content(content, out)?;
+    }
+    if let Some(reason) = &verdict.reason {
+        return out.prose("NOT VERIFIED: ", reason);
+    }
+    let content_holds =
+        verdict.content.as_ref().is_some_and(|content| content.as_signed == Some(true));
+    match &verdict.files {
+        None => out.line("verified  by content"),
+        Some(files) if files.as_signed && content_holds => {
+            out.line("verified  by files and content")
+        }
+        Some(files) if files.as_signed => out.line("verified  by files"),
+        Some(files) => {
+            out.prose("verified  ", format_args!("by content alone: {}", written(files)))
+        }
+    }
+}
+
+/// What became of the files of a model whose content is as signed.
+fn written(files: &Files<'_>) -> String {
+    let gone = files.problems.iter().filter(|problem| problem.kind == Kind::Missing);
+    let gone: Vec<_> = gone.map(|problem| problem.path.as_str()).collect();
+    let mut texts = Vec::new();
+    if gone.len() < files.problems.len() {
+        texts.push("its files were written anew".to_owned());
+    }
+    if !gone.is_empty() {
+        let verb = if gone.len() == 1 { "is" } else { "are" };
+        let more = if gone.len() > MOST_NAMES { ", ..." } else { "" };
+        let names = gone.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(", ");
+        texts.push(format!("{} {verb} gone ({names}{more})", count(gone.len(), "signed file")));
+    }
+    texts.join(", and ")
+}
+
+fn print_files(files: &Files<'_>, out: &mut Output) -> io::Result<()> {
+    let (signed, path) = (count(files.signed_files, "file"), files.signature.display());
+    let pieces = hashing::pieces(files.shard_size);
+    if files.as_signed {
+        return out.prose("files     ", format_args!("as signed: {signed}{pieces} ({path})"));
+    }
+    let problems = count(files.problems.len(), "problem");
+    out.prose(
+        "files     ",
+        format_args!("NOT as signed: {problems}, {signed} signed{pieces} ({path})"),
+    )?;
+    for Problem { path, kind, reason } in files.problems.iter().take(MOST_LINES) {
+        out.prose("          ", format_args!("{} `{path}`: {reason}", kind.name()))?;
+    }
+    match files.problems.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        Some(more) => out.line(format_args!("          and {more} more, see --json")),
+        None => Ok(()),
+    }
+}
+
+fn print_content(content: &Content<'_>, out: &mut Output) -> io::Result<()> {
+    let path = content.signature.display();
+    let what = match content.as_signed {
+        Some(true) => return out.prose("content   ", format_args!("as signed ({path})")),
+        Some(false) => "NOT as signed",
+        None if content.is_of_another() => "not signed",
+        None => "NOT COMPARED",
+    };
+    let reason = content.reason.as_deref().unwrap_or_default();
+    out.prose("content   ", format_args!("{what} ({path}): {reason}"))
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Missing => "missing",
+            Self::Unsigned => "unsigned",
+            Self::Refused => "refused",
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod directory;
 mod location;
 mod root;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -278,16 +279,59 @@ pub(crate) fn set_handle(tensor: &mut TensorProto, handle: &str) {
     set_entries(tensor, vec![StringStringEntryProto::new("location", handle)]);
 }
 
-/// Makes the external `tensor` refer to the handle `location`. The list of its entries is used again and
-/// the key is shared, so that nothing is allocated.
+/// Makes the external `tensor` refer to the handle `location`. Entries with keys that the specification does not name
+/// stay behind it, so that no digest leaves them out unsaid. The list is used again and the key is shared, so that
+/// nothing is allocated.
 pub(crate) fn move_to_handle(tensor: &mut TensorProto, location: Str) {
     static KEY: LazyLock<Str> = LazyLock::new(|| Str::from("location"));
     clear_values(tensor);
-    tensor.external_data.truncate(1);
-    if let Some(entry) = tensor.external_data.first_mut() {
-        entry.key = Some(KEY.clone());
-        entry.value = Some(location);
-        entry.unknown.clear();
+    tensor.external_data.retain(is_unknown);
+    let mut entry = StringStringEntryProto::default();
+    (entry.key, entry.value) = (Some(KEY.clone()), Some(location));
+    tensor.external_data.insert(0, entry);
+}
+
+/// Whether `entry` has a key that the specification does not name.
+fn is_unknown(entry: &StringStringEntryProto) -> bool {
+    let key = entry.key.as_ref().map_or(&[][..], Str::as_bytes);
+    !matches!(key, b"location" | b"offset" | b"length" | b"checksum")
+}
+
+/// Whether `tensor` is external and has such an entry.
+pub(crate) fn has_unknown_keys(tensor: &TensorProto) -> bool {
+    is_external(tensor) && tensor.external_data.iter().any(is_unknown)
+}
+
+/// Removes these entries.
+pub(crate) fn remove_unknown_keys(tensor: &mut TensorProto) {
+    tensor.external_data.retain(|entry| !is_unknown(entry));
+}
+
+/// Refuses an external `tensor` with such an entry: readers may take bytes that it names for the elements.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`].
+pub(crate) fn refuse_unknown_keys(tensor: &TensorProto) -> Result<()> {
+    let unknown =
+        tensor.external_data.iter().filter(|_| is_external(tensor)).find(|e| is_unknown(e));
+    unknown.map_or(Ok(()), |entry| {
+        let key = entry.key.as_ref().map_or(Cow::default(), Str::to_string_lossy);
+        Err(Error::new(ErrorKind::Unsupported, about_unknown_key(&key)))
+    })
+}
+
+/// What is to be said about a `key` that the specification does not name.
+pub(crate) fn about_unknown_key(key: &str) -> String {
+    if key.starts_with("prepacked") {
+        format!(
+            "external data key `{key}`: weights that onnxruntime prepacked for one machine, which it uses in place of \
+             the tensor's; no digest covers them, and a save (`pack`) drops them"
+        )
+    } else {
+        format!(
+            "unknown external data key `{key}`, which onnxruntime refuses; no digest covers it, and a save (`pack`) \
+             drops it"
+        )
     }
 }
 

@@ -22,7 +22,7 @@ use crate::refused;
 pub(super) struct Weights<'a> {
     options: &'a LoadOptions,
     contents: bool,
-    /// Whether bytes that no tensor uses are read.
+    /// Whether digests are compared: bytes that no tensor uses are read.
     unused: bool,
     directory: Directory,
     /// By location without dots; `None` for files that cannot be opened and were reported.
@@ -130,11 +130,7 @@ impl<'a> Weights<'a> {
 
     fn entries(&mut self, tensor: &TensorProto, name: &str) -> Result<()> {
         let data = ExternalData::parse(tensor)?;
-        if !data.unknown_keys.is_empty() {
-            let keys = data.unknown_keys.join(", ");
-            let reason = format!("unknown external data keys, which onnxruntime refuses: {keys}");
-            self.advise(ErrorKind::InvalidModel, reason, name);
-        }
+        self.unknown_keys(&data, name);
         let (dtype, len) = external_data::layout(tensor)?;
         let range = data.range(len)?;
         if !self.options.weights {
@@ -152,6 +148,18 @@ impl<'a> Weights<'a> {
             self.contents(dtype, tensor, &data.location, &range, name)?;
         }
         Ok(())
+    }
+
+    /// Reports the first key that the specification does not name. Who asks for digests must not be told that all is well.
+    fn unknown_keys(&mut self, data: &ExternalData, name: &str) {
+        let Some(key) = data.unknown_keys.first() else { return };
+        let severity = if self.unused { Severity::Error } else { Severity::Advice };
+        let mut reason = external_data::about_unknown_key(key);
+        if data.unknown_keys.len() > 1 {
+            reason += &format!(" (and {} more such keys)", data.unknown_keys.len() - 1);
+        }
+        let error = Error::new(ErrorKind::Unsupported, reason);
+        self.report(severity, error.with_tensor(name));
     }
 
     fn contents(

@@ -19,7 +19,7 @@ use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::is_external;
+use crate::external_data::{is_external, refuse_unknown_keys};
 use crate::initializer::{Address, Initializer};
 use crate::mmap;
 use crate::parallel;
@@ -140,6 +140,7 @@ impl<'c> Jobs<'c> {
         external: impl FnOnce(&'c TensorProto) -> Result<External<'c>>,
     ) -> Result<usize> {
         let External(bytes, len) = if is_external(proto) {
+            refuse_unknown_keys(proto)?;
             external(proto)?
         } else if proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())
             && let Some(bytes) = Tensor::try_from(proto)?.buffer()

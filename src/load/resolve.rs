@@ -199,8 +199,8 @@ impl<'a> Resolver<'a> {
         let (dtype, len) = external_data::layout(tensor)?;
         let range = entries.range(len)?;
         if let Some(key) = entries.unknown_key() {
-            let reason = format!("unknown external data key `{key}`, which onnxruntime refuses");
-            self.warn(ErrorKind::InvalidModel, reason, place, tensor);
+            let reason = external_data::about_unknown_key(key);
+            self.warn(ErrorKind::Unsupported, reason, place, tensor);
         }
         let Some(file) = self.open(location)? else { return Ok(None) };
         let extent = Extent { file, offset: range.start, len };

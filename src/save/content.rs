@@ -10,13 +10,14 @@ use std::collections::HashMap;
 
 use crate::container::{Container, Handle, SharedModel};
 use crate::error::Result;
+use crate::external_data::{has_unknown_keys, remove_unknown_keys};
 use crate::externalize::{Outgoing, set_handles};
 use crate::inline::{Inlined, inline_functions};
 use crate::save::options::SaveOptions;
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NotLoaded, Weights};
 use crate::stored_digests::{has_digests, remove_digests};
-use crate::traversal::Position;
+use crate::traversal::{self, Position};
 
 /// A container as it is saved.
 pub(crate) struct Content<'c> {
@@ -53,6 +54,7 @@ impl<'c> Content<'c> {
     /// weights and never stay.
     fn set_digests(&mut self, wanted: bool) -> Result<()> {
         if wanted {
+            self.drop_unknown_keys();
             let initializers = self.container.initializers.clone();
             let model = self.model.clone();
             let saved = Container { model, initializers, ..Container::default() };
@@ -63,6 +65,14 @@ impl<'c> Content<'c> {
             remove_digests(&mut self.model);
         }
         Ok(())
+    }
+
+    /// Drops entries of external data that no reader finds in what is saved, and that nothing has a digest with.
+    fn drop_unknown_keys(&mut self) {
+        if traversal::iter(&self.model).any(|(_, tensor)| has_unknown_keys(tensor)) {
+            let tensors = traversal::iter_mut(&mut self.model).map(|(_, tensor)| tensor);
+            tensors.filter(|tensor| has_unknown_keys(tensor)).for_each(remove_unknown_keys);
+        }
     }
 
     fn move_out(&mut self, outgoing: Vec<Outgoing>) {

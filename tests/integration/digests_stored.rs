@@ -175,6 +175,65 @@ fn whatever_changes_a_model_drops_its_digests() {
     assert_eq!(stored(bare.model()), 0);
 }
 
+/// Readers may take bytes that such an entry names for the elements, as onnxruntime does with those that it prepacked.
+#[test]
+fn entries_that_name_other_bytes_are_refused_by_every_digest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let options = || SaveOptions::new().digests(true);
+    let signed = small().digest().unwrap();
+    for (key, word) in [
+        ("prepacked_0", "weights that onnxruntime prepacked for one machine"),
+        ("prepacked", "weights that onnxruntime prepacked for one machine"),
+        ("basepath", "unknown external data key `basepath`, which onnxruntime refuses"),
+        ("", "unknown external data key ``"),
+    ] {
+        let mut model = small().save(&path, options()).unwrap().model().unwrap();
+        let tensor = &mut model.graph.as_mut().unwrap().initializer[0];
+        let entry = StringStringEntryProto::new(key, "MatMul+1|24;4096;0");
+        tensor.external_data.insert(1, entry);
+        fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+        let refused = |error: &Error| {
+            assert_eq!((error.kind(), error.tensor()), (ErrorKind::Unsupported, Some("w")));
+            assert!(error.reason().contains(word), "{error}");
+        };
+        refused(&Container::load(&path, verifying()).unwrap_err());
+        let [error] = &check(&path).unwrap_err()[..] else { panic!("{key}: one finding") };
+        refused(error);
+        let plain = check_model(&path, MmapChoice::never()).unwrap();
+        assert!(plain.is_ok());
+        refused(&plain.findings[0].error);
+        let mut bare = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
+        refused(&bare.attach(folder.path(), verifying()).unwrap_err());
+        bare.attach(folder.path(), MmapChoice::never()).unwrap();
+        let loaded = Container::load(&path, MmapChoice::never()).unwrap();
+        refused(&loaded.warnings()[0]);
+        for container in [&bare, &loaded, &loaded.clone()] {
+            refused(&container.digest().unwrap_err());
+            assert_eq!(container.semantic_digest().unwrap_err().kind(), ErrorKind::Unsupported);
+            // What is saved has no such entries, in whatever layout.
+            for layout in LAYOUTS {
+                let folder = tempfile::tempdir().unwrap();
+                let other = folder.path().join("other.onnx");
+                let saved =
+                    container.save(&other, SaveOptions::from(layout).digests(true)).unwrap();
+                for (_, tensor) in traversal::iter(&saved.model().unwrap()) {
+                    assert!(tensor.external_data.len() < 4, "{:?}", tensor.external_data);
+                }
+                let again = Container::load(&other, verifying()).unwrap();
+                assert_eq!(again.digest().unwrap(), signed);
+                assert!(check(&other).is_ok());
+            }
+            let parts = container.to_parts(options()).unwrap();
+            let load = parts
+                .files
+                .iter()
+                .fold(verifying(), |load, (name, bytes)| load.file(name, bytes.clone()));
+            assert_eq!(Container::load_bytes(parts.model, load).unwrap().digest().unwrap(), signed);
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_verified_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external};
 use crate::initializer::{Address, Initializer};
 use crate::operands::{ShapeOperands, ShapeUse};
@@ -79,13 +79,13 @@ impl Container {
             return Err(Error::new(ErrorKind::Unsupported, reason));
         }
         let mut planner = Planner::new(self, &options, from.clone(), to)?;
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         for (place, tensor) in traversal::iter(&self.model) {
             if let Err(error) = planner.look_at(&place, tensor) {
                 errors.push(error.with_tensor(place.qualified_name(tensor)));
             }
         }
-        if let Some(error) = Error::join(errors) {
+        if let Some(error) = errors.join() {
             return Err(error);
         }
         let Planner { changes, mut report, values, .. } = planner;

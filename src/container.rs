@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
 use crate::inline::{InlineOptions, Inlined, inline_functions};
@@ -286,7 +286,7 @@ impl Container {
 
     /// As [`check`](Self::check), for another `model` on the same initializers.
     pub(crate) fn check_for(&self, model: &ModelProto) -> Result<()> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         traversal::tensors(model, |place, tensor| {
             if is_external(tensor)
                 && let Err(error) = self.initializer_of(tensor)
@@ -295,7 +295,7 @@ impl Container {
             }
             Ok(())
         })?;
-        Error::join(errors).map_or(Ok(()), Err)
+        errors.join().map_or(Ok(()), Err)
     }
 
     /// The handle and initializer of the external `tensor`, after checking that they fit it.

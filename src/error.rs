@@ -147,13 +147,10 @@ impl Error {
     }
 
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
-    /// otherwise an error of the first one's kind that lists them all in [`related`](Self::related).
+    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of more than 1,000,
+    /// the first ones.
     pub fn join(errors: Vec<Self>) -> Option<Self> {
-        if errors.len() < 2 {
-            return errors.into_iter().next();
-        }
-        let kind = errors.first().map_or(ErrorKind::InvalidModel, Self::kind);
-        Some(Self::joined(kind, format!("{} problems", errors.len()), errors))
+        errors.into_iter().collect::<Errors>().join()
     }
 
     /// One error for all of `errors`, with a reason that holds for each.
@@ -266,6 +263,53 @@ impl fmt::Debug for Error {
     }
 }
 
+/// How many of the errors that one error lists its message has.
+const MOST_SHOWN: usize = 100;
+
+/// Errors that are joined to one: the first of them, and how many there are. A model from a stranger may have millions.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    kept: Vec<Error>,
+    more: usize,
+}
+
+impl Errors {
+    /// How many are kept.
+    const MOST: usize = 1000;
+
+    pub(crate) fn push(&mut self, error: Error) {
+        if self.kept.len() < Self::MOST { self.kept.push(error) } else { self.more += 1 }
+    }
+
+    /// One error for all of them, as [`Error::join`] makes it.
+    pub(crate) fn join(self) -> Option<Error> {
+        let Self { kept, more } = self;
+        if kept.len() < 2 {
+            return kept.into_iter().next();
+        }
+        let reason = match more {
+            0 => format!("{} problems", kept.len()),
+            more => format!("{} problems, of which {} are listed", kept.len() + more, kept.len()),
+        };
+        let kind = kept.first().map_or(ErrorKind::InvalidModel, Error::kind);
+        Some(Error::joined(kind, reason, kept))
+    }
+}
+
+impl Extend<Error> for Errors {
+    fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+}
+
+impl FromIterator<Error> for Errors {
+    fn from_iter<I: IntoIterator<Item = Error>>(errors: I) -> Self {
+        let mut all = Self::default();
+        all.extend(errors);
+        all
+    }
+}
+
 /// Text of which at most so many characters are shown: names come from strangers and may have any length.
 struct Cut<'t>(&'t str, usize);
 
@@ -291,10 +335,13 @@ impl fmt::Display for Error {
         if let Some(offset) = self.0.offset {
             write!(f, " (at byte {offset})")?;
         }
-        for (i, error) in self.0.related.iter().enumerate() {
+        for (i, error) in self.0.related.iter().enumerate().take(MOST_SHOWN) {
             write!(f, "{} {error}", if i == 0 { ":" } else { ";" })?;
         }
-        Ok(())
+        match self.0.related.len().saturating_sub(MOST_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
     }
 }
 
@@ -326,6 +373,20 @@ impl From<std::convert::Infallible> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_errors_the_first_are_listed_and_fewer_shown() {
+        let all = |n| (0..n).map(|i| Error::new(ErrorKind::Io, format!("no {i}")));
+        let joined = |n| Error::join(all(n).collect()).unwrap();
+        assert!(Error::join(Vec::new()).is_none());
+        assert_eq!(joined(1).to_string(), "no 0");
+        assert_eq!(joined(3).to_string(), "3 problems: no 0; no 1; no 2");
+        assert_eq!((joined(1000).reason(), joined(1000).related().len()), ("1000 problems", 1000));
+        let many = joined(150_000);
+        assert_eq!(many.reason(), "150000 problems, of which 1000 are listed");
+        assert_eq!((many.kind(), many.related().len()), (ErrorKind::Io, 1000));
+        assert!(many.to_string().ends_with("; no 99; and 900 more"), "{many}");
+    }
 
     #[test]
     fn names_of_any_length_are_cut_where_they_are_shown() {

@@ -10,7 +10,7 @@ use std::fmt;
 use crate::buffer::TensorBufferOptions;
 use crate::container::{Container, Handle, HandleNames};
 use crate::dtype::DataType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Errors, Result};
 use crate::external_data::{self, is_external};
 use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
@@ -62,7 +62,7 @@ impl Container {
         let operands = ShapeOperands::of(&self.model);
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;
-        let (mut outgoing, mut kept, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut outgoing, mut kept, mut errors) = (Vec::new(), Vec::new(), Errors::default());
         for (place, proto) in traversal::iter(&self.model) {
             let named = |error: Error| error.with_tensor(place.qualified_name(proto));
             match options.judge(&place, proto, &operands) {
@@ -81,7 +81,7 @@ impl Container {
                 Err(error) => errors.push(named(error)),
             }
         }
-        Error::join(errors).map_or(Ok((outgoing, kept)), Err)
+        errors.join().map_or(Ok((outgoing, kept)), Err)
     }
 }
 

@@ -16,7 +16,7 @@ pub use options::FillOptions;
 
 use crate::container::{Container, HandleNames};
 use crate::dtype::{DataType, element_count};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, is_external};
 use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
@@ -197,13 +197,13 @@ struct Filling<'o> {
     report: Filled,
     /// Renames that have matched no weights so far.
     renames: HashSet<&'o str>,
-    errors: Vec<Error>,
+    errors: Errors,
 }
 
 impl<'o> Filling<'o> {
     fn new(options: &'o FillOptions, slots: Slots) -> Self {
         let renames = options.renames.keys().map(String::as_str).collect();
-        Self { options, slots, report: Filled::default(), renames, errors: Vec::new() }
+        Self { options, slots, report: Filled::default(), renames, errors: Errors::default() }
     }
 
     /// Puts one weight into the slots that its name matches, or records why not.
@@ -340,7 +340,7 @@ impl<'o> Filling<'o> {
                 Error::new(ErrorKind::InvalidArgument, reason)
             }));
         }
-        match Error::join(self.errors) {
+        match self.errors.join() {
             Some(error) => Err(error),
             None => Ok((self.report, self.slots)),
         }

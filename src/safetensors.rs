@@ -24,7 +24,7 @@ pub use export::{ExportOptions, Exported};
 use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::Directory;
 use crate::file_format::{failed_download, is_safetensors, known_format};
 use crate::fill::{FillOptions, Filled};
@@ -279,7 +279,7 @@ impl Weights {
         places
             .iter()
             .for_each(|(name, shard)| shards.entry(shard.as_str()).or_default().push(name));
-        let (mut all, mut errors) = (Self::default(), Vec::new());
+        let (mut all, mut errors) = (Self::default(), Errors::default());
         for (shard, names) in shards {
             let path = directory.join(shard);
             let opened =
@@ -297,7 +297,7 @@ impl Weights {
         // A name that is tied in one shard may be an entry of another.
         all.tied.retain(|name, _| !all.tensors.contains_key(name));
         all.note(Index::texts(index.metadata));
-        Error::join(errors).map_or(Ok(all), Err)
+        errors.join().map_or(Ok(all), Err)
     }
 }
 

@@ -139,7 +139,8 @@ impl Write for Output {
 
 /// Prints one line on stderr. A failure is ignored, because it could be reported nowhere else.
 pub fn print_on_stderr(text: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{}", Escaped(text));
+    // In one call: standard error has no buffer.
+    let _ = io::stderr().write_all(format!("{}\n", Escaped(text)).as_bytes());
 }
 
 /// `text` as lines show it: with control characters and backslashes escaped.

@@ -95,15 +95,10 @@ impl Error {
     }
 
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
-    /// otherwise an error of the first one's kind that lists them all in [`related`](Self::related).
+    /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of more than 1,000,
+    /// the first ones.
     pub fn join(errors: Vec<Self>) -> Option<Self> {
-        if errors.len() < 2 {
-            return errors.into_iter().next();
-        }
-        let kind = errors.first().map_or(ErrorKind::InvalidModel, Self::kind);
-        let mut joined = Self::new(kind, format!("{} problems", errors.len()));
-        joined.0.related = errors;
-        Some(joined)
+        errors.into_iter().collect::<Errors>().join()
     }
 
     /// Names the node and its operator, unless a node further inside is named already.
@@ -165,6 +160,55 @@ impl Error {
     }
 }
 
+/// How many of the errors that one error lists its message has.
+const MOST_SHOWN: usize = 100;
+
+/// Errors that are joined to one: the first of them, and how many there are. A model from a stranger may have millions.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    kept: Vec<Error>,
+    more: usize,
+}
+
+impl Errors {
+    /// How many are kept.
+    const MOST: usize = 1000;
+
+    pub(crate) fn push(&mut self, error: Error) {
+        if self.kept.len() < Self::MOST { self.kept.push(error) } else { self.more += 1 }
+    }
+
+    /// One error for all of them, as [`Error::join`] makes it.
+    pub(crate) fn join(self) -> Option<Error> {
+        let Self { kept, more } = self;
+        if kept.len() < 2 {
+            return kept.into_iter().next();
+        }
+        let reason = match more {
+            0 => format!("{} problems", kept.len()),
+            more => format!("{} problems, of which {} are listed", kept.len() + more, kept.len()),
+        };
+        let kind = kept.first().map_or(ErrorKind::InvalidModel, Error::kind);
+        let mut joined = Error::new(kind, reason);
+        joined.0.related = kept;
+        Some(joined)
+    }
+}
+
+impl Extend<Error> for Errors {
+    fn extend<I: IntoIterator<Item = Error>>(&mut self, errors: I) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+}
+
+impl FromIterator<Error> for Errors {
+    fn from_iter<I: IntoIterator<Item = Error>>(errors: I) -> Self {
+        let mut all = Self::default();
+        all.extend(errors);
+        all
+    }
+}
+
 impl fmt::Debug for Error {
     /// The kind and the message: what `fn main() -> Result` prints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,10 +230,13 @@ impl fmt::Display for Error {
             write!(f, "value `{value}`: ")?;
         }
         f.write_str(&self.0.reason)?;
-        for (i, error) in self.0.related.iter().enumerate() {
+        for (i, error) in self.0.related.iter().enumerate().take(MOST_SHOWN) {
             write!(f, "{} {error}", if i == 0 { ":" } else { ";" })?;
         }
-        Ok(())
+        match self.0.related.len().saturating_sub(MOST_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use self::places::Places;
 pub(crate) use self::runner::Watch;
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Nobody, Observer, Runner, Shown};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::memory::Memory;
 use crate::plan::{PlanOptions, ProgramPlan};
 use crate::program::{Block, FUNCTION_BODY, Program, ValueId};
@@ -160,12 +160,12 @@ impl Machine {
     /// # Errors
     /// All of them in one error of kind [`ErrorKind::UnsupportedOp`].
     pub fn check_runnable(&self) -> Result<()> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         self.missing(&self.program.main, "", &mut errors);
-        Error::join(errors).map_or(Ok(()), Err)
+        errors.join().map_or(Ok(()), Err)
     }
 
-    fn missing(&self, block: &Block, path: &str, errors: &mut Vec<Error>) {
+    fn missing(&self, block: &Block, path: &str, errors: &mut Errors) {
         for (i, node) in block.nodes.iter().enumerate() {
             let path = format!("{path}{i}");
             if let Some(error) = self.runner.unsupported(node) {

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use half::{bf16, f16};
 use onnx_container::{Buffer, ByteSize, DataType, Tensor};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::program::Program;
 use crate::table::{byte_len, dims};
 use crate::value::{Type, Value};
@@ -44,14 +44,14 @@ pub fn all(
     let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
     let numbered = main.inputs.iter().enumerate();
     let numbered = numbered.filter(|(_, input)| !defaults.contains(&input.value));
-    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    let (mut values, mut errors) = (Vec::new(), Errors::default());
     for (i, input) in numbered {
         match one(program, i, seed, sizes) {
             Ok(value) => values.push((main.name(input.value).to_owned(), value)),
             Err(error) => errors.push(error.with_value(main.name(input.value))),
         }
     }
-    Error::join(errors).map_or(Ok(values), Err)
+    errors.join().map_or(Ok(values), Err)
 }
 
 /// A value for input `i` of the graph, whose open dimensions have these `sizes`: by name, or by place as `image[0]`.

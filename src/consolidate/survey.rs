@@ -9,7 +9,7 @@ use super::options::ConsolidateOptions;
 use crate::buffer::Buffer;
 use crate::container::{Handle, Initializers};
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{ExternalData, is_external};
 use crate::initializer::Initializer;
 use crate::proto::{ModelProto, TensorProto};
@@ -54,7 +54,7 @@ pub(super) struct Survey<'a> {
     seen: HashSet<&'a Handle>,
     /// The bytes of tensors that are below the threshold.
     small: Vec<Buffer>,
-    errors: Vec<Error>,
+    errors: Errors,
 }
 
 impl<'a> Survey<'a> {
@@ -64,7 +64,7 @@ impl<'a> Survey<'a> {
         options: &'a ConsolidateOptions,
     ) -> Result<Self> {
         let (members, seen) = (Vec::new(), HashSet::new());
-        let (small, errors) = (Vec::new(), Vec::new());
+        let (small, errors) = (Vec::new(), Errors::default());
         let mut survey = Self { options, initializers, members, seen, small, errors };
         for (place, tensor) in traversal::iter(model) {
             let added = match is_external(tensor) {
@@ -73,7 +73,7 @@ impl<'a> Survey<'a> {
             };
             survey.errors.extend(added.err().map(|e| e.with_tensor(place.qualified_name(tensor))));
         }
-        match Error::join(mem::take(&mut survey.errors)) {
+        match mem::take(&mut survey.errors).join() {
             Some(error) => Err(error),
             None => Ok(survey),
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::container::{Container, Handle};
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle, without_dots};
 use crate::fill::slot::Slot;
 use crate::find::Names;
@@ -65,7 +65,7 @@ pub(super) struct Slots {
 impl Slots {
     pub(super) fn of(container: &Container) -> Result<Self> {
         let mut slots = Self::default();
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         traversal::tensors(&container.model, |place, tensor| {
             let slot = slots.slot(container, place, tensor).unwrap_or_else(|error| {
                 errors.push(error.with_tensor(place.qualified_name(tensor)));
@@ -77,7 +77,7 @@ impl Slots {
             slots.by_position.push(slot);
             Ok(())
         })?;
-        Error::join(errors).map_or(Ok(slots), Err)
+        errors.join().map_or(Ok(slots), Err)
     }
 
     /// The slot of `tensor`; `None` for inline tensors whose elements have no fixed width.

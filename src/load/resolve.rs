@@ -16,7 +16,7 @@ use super::small_files::read_small_files;
 use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames, Initializers};
 use crate::dtype::DataType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
 use crate::file_format::{failed_download, known_format};
 use crate::initializer::Initializer;
@@ -133,7 +133,7 @@ struct Resolver<'a> {
     resolved: Resolved,
     /// How many tensors share the bytes of another one.
     ties: u64,
-    errors: Vec<Error>,
+    errors: Errors,
     /// How many tensors there probably are.
     expected: usize,
 }
@@ -155,7 +155,7 @@ impl<'a> Resolver<'a> {
             others: HashMap::new(),
             resolved: Resolved::default(),
             ties: 0,
-            errors: Vec::new(),
+            errors: Errors::default(),
             expected: container.model.graph.as_ref().map_or(0, |graph| graph.initializer.len()),
         })
     }
@@ -182,7 +182,7 @@ impl<'a> Resolver<'a> {
                 self.errors.push(error.with_tensor(tensor));
             }
         }
-        Error::join(self.errors).map_or(Ok(self.resolved), Err)
+        self.errors.join().map_or(Ok(self.resolved), Err)
     }
 
     /// The text of the tensor's new handle; `None` when it keeps its handle, or when the fault of its file

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::container::{Container, Handle};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, check_location, is_external, is_handle};
 use crate::initializer::{Address, Initializer};
 use crate::proto::{ModelProto, TensorProto};
@@ -81,14 +81,14 @@ impl<'c> Weights<'c> {
         let (used, tensors, files) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut weights =
             Self { used, tensors, not_loaded: files, refusable: Vec::new(), container, moved };
-        let (mut numbers, mut errors) = (HashMap::new(), Vec::new());
+        let (mut numbers, mut errors) = (HashMap::new(), Errors::default());
         traversal::tensors(model, |place, tensor| {
             if let Err(error) = weights.resolve_one(place, tensor, not_loaded, &mut numbers) {
                 errors.push(error.with_tensor(place.qualified_name(tensor)));
             }
             Ok(())
         })?;
-        Error::join(errors).map_or(Ok(weights), Err)
+        errors.join().map_or(Ok(weights), Err)
     }
 
     fn resolve_one(

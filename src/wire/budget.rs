@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::limits::{Limit, Limits, exceeded};
 
 /// What any input may take, in bytes.
-const BASE: u64 = 24 << 20;
+const BASE: u64 = 8 << 20;
 /// What each byte of the input may take more. Nodes of real models take two to four bytes of memory for each of theirs.
 const PER_BYTE: u64 = 8;
 /// How many bytes a reader counts before it reports them.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Machine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::program::{Declared, Dim};
 use crate::value::Value;
 
@@ -50,7 +50,7 @@ impl Machine {
         let errors = missing.map(|input| {
             Error::new(ErrorKind::Input, "the input is missing").with_value(main.name(input.value))
         });
-        Error::join(errors.collect()).map_or(Ok(()), Err)
+        errors.collect::<Errors>().join().map_or(Ok(()), Err)
     }
 }
 

@@ -13,6 +13,7 @@ use onnx_container::{Buffer, DataType};
 use crate::ahead::computed;
 use crate::bodies;
 use crate::call::{Call, Operand, OutSpec};
+use crate::error::Errors;
 use crate::in_place;
 use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
@@ -324,7 +325,7 @@ fn declared_inputs(
     program.check_sizes(sizes)?;
     let main = &program.main;
     let constants: HashSet<_> = main.constants.iter().map(|(value, _)| *value).collect();
-    let (mut inputs, mut errors) = (Vec::new(), Vec::new());
+    let (mut inputs, mut errors) = (Vec::new(), Errors::default());
     for input in main.inputs.iter().filter(|input| !constants.contains(&input.value)) {
         let name = main.name(input.value);
         match declared(input, name, sizes) {
@@ -332,7 +333,7 @@ fn declared_inputs(
             Err(error) => errors.push(error.with_value(name)),
         }
     }
-    Error::join(errors).map_or(Ok(inputs), Err)
+    errors.join().map_or(Ok(inputs), Err)
 }
 
 /// What the graph declares of the input called `name`.

@@ -28,7 +28,7 @@ pub(crate) use switch::{Switch, flush_folder, interrupted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
 
-use abandoned::{remove_abandoned, remove_folder};
+use abandoned::remove_abandoned;
 use journal::Journal;
 use switch::Way;
 
@@ -144,8 +144,7 @@ pub(crate) fn recover_all(
     name: Option<&str>,
 ) -> Result<Vec<(bool, Result<Option<Recovered>>)>> {
     let own = name.map(names::journal_name);
-    let journals = Journal::all(directory)?.into_iter();
-    let recovered = journals.map(|(file, journal)| {
+    let recovered = Journal::all(directory)?.map(|(file, journal)| {
         let recovered = journal.and_then(|(name, journal)| complete(journal, directory, &name));
         (own.as_ref() == Some(&file), recovered)
     });
@@ -235,10 +234,10 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
         // The new files are of no use, and must not be put in place when only some of them are left.
         switch.close()?;
         switch.flush()?;
-        remove_folder(switch.staging())?;
+        switch.remove_staging()?;
     } else {
         // While old files are left, the journal says that they are not needed.
-        remove_folder(switch.staging())?;
+        switch.remove_staging()?;
         switch.close()?;
     }
     Ok(finished.map(|finished| Recovered { model: directory.join(name), finished }))
@@ -496,6 +495,69 @@ mod tests {
         assert_eq!(switch.announce().unwrap_err().kind(), ErrorKind::Changed);
         switch.close().unwrap();
         assert!(!refused("m.onnx", &NAMES));
+    }
+
+    /// Makes a folder with somebody's work at `at`, in place of what is there, and returns its mark.
+    fn make_folder(at: &Path) -> journal::Mark {
+        let _ = fs::remove_file(at);
+        fs::create_dir_all(at.join("run1")).unwrap();
+        fs::write(at.join("run1/thesis"), "work").unwrap();
+        let place = place::Place::open(at.parent().unwrap()).unwrap();
+        place.mark(at.file_name().unwrap()).unwrap().unwrap().0
+    }
+
+    /// As a download may have it: a journal that names a folder, with its length and time.
+    #[test]
+    fn a_folder_in_the_place_of_a_file_is_neither_moved_nor_removed() {
+        for (part, name) in ["", "new", "old"].iter().flat_map(|p| ["w1", "m.onnx"].map(|n| (p, n)))
+        {
+            for is_new in [true, false] {
+                let (folder, switch) = interrupted(&NAMES);
+                let staging = folder.path().join(STAGING);
+                let of_part =
+                    if part.is_empty() { folder.path().to_path_buf() } else { staging.join(part) };
+                let mut files = switch.files.clone();
+                let mark = make_folder(&of_part.join(name));
+                let entry = files.iter_mut().find(|entry| entry.name == name).unwrap();
+                if is_new {
+                    entry.new = mark;
+                    if part.is_empty() {
+                        fs::remove_file(staging.join("new").join(name)).unwrap();
+                    }
+                } else {
+                    entry.old = Some(mark);
+                }
+                let journal = Journal { staging: STAGING.into(), files };
+                let written = journal.write(&staging, false).unwrap();
+                fs::rename(written, folder.path().join(names::journal_name("m.onnx"))).unwrap();
+                let before =
+                    [folder.path(), &staging.join("old"), &staging.join("new")].map(contents);
+                recover_for_reading(&folder.path().join("m.onnx")).unwrap_err();
+                let recovery = recover(folder.path()).unwrap();
+                assert_eq!(recovery.errors.len(), 1, "{part} {name}: {recovery:?}");
+                let after =
+                    [folder.path(), &staging.join("old"), &staging.join("new")].map(contents);
+                assert_eq!(after, before, "{part} {name}");
+                assert!(of_part.join(name).join("run1/thesis").is_file());
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_save_put_into_a_staging_folder_stays_in_it() {
+        for at in ["results", "new/results", "old/results"] {
+            let (folder, _) = interrupted(&NAMES);
+            let staging = folder.path().join(STAGING);
+            make_folder(&staging.join(at));
+            let recovery = recover(folder.path()).unwrap();
+            assert_eq!((recovery.finished.len(), recovery.errors.len()), (1, 1), "{recovery:?}");
+            let said = recovery.errors[0].to_string();
+            assert!(said.contains(STAGING), "{said}");
+            assert!(staging.join(at).join("run1/thesis").is_file());
+            let mut left = all("newer", &NAMES);
+            left.insert(STAGING.into(), "a folder".into());
+            assert_eq!(contents(folder.path()), left);
+        }
     }
 
     #[test]

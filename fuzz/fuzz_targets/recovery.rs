@@ -1,9 +1,9 @@
-//! Whatever a journal says, recovery touches nothing outside of the folder, and nothing that the journal does not know; a
-//! second one finds nothing to do.
+//! Whatever a journal says, recovery touches nothing outside of the folder, nothing that the journal does not know, and no
+//! folder with what is in it; a second one finds nothing to do.
 #![no_main]
 
 use std::collections::BTreeMap;
-use std::fs::{File, create_dir_all, read, read_dir, write};
+use std::fs::{File, create_dir_all, read, read_dir, remove_file, write};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,6 +17,21 @@ fn make(path: &Path, text: &str) {
     write(path, text).unwrap();
     let file = File::options().write(true).open(path).unwrap();
     file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+}
+
+/// Makes a folder in the place of a file, of the time that the journals name. Its length is that of most file systems, 4096.
+fn make_folder(path: &Path) {
+    let _ = remove_file(path);
+    create_dir_all(path.join("inside")).unwrap();
+    write(path.join("inside/kept"), "kept").unwrap();
+    File::open(path).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+}
+
+/// How many files there are in folders that no save makes.
+fn kept(folder: &Path) -> usize {
+    let mut all = BTreeMap::new();
+    contents(folder, &mut all);
+    all.get(&b"kept"[..]).copied().unwrap_or_default()
 }
 
 /// The contents of all files beneath `folder`, counted.
@@ -50,8 +65,22 @@ fuzz_target!(|input: &[u8]| {
             make(&folder.join(STAGING).join("new").join(name), "newer");
         }
     }
-    write(folder.join(".m.onnx.switching"), input.get(1..).unwrap_or_default()).unwrap();
+    let mut journal = input.get(1..).unwrap_or_default();
+    if let Some((folders, rest)) = journal.split_first().filter(|_| choice >> 7 == 1) {
+        journal = rest;
+        let parts = ["", STAGING, &format!("{STAGING}/new"), &format!("{STAGING}/old")];
+        for (number, part) in parts.into_iter().enumerate() {
+            for (more, name) in ["w", "m.onnx"].into_iter().enumerate() {
+                if folders >> (2 * number + more) & 1 == 1 {
+                    make_folder(&folder.join(part).join(name));
+                }
+            }
+        }
+    }
+    write(folder.join(".m.onnx.switching"), journal).unwrap();
+    let folders = kept(&folder);
     let _ = recover(&folder).unwrap();
+    assert_eq!(kept(&folder), folders);
     assert_eq!(read(root.path().join("outside")).unwrap(), b"outside");
     assert_eq!(read_dir(root.path()).unwrap().count(), 2);
     assert!(folder.join("other").is_file());

@@ -4,14 +4,20 @@
 //! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody.
 
 use std::collections::HashSet;
-use std::fs;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::error::{Error, ErrorKind};
 use crate::external_data::directory_of;
-use crate::recovery::journal::Journal;
+use crate::recovery::journal::{IN_STAGING, Journal, Kind};
 use crate::recovery::lock::FolderLock;
 use crate::recovery::names::{is_staging_name, may_be_staging_name};
+use crate::recovery::place::Place;
+use crate::recovery::switch::remove_parts;
+
+/// What a save makes in its staging folder.
+const PARTS: [&str; 3] = ["new", "old", IN_STAGING];
 
 /// A staging folder that no process uses; it is locked, so that nobody else takes it.
 #[derive(Debug)]
@@ -73,15 +79,44 @@ impl Abandoned {
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
         }
         let said = "left by a save that was interrupted, and cannot be removed";
-        remove_folder(&self.path).map_err(|error| error.because(said))
+        match self.emptied().map_err(|error| Error::io(&self.path, error).because(said))? {
+            true => Ok(()),
+            false => {
+                let reason = "looks like the staging folder of a save, but holds what no save puts there: move that \
+                              away, or delete this folder";
+                Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path))
+            }
+        }
     }
-}
 
-/// Removes a staging folder with all that is in it; one that is not there is removed.
-pub(super) fn remove_folder(path: &Path) -> Result<(), Error> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, error)),
-        _ => Ok(()),
+    /// Removes the folder with the files that a save put there. Whether it is gone: nothing is removed where anything
+    /// else is in it.
+    fn emptied(&self) -> io::Result<bool> {
+        let Some((parent, name)) = self.path.parent().zip(self.path.file_name()) else {
+            return Ok(false);
+        };
+        let (parent, name) = (Place::open(parent)?, name.to_string_lossy());
+        let Some(folder) = parent.inside(&name)? else { return Ok(true) };
+        let is_part = |name: &OsString| PARTS.iter().any(|part| name == part);
+        let journal = folder.mark(IN_STAGING)?;
+        if !folder.names()?.iter().all(is_part)
+            || journal.is_some_and(|(_, kind)| kind != Kind::File)
+        {
+            return Ok(false);
+        }
+        // An error where a link has its name.
+        folder.inside("old")?;
+        if let Some(new) = folder.inside("new")? {
+            let files = new.names()?;
+            for name in &files {
+                if new.mark(name)?.is_some_and(|(_, kind)| !kind.is_replaceable()) {
+                    return Ok(false);
+                }
+            }
+            files.iter().try_for_each(|name| new.delete(name))?;
+        }
+        remove_parts(&folder)?;
+        parent.remove_empty(&name)
     }
 }
 
@@ -107,8 +142,9 @@ pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (u
 
 /// The staging folders that the journals of `directory` name.
 fn named_by_journals(directory: &Path) -> Result<HashSet<String>, Error> {
-    let journals = Journal::all(directory)?.into_iter();
-    journals.map(|(_, journal)| journal.map(|(_, journal)| journal.staging)).collect()
+    Journal::all(directory)?
+        .map(|(_, journal)| journal.map(|(_, journal)| journal.staging))
+        .collect()
 }
 
 /// The staging folders beside `model` that interrupted saves of it left and nobody needs, sorted. The files of the model are
@@ -159,5 +195,37 @@ mod tests {
         fs::remove_file(old.join("m.onnx")).unwrap();
         assert_eq!(remove_abandoned(folder.path(), None).0, 1);
         assert!(!old.exists());
+    }
+
+    #[test]
+    fn what_no_save_puts_there_is_not_removed() {
+        let paths = ["new/results/run1", "old/results/run1", "results/run1", "new/m.onnx/run1"];
+        for path in paths.map(Path::new) {
+            let folder = tempfile::tempdir().unwrap();
+            let staging = folder.path().join(".m.onnx.saving-aB3xYz");
+            fs::create_dir_all(staging.join("new")).unwrap();
+            fs::write(staging.join("new/m.onnx.data"), "staged").unwrap();
+            fs::create_dir_all(staging.join(path)).unwrap();
+            fs::write(staging.join(path).join("thesis"), "work").unwrap();
+            let (removed, errors) = remove_abandoned(folder.path(), None);
+            assert_eq!((removed, errors.len()), (0, 1), "{path:?}");
+            assert!(staging.join(path).join("thesis").is_file());
+            assert!(staging.join("new/m.onnx.data").is_file());
+        }
+    }
+
+    #[test]
+    fn no_link_in_it_is_followed() {
+        let (folder, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(victim.path().join("file"), "").unwrap();
+        let staging = folder.path().join(".m.onnx.saving-aB3xYz");
+        for part in ["new", "old", "journal", "new/link"] {
+            fs::create_dir_all(staging.join("new")).unwrap();
+            let _ = fs::remove_dir(staging.join(part));
+            std::os::unix::fs::symlink(victim.path(), staging.join(part)).unwrap();
+            remove_abandoned(folder.path(), None);
+            assert!(victim.path().join("file").is_file(), "{part}");
+            fs::remove_dir_all(&staging).or_else(|_| fs::create_dir(&staging)).unwrap();
+        }
     }
 }

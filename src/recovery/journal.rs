@@ -15,29 +15,42 @@ use crate::recovery::names::{is_journal_name, is_staging_name, journal_name};
 
 /// The first field.
 const HEADER: &str = "onnx-container switch 1";
+/// Its name in the staging folder, before it is beside the model.
+pub(super) const IN_STAGING: &str = "journal";
 /// The last field.
 const END: &str = "end";
-/// The longest journal that is read, in bytes: of 200,000 files with long names.
-const LONGEST: u64 = 64 << 20;
+/// The most files of a switch. Each takes memory and several system calls, and a journal may have come with a download.
+const MOST_FILES: usize = 100_000;
+/// The longest journal, in bytes: of so many files with long names.
+const LONGEST: u64 = 32 << 20;
+/// The longest name of a file in bytes. On Linux the system allows 255, elsewhere 255 characters.
+const LONGEST_NAME: usize = 1024;
 
 /// What tells a file from another that has its name: its length in bytes, and when it was written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) len: u64,
     /// Nanoseconds since 1970.
     pub(super) modified: i128,
-    /// Whether it is a regular file, which what a save writes is. A journal does not say it, and two marks are equal
-    /// without it: a link may be replaced.
-    pub(super) is_file: bool,
 }
 
-impl PartialEq for Mark {
-    fn eq(&self, other: &Self) -> bool {
-        (self.len, self.modified) == (other.len, other.modified)
+/// What is in the place of a file. A journal does not say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A regular file, which what a save writes is.
+    File,
+    /// A symbolic link, which a save may replace.
+    Link,
+    /// A folder, a pipe, a device: no save writes or replaces one.
+    Other,
+}
+
+impl Kind {
+    /// Whether a save may replace it.
+    pub(super) fn is_replaceable(self) -> bool {
+        self != Self::Other
     }
 }
-
-impl Eq for Mark {}
 
 impl Mark {
     #[cfg(not(unix))]
@@ -50,12 +63,12 @@ impl Mark {
             }
         };
         let modified = metadata.modified().map_or(0, nanos);
-        Self { len: metadata.len(), modified, is_file: metadata.is_file() }
+        Self { len: metadata.len(), modified }
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (len, modified) = text.split_once(' ')?;
-        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()?, is_file: true })
+        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()? })
     }
 
     fn text(self) -> String {
@@ -125,12 +138,13 @@ impl Journal {
     ///
     /// # Errors
     /// When the directory cannot be listed.
-    pub(super) fn all(directory: &Path) -> Result<Vec<(String, Named)>> {
+    pub(super) fn all(directory: &Path) -> Result<impl Iterator<Item = (String, Named)>> {
+        // One at a time: an archive may have many.
         let read = |name: String| {
             let journal = Self::named(directory, &name).transpose()?;
             Some((name, journal))
         };
-        Ok(Self::names(directory)?.into_iter().filter_map(read).collect())
+        Ok(Self::names(directory)?.into_iter().filter_map(read))
     }
 
     /// The journal in the file `name`.
@@ -155,10 +169,10 @@ impl Journal {
         loop {
             let name = match (fields.next()?, fields.next()) {
                 (END, None) => return Some(Self { staging, files }),
-                (kind, Some(name)) if kind == "file" && is_plain(name) => name.to_owned(),
+                (kind, Some(name)) if kind == "file" && is_plain(name) => name,
                 _ => return None,
             };
-            if !names.insert(name.clone()) {
+            if files.len() == MOST_FILES || !names.insert(name) {
                 return None;
             }
             let new = Mark::parse(fields.next()?)?;
@@ -166,7 +180,7 @@ impl Journal {
                 "" => None,
                 old => Some(Mark::parse(old)?),
             };
-            files.push(Entry { name, new, old });
+            files.push(Entry { name: name.to_owned(), new, old });
         }
     }
 
@@ -182,10 +196,20 @@ impl Journal {
     }
 
     /// Writes the journal into the folder `staging`, on the disk if `sync`; returns the path.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for one that would not be read.
     pub(super) fn write(&self, staging: &Path, sync: bool) -> io::Result<PathBuf> {
-        let path = staging.join("journal");
+        let (path, text) = (staging.join(IN_STAGING), self.text());
+        if self.files.len() > MOST_FILES || text.len() as u64 > LONGEST {
+            let reason = format!(
+                "{} files: more than {MOST_FILES}, or such with long names, are not put in place at once",
+                self.files.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         let mut file = fs::File::create_new(&path)?;
-        file.write_all(self.text().as_bytes())?;
+        file.write_all(text.as_bytes())?;
         if sync {
             file.sync_all()?;
         }
@@ -200,6 +224,9 @@ fn invalid(path: &Path) -> Error {
 
 /// Whether `name` is the name of a file, not a path.
 fn is_plain(name: &str) -> bool {
+    if name.len() > LONGEST_NAME {
+        return false;
+    }
     let mut parts = Path::new(name).components();
     matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name)
         && parts.next().is_none()
@@ -215,6 +242,8 @@ fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
             let reason = "not the journal of a save of this user: it is not followed";
             return Err(Error::new(ErrorKind::UnsafePath, reason).with_path(path));
         }
+        // Not read, so not a journal.
+        Ok(metadata) if metadata.len() > LONGEST => return Ok(Some(String::new())),
         Ok(_) => {}
     }
     let file = match MmapChoice::open_regular(path) {
@@ -256,7 +285,7 @@ mod tests {
     use super::*;
 
     fn journal() -> Journal {
-        let mark = |len| Mark { len, modified: -5, is_file: true };
+        let mark = |len| Mark { len, modified: -5 };
         let file = |name: &str, old| Entry { name: name.into(), new: mark(7), old };
         let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
         Journal { staging: ".m.onnx.saving-aB3xYz".into(), files }
@@ -273,6 +302,7 @@ mod tests {
         for (end, _) in text.char_indices() {
             assert_eq!(Journal::parse(&text[..end]), None, "{end}");
         }
+        let long = "n".repeat(LONGEST_NAME + 1);
         for (from, to) in [
             ("switch 1", "switch 2"),
             ("m.onnx.data", "../m.onnx.data"),
@@ -280,6 +310,7 @@ mod tests {
             ("m.onnx.data", ".."),
             ("m.onnx.data", ""),
             ("m.onnx.data", "m.onnx.data/"),
+            ("m.onnx.data", &*long),
             ("7 -5", "7"),
             ("7 -5", "-7 5"),
             ("3 -5", "x"),
@@ -288,5 +319,26 @@ mod tests {
             assert!(text.contains(from), "{from}");
             assert_eq!(Journal::parse(&text.replacen(from, to, 1)), None, "{to}");
         }
+    }
+
+    #[test]
+    fn a_journal_of_too_many_files_is_neither_written_nor_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = Mark { len: 7, modified: 0 };
+        let entry = |number| Entry { name: format!("{number}"), new: mark, old: None };
+        let mut journal = journal();
+        journal.files = (0..MOST_FILES).map(entry).collect();
+        assert_eq!(Journal::parse(&journal.text()).unwrap().files.len(), MOST_FILES);
+        journal.write(folder.path(), false).unwrap();
+        journal.files.push(entry(MOST_FILES));
+        assert_eq!(Journal::parse(&journal.text()), None);
+        let other = tempfile::tempdir().unwrap();
+        let error = journal.write(other.path(), false).unwrap_err();
+        assert!(error.to_string().contains("100001 files"), "{error}");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
+        // What is longer than any journal is not even read.
+        let path = folder.path().join(".m.onnx.switching");
+        fs::File::create(&path).unwrap().set_len(LONGEST + 1).unwrap();
+        assert_eq!(read_owned(&path, folder.path()).unwrap(), Some(String::new()));
     }
 }

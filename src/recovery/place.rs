@@ -4,10 +4,11 @@
 //! A journal and its staging folder may have come with a download. So neither the staging folder nor the folders in it are
 //! reached through a link.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::recovery::journal::Mark;
+use crate::recovery::journal::{Kind, Mark};
 
 /// A folder.
 #[derive(Debug)]
@@ -55,20 +56,21 @@ impl Place {
         }
     }
 
-    /// The mark of the file `name` itself, a link included; `None` where there is none.
-    pub(super) fn mark(&self, name: &str) -> io::Result<Option<Mark>> {
+    /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
+    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
         use rustix::fs::{AtFlags, FileType, statat};
         use rustix::io::Errno;
-        match statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
-                let kind = FileType::from_raw_mode(stat.st_mode);
-                let nanos =
+                let kind = match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile => Kind::File,
+                    FileType::Symlink => Kind::Link,
+                    _ => Kind::Other,
+                };
+                let modified =
                     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-                Ok(Some(Mark {
-                    len: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
-                    modified: nanos,
-                    is_file: kind.is_file(),
-                }))
+                let len = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+                Ok(Some((Mark { len, modified }, kind)))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -100,13 +102,40 @@ impl Place {
     }
 
     /// Deletes the file `name`, if it is there.
-    pub(super) fn delete(&self, name: &str) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Also where a folder has this name.
+    pub(super) fn delete(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         use rustix::fs::{AtFlags, unlinkat};
         use rustix::io::Errno;
-        match unlinkat(&self.handle, name, AtFlags::empty()) {
+        match unlinkat(&self.handle, name.as_ref(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Removes the folder `name`, if it is there and nothing is in it. Whether it is gone.
+    pub(super) fn remove_empty(&self, name: &str) -> io::Result<bool> {
+        use rustix::fs::{AtFlags, unlinkat};
+        use rustix::io::Errno;
+        match unlinkat(&self.handle, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The names of all that is in this folder.
+    pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
+        use std::os::unix::ffi::OsStringExt;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.handle)? {
+            let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 }
 
@@ -131,10 +160,17 @@ impl Place {
         }
     }
 
-    /// The mark of the file `name` itself, a link included; `None` where there is none.
-    pub(super) fn mark(&self, name: &str) -> io::Result<Option<Mark>> {
-        match self.path.join(name).symlink_metadata() {
-            Ok(metadata) => Ok(Some(Mark::new(&metadata))),
+    /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
+    pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
+        match self.path.join(name.as_ref()).symlink_metadata() {
+            Ok(metadata) => {
+                let kind = match metadata.file_type() {
+                    kind if kind.is_symlink() => Kind::Link,
+                    kind if kind.is_file() => Kind::File,
+                    _ => Kind::Other,
+                };
+                Ok(Some((Mark::new(&metadata), kind)))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -153,11 +189,29 @@ impl Place {
     }
 
     /// Deletes the file `name`, if it is there.
-    pub(super) fn delete(&self, name: &str) -> io::Result<()> {
-        match std::fs::remove_file(self.path.join(name)) {
+    ///
+    /// # Errors
+    /// Also where a folder has this name.
+    pub(super) fn delete(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(name.as_ref())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Removes the folder `name`, if it is there and nothing is in it. Whether it is gone.
+    pub(super) fn remove_empty(&self, name: &str) -> io::Result<bool> {
+        match std::fs::remove_dir(self.path.join(name)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of all that is in this folder.
+    pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
+        std::fs::read_dir(&self.path)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 }
 
@@ -178,8 +232,11 @@ mod tests {
         let place = Place::open(folder.path()).unwrap();
         assert!(place.inside("real").unwrap().is_some() && place.inside("none").unwrap().is_none());
         assert!(place.inside("link").is_err() && place.inside("file").is_err());
-        assert!(!place.mark("link").unwrap().unwrap().is_file);
-        assert!(place.mark("file").unwrap().unwrap().is_file);
+        let kind = |name: &str| place.mark(name).unwrap().map(|(_, kind)| kind);
+        assert_eq!(
+            ["link", "file", "real", "none"].map(kind),
+            [Some(Kind::Link), Some(Kind::File), Some(Kind::Other), None]
+        );
     }
 
     #[test]
@@ -201,5 +258,18 @@ mod tests {
         place.delete("f").unwrap();
         place.delete("f").unwrap();
         assert!(!at("f").exists());
+    }
+
+    #[test]
+    fn only_an_empty_folder_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("full/inside")).unwrap();
+        let place = Place::open(folder.path()).unwrap();
+        assert!(!place.remove_empty("full").unwrap());
+        place.delete("full").unwrap_err();
+        let full = place.inside("full").unwrap().unwrap();
+        assert_eq!(full.names().unwrap(), ["inside"]);
+        assert!(full.remove_empty("inside").unwrap() && full.names().unwrap().is_empty());
+        assert!(place.remove_empty("full").unwrap() && place.remove_empty("full").unwrap());
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::recovery::journal::{Entry, Journal, Mark};
+use crate::recovery::journal::{Entry, IN_STAGING, Journal, Kind, Mark};
 use crate::recovery::names::journal_name;
 use crate::recovery::place::{Place, Target};
 
@@ -24,11 +24,13 @@ pub(crate) struct Switch {
     /// The directory as the caller gave it, for messages.
     shown: PathBuf,
     staging: PathBuf,
+    /// The staging folder; `None` where it is gone.
+    folder: Option<Place>,
     /// The folder of the new files; `None` where it is gone.
     new: Option<Place>,
     /// The folder that old files are moved to; `None` where it is gone.
     old: Option<Place>,
-    files: Vec<Entry>,
+    pub(super) files: Vec<Entry>,
     sync: bool,
     /// Whether the switch was interrupted: some of its renames may be done.
     resumed: bool,
@@ -54,6 +56,8 @@ struct Found {
     damaged: bool,
     /// Whether the old file was moved to the staging folder.
     saved: bool,
+    /// Whether what no save makes is in one of the three places: it is neither moved nor removed.
+    foreign: bool,
 }
 
 /// What can be done with an interrupted switch.
@@ -83,10 +87,15 @@ impl Switch {
         let mut files = Vec::with_capacity(names.len());
         for name in names {
             let gone = || Error::io(staging.join("new").join(name), io::ErrorKind::NotFound.into());
-            let new = switch.mark(switch.new.as_ref(), name)?.ok_or_else(gone)?;
+            let (new, _) = switch.mark(switch.new.as_ref(), name)?.ok_or_else(gone)?;
             let in_place = || switch.mark(Some(&switch.directory), name);
             let old = is_there(name).then(in_place).transpose()?.flatten();
-            files.push(Entry { name: name.clone(), new, old });
+            if old.is_some_and(|(_, kind)| !kind.is_replaceable()) {
+                let reason = "neither a file nor a link: it is not replaced";
+                let path = switch.shown.join(name);
+                return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
+            }
+            files.push(Entry { name: name.clone(), new, old: old.map(|(mark, _)| mark) });
         }
         switch.files = files;
         Ok(switch)
@@ -117,7 +126,7 @@ impl Switch {
         };
         let (new, old) = (part("new")?, part("old")?);
         let (shown, files) = (shown.to_path_buf(), Vec::new());
-        Ok(Self { directory, shown, staging: path, new, old, files, sync, resumed })
+        Ok(Self { directory, shown, staging: path, folder, new, old, files, sync, resumed })
     }
 
     /// Whether one rename is the whole switch, so that nobody ever has to complete it.
@@ -172,7 +181,24 @@ impl Switch {
         &self.staging
     }
 
-    fn mark(&self, place: Option<&Place>, name: &str) -> Result<Option<Mark>> {
+    /// Removes the files of this switch from the staging folder, and then the folder, which stays where anything else is
+    /// in it.
+    pub(super) fn remove_staging(&self) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let failed = |error| Error::io(&self.staging, error);
+        for entry in &self.files {
+            for part in [&self.new, &self.old].into_iter().flatten() {
+                part.delete(&entry.name)
+                    .map_err(|error| Error::io(part.path().join(&entry.name), error))?;
+            }
+        }
+        remove_parts(folder).map_err(failed)?;
+        let name = self.staging.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
+        self.directory.remove_empty(name).map(drop).map_err(failed)
+    }
+
+    fn mark(&self, place: Option<&Place>, name: &str) -> Result<Option<(Mark, Kind)>> {
         let Some(place) = place else { return Ok(None) };
         place.mark(name).map_err(|error| Error::io(place.path().join(name), error))
     }
@@ -245,6 +271,9 @@ impl Switch {
     pub(super) fn way(&self) -> Result<Way> {
         let all = self.files.iter().map(|entry| Ok((entry, self.found(entry)?)));
         let all: Vec<_> = all.collect::<Result<_>>()?;
+        if all.iter().any(|(_, found)| found.foreign) {
+            return Ok(Way::None);
+        }
         if is_done(&all) {
             return Ok(Way::Done);
         }
@@ -269,18 +298,25 @@ impl Switch {
 
     fn found(&self, entry: &Entry) -> Result<Found> {
         let staged = self.mark(self.new.as_ref(), &entry.name)?;
-        let is_whole = staged.is_some_and(|mark| mark.is_file && mark.len == entry.new.len);
-        let saved = entry.old.is_some() && self.mark(self.old.as_ref(), &entry.name)?.is_some();
-        let position = match self.mark(Some(&self.directory), &entry.name)? {
+        let saved = self.mark(self.old.as_ref(), &entry.name)?;
+        let in_place = self.mark(Some(&self.directory), &entry.name)?;
+        let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
+        let foreign = !kinds.into_iter().all(Kind::is_replaceable);
+        let is_whole =
+            staged.is_some_and(|(mark, kind)| kind == Kind::File && mark.len == entry.new.len);
+        let saved = entry.old.is_some() && saved.is_some_and(|(_, kind)| kind.is_replaceable());
+        let position = match in_place {
             None => Position::Free,
+            Some((_, Kind::Other)) => Position::Other,
             // The clocks of some file systems are so coarse that both have one mark.
-            Some(mark) if entry.old == Some(mark) && !saved => Position::Old,
+            Some((mark, _)) if entry.old == Some(mark) && !saved => Position::Old,
             // A file that was moved to its place keeps its mark.
-            Some(mark) if staged.is_none() && mark == entry.new => Position::New,
-            Some(mark) if entry.old == Some(mark) => Position::Old,
+            Some((mark, Kind::File)) if staged.is_none() && mark == entry.new => Position::New,
+            Some((mark, _)) if entry.old == Some(mark) => Position::Old,
             Some(_) => Position::Other,
         };
-        Ok(Found { position, staged: is_whole, damaged: staged.is_some() && !is_whole, saved })
+        let damaged = staged.is_some() && !is_whole;
+        Ok(Found { position, staged: is_whole, damaged, saved, foreign })
     }
 
     fn rename(
@@ -316,6 +352,14 @@ impl Switch {
     pub(crate) fn flush(&self) -> Result<()> {
         if self.sync { flush_folder(self.directory.path(), &self.shown) } else { Ok(()) }
     }
+}
+
+/// Removes what a save makes in its staging `folder` besides the files of the model: its own folders, where they are empty.
+pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
+    if folder.mark(IN_STAGING)?.is_some_and(|(_, kind)| kind == Kind::File) {
+        folder.delete(IN_STAGING)?;
+    }
+    ["new", "old"].iter().try_for_each(|part| folder.remove_empty(part).map(drop))
 }
 
 /// Flushes the entries of a folder to the disk.

@@ -4,11 +4,12 @@
 //! the files of a folder with their digests, as OMS has it, and `content` is the digest of what the model contains, which
 //! is ours. `statement` is what both have in common. `keys` has the keys, `tree` the files of a folder, and `hashing`
 //! what their bytes say. `sign` makes signature files, of a `size` that can be read, and `pair` puts them in place, where
-//! they replace none of `others`. `verify` finds what differs, `verdict` and `reason` have what follows, and `told` says it;
+//! they replace none of `others`. `verify` finds what differs, `covered` files that hold nothing but weights, `verdict` and `reason` have what follows, and `told` says it;
 //! docs/signing.md has what each means.
 
 mod bundle;
 mod content;
+mod covered;
 mod hashing;
 mod keys;
 mod manifest;

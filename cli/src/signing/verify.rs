@@ -16,7 +16,7 @@ use super::places::Places;
 use super::statement::{self, Statement};
 use super::tree::{self, Ignored, Temporary};
 use super::verdict::{Asked, Content, Files, Kind, Problem, Verdict};
-use super::{content, others, sign, told};
+use super::{content, covered, others, sign, told};
 use crate::args::VerifySignatureArgs;
 use crate::failure::{Failure, JsonError, Outcome};
 use crate::output::Output;
@@ -208,16 +208,34 @@ impl<'a> Judge<'a> {
         problems: &mut Vec<Problem>,
     ) -> Result<BTreeSet<String>, Failure> {
         let Some(model) = &self.places.model else { return Ok(BTreeSet::new()) };
-        let own = match sign::files_of(&self.args.model, model, self.reading) {
+        let mut own = match sign::files_of(&self.args.model, model, self.reading) {
             Ok(own) => own,
             // Files that are not as signed explain it.
             Err(_) if !problems.is_empty() => BTreeSet::from([model.clone()]),
             Err(failure) => return Err(failure),
         };
-        for path in own.iter().filter(|path| !signed.contains(path.as_str())) {
-            if !problems.iter().any(|problem| problem.path == *path) {
-                problems
-                    .push(not_signed(path.clone(), "the model needs it, and it was not signed"));
+        let known: BTreeSet<_> = problems.iter().map(|problem| problem.path.clone()).collect();
+        let unsigned: BTreeSet<_> = own
+            .iter()
+            .filter(|path| !signed.contains(path.as_str()) && *path != model)
+            .cloned()
+            .collect();
+        let only_weights = match unsigned.is_empty() {
+            true => BTreeSet::new(),
+            false => covered::only_weights(&self.args.model, self.reading, &unsigned)?,
+        };
+        for path in unsigned {
+            if !only_weights.contains(&path) {
+                own.remove(&path);
+            }
+            if !known.contains(&path) {
+                let reason = match only_weights.contains(&path) {
+                    true => "the model needs it, and it was not signed",
+                    false => {
+                        "the model needs it, it was not signed, and it holds more than weights"
+                    }
+                };
+                problems.push(not_signed(path, reason));
             }
         }
         Ok(own)

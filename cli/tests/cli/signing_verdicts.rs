@@ -80,6 +80,39 @@ fn a_signed_file_that_was_not_the_models_is_not_excused_when_the_model_takes_it(
 }
 
 #[test]
+fn an_unsigned_file_is_excused_if_it_holds_nothing_but_weights() {
+    let folder = folder();
+    fs::write(folder.path("m/a.bin"), [1; 16]).unwrap();
+    folder.save("m/m.onnx", &external(&["a.bin"]));
+    fs::remove_file(folder.path("m/m.onnx.data")).unwrap();
+    sign(&folder, &["--all-files"]).done();
+    folder.save("m/m.onnx", &external(&["b.py"]));
+    fs::write(folder.path("m/b.py"), [1; 16]).unwrap();
+    verify(&folder, &[]).done();
+    fs::write(folder.path("m/b.py"), [[1; 16], [0; 16]].concat()).unwrap();
+    verify(&folder, &[]).done();
+    fs::write(folder.path("m/b.py"), [&[1; 16][..], b"\nimport os"].concat()).unwrap();
+    let run = verify(&folder, &[]).failed(&[]).says(&["content   as signed"]);
+    let said = "NOT VERIFIED: `b.py` was not signed (--ignore-unsigned-files ignores it)";
+    assert_eq!(conclusion(&run.stdout()), said);
+    // A tensor of no elements covers nothing, wherever it says that it is.
+    fs::remove_file(folder.path("m/b.py")).unwrap();
+    let empty_at = |location| {
+        let mut model = external(&["a.bin", location]);
+        let tensor = &mut model.graph.as_mut().unwrap().initializer[1];
+        tensor.dims = vec![0];
+        tensor.external_data.retain(|entry| *entry.key.as_ref().unwrap() == "location");
+        folder.save("m/m.onnx", &model);
+    };
+    empty_at("a.bin");
+    sign(&folder, &["--all-files"]).done();
+    empty_at("c.py");
+    fs::write(folder.path("m/c.py"), "import os").unwrap();
+    let ignoring = verify(&folder, &["--ignore-unsigned-files"]).failed(&[]);
+    ignoring.says(&["content   as signed", "unsigned `c.py`"]);
+}
+
+#[test]
 fn the_last_line_says_why_a_model_is_not_verified() {
     let folder = folder();
     sign(&folder, &[]).done();

@@ -3,15 +3,14 @@
 //! The weights are not loaded: every byte of them is read once, in parts, into SHA-256.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
-use crate::digest::External;
+use crate::digest::{External, Opened};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, Directory, ExternalData, is_handle, without_dots};
+use crate::external_data::{self, ExternalData, is_handle, without_dots};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 
@@ -23,7 +22,8 @@ pub(super) fn check(
     findings: &mut Findings,
 ) -> Result<()> {
     let Some(directory) = load.directory()? else { return Ok(()) };
-    let mut files = Files { directory, load, open: HashMap::new() };
+    let opened = Arc::new(Opened::new(directory));
+    let mut files = Files { opened, load, known: HashMap::new() };
     let origins = Origins::of(model, load, Some(bytes));
     if let Some(error) = origins.not_covered() {
         findings.add(Severity::Advice, || error.with_path(path));
@@ -41,11 +41,12 @@ fn is_new(kind: ErrorKind) -> bool {
     matches!(kind, WrongDigest | Io | TooLarge | Changed)
 }
 
-/// The weights files of a model, each opened once.
+/// The weights files of a model.
 struct Files<'a> {
-    directory: Directory,
+    opened: Arc<Opened>,
     load: &'a LoadOptions,
-    open: HashMap<String, (Arc<File>, u64)>,
+    /// The location and the length of those that were met.
+    known: HashMap<String, (Arc<str>, u64)>,
 }
 
 impl Files<'_> {
@@ -64,12 +65,15 @@ impl Files<'_> {
         if is_handle(&entry.location) {
             return Err(Error::new(ErrorKind::MissingHandle, "an unresolved handle"));
         }
-        if !self.open.contains_key(&name) {
-            let (file, metadata) = self.directory.open_known(&entry.location)?;
-            self.open.insert(name.clone(), (Arc::new(file), metadata.len()));
+        if !self.known.contains_key(&name) {
+            let file = self.opened.file(&entry.location)?;
+            let metadata = file.metadata().map_err(|error| Error::io(&entry.location, error))?;
+            self.known.insert(name.clone(), (Arc::from(entry.location), metadata.len()));
         }
-        match self.open.get(&name) {
-            Some((file, len)) if range.end <= *len => Ok(External::in_file(file, &range)),
+        match self.known.get(&name) {
+            Some((location, len)) if range.end <= *len => {
+                Ok(External::in_file(&self.opened, location, &range))
+            }
             _ => Err(cut_off()),
         }
     }

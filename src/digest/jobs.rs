@@ -5,7 +5,6 @@
 //! left to the callers.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
+use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
 use crate::byte_size::ByteSize;
@@ -49,8 +49,8 @@ enum Bytes<'c> {
     /// In a field of numbers or strings, which has to be read first.
     Typed(&'c TensorProto),
     Elsewhere(&'c Initializer),
-    /// In a file, from this byte on.
-    InFile(Arc<File>, u64),
+    /// In the file at a location, from this byte on.
+    InFile(Arc<Opened>, Arc<str>, u64),
 }
 
 /// Where the elements of an external tensor are, and how many bytes they have.
@@ -68,9 +68,11 @@ impl<'c> External<'c> {
         Self(Bytes::Here(bytes), len)
     }
 
-    /// The bytes `range` of `file`. Tensors on one range are hashed once where they have one file, opened once.
-    pub(crate) fn in_file(file: &Arc<File>, range: &Range<u64>) -> Self {
-        Self(Bytes::InFile(file.clone(), range.start), range.end.saturating_sub(range.start))
+    /// The bytes `range` of the file at `location`. Tensors on one range are hashed once where they have one location,
+    /// the same allocation.
+    pub(crate) fn in_file(files: &Arc<Opened>, location: &Arc<str>, range: &Range<u64>) -> Self {
+        let bytes = Bytes::InFile(files.clone(), location.clone(), range.start);
+        Self(bytes, range.end.saturating_sub(range.start))
     }
 }
 
@@ -79,7 +81,7 @@ impl<'c> External<'c> {
 enum Key {
     Memory(usize, u64, u8),
     Source(Address, u64, u8),
-    /// The file by its address in memory, and the first byte there.
+    /// The file by the address of its location, and the first byte there.
     File(usize, u64, u64, u8),
 }
 
@@ -157,8 +159,8 @@ impl<'c> Jobs<'c> {
             Bytes::Here(bytes) => Some(Key::Memory(bytes.as_ptr().addr(), len, last)),
             Bytes::Typed(_) => None,
             Bytes::Elsewhere(found) => found.address().map(|place| Key::Source(place, len, last)),
-            Bytes::InFile(file, start) => {
-                Some(Key::File(Arc::as_ptr(file).addr(), *start, len, last))
+            Bytes::InFile(_, location, start) => {
+                Some(Key::File(location.as_ptr().addr(), *start, len, last))
             }
         };
         let new = self.list.len();
@@ -258,11 +260,14 @@ impl Job<'_> {
                 }
             }
             Bytes::Elsewhere(initializer) => self.read(initializer),
-            Bytes::InFile(file, start) => self.in_parts(|offset, part| {
-                let at = start.checked_add(offset).and_then(|at| usize::try_from(at).ok());
-                let at = at.ok_or_else(|| Error::internal("a place beyond any file"))?;
-                Ok(mmap::read_at(file, part, at)?)
-            }),
+            Bytes::InFile(files, location, start) => {
+                let file = files.file(location)?;
+                self.in_parts(|offset, part| {
+                    let at = start.checked_add(offset).and_then(|at| usize::try_from(at).ok());
+                    let at = at.ok_or_else(|| Error::internal("a place beyond any file"))?;
+                    Ok(mmap::read_at(&file, part, at)?)
+                })
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! data has, and their SHA-256 by their names in the cache of Hugging Face, `blobs/` and 64 hexadecimal digits, which
 //! the files of a snapshot are links to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,9 +29,43 @@ pub(crate) struct Stated {
 struct Statement {
     path: PathBuf,
     bytes: Source,
-    /// The checksums of its tensors, which may differ, each with the first tensor that has it.
-    sha1: Vec<(String, String)>,
+    sha1: Checksums,
     sha256: Option<Digest>,
+}
+
+/// The checksums that the tensors of a file state for it.
+#[derive(Default)]
+struct Checksums {
+    all: HashSet<String>,
+    /// The first two, each with its tensor: one of them is wrong if any is.
+    first: Vec<(String, String)>,
+}
+
+impl Checksums {
+    /// Adds that of a tensor, whose name is asked for if it is needed.
+    fn add(&mut self, checksum: String, name: impl FnOnce() -> String) {
+        if self.first.len() < 2 && !self.all.contains(&checksum) {
+            self.first.push((name(), checksum.clone()));
+        }
+        self.all.insert(checksum);
+    }
+
+    /// What is wrong with them where the SHA-1 of the file is `found`: the tensor and the reason.
+    fn difference(&self, found: &str) -> Option<(&str, String)> {
+        let (tensor, stated) = self.first.iter().find(|(_, stated)| stated != found)?;
+        let is_digest = stated.len() == 40 && stated.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut reason = if is_digest {
+            format!("the SHA-1 of the file is {found}, the checksum {stated} is stored")
+        } else {
+            format!("the checksum {stated:?} is not the 40 hexadecimal digits of a SHA-1")
+        };
+        let right = usize::from(self.all.contains(found));
+        match self.all.len().saturating_sub(right).saturating_sub(1) {
+            0 => {}
+            more => reason += &format!(", and {more} more that differ"),
+        }
+        Some((tensor, reason))
+    }
 }
 
 enum Source {
@@ -47,7 +81,7 @@ impl Stated {
         directory: Option<&Path>,
         given: &HashMap<String, Buffer>,
     ) -> Self {
-        let mut checksums: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        let mut checksums: BTreeMap<String, Checksums> = BTreeMap::new();
         for (place, tensor) in traversal::iter(model).filter(|(_, tensor)| is_external(tensor)) {
             let Ok(entry) = ExternalData::parse(tensor) else { continue };
             let name = without_dots(&entry.location);
@@ -56,10 +90,8 @@ impl Stated {
             }
             let known = checksums.entry(name).or_default();
             let stated = entry.checksum.filter(|checksum| !checksum.is_empty());
-            if let Some(checksum) = stated.map(|checksum| checksum.to_ascii_lowercase())
-                && known.iter().all(|(_, other)| *other != checksum)
-            {
-                known.push((place.qualified_name(tensor), checksum));
+            if let Some(checksum) = stated {
+                known.add(checksum.to_ascii_lowercase(), || place.qualified_name(tensor));
             }
         }
         let mut stated = Self { files: Vec::new(), all: true };
@@ -85,12 +117,12 @@ impl Stated {
         };
         let sha256 = name_of_blob(path);
         let bytes = Source::Memory(bytes.clone());
-        self.add(Statement { path: path.to_path_buf(), bytes, sha1: Vec::new(), sha256 });
+        self.add(Statement { path: path.to_path_buf(), bytes, sha1: Checksums::default(), sha256 });
         self
     }
 
     fn add(&mut self, statement: Statement) {
-        if statement.sha1.is_empty() && statement.sha256.is_none() {
+        if statement.sha1.all.is_empty() && statement.sha256.is_none() {
             self.all = false;
         } else {
             self.files.push(statement);
@@ -131,7 +163,7 @@ impl Stated {
 impl Statement {
     /// In what this file is not as it is stated.
     fn verify(&self, directory: Option<&Directory>) -> Result<Vec<Error>> {
-        let mut whole = Whole::new(!self.sha1.is_empty(), self.sha256.is_some());
+        let mut whole = Whole::new(!self.sha1.all.is_empty(), self.sha256.is_some());
         let failed = |error| Error::io(&self.path, error);
         match &self.bytes {
             Source::Memory(bytes) => whole.update(bytes),
@@ -145,19 +177,8 @@ impl Statement {
             |reason: String| Error::new(ErrorKind::WrongDigest, reason).with_path(&self.path);
         let (sha1, sha256) = whole.finish();
         let mut errors = Vec::new();
-        for (tensor, stated) in &self.sha1 {
-            let reason = match &sha1 {
-                Some(sha1) if sha1 == stated => continue,
-                _ if stated.len() != 40 || !stated.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                    format!("the checksum {stated:?} is not the 40 hexadecimal digits of a SHA-1")
-                }
-                sha1 => {
-                    let sha1 = sha1.as_deref().unwrap_or_default();
-                    format!("the SHA-1 of the file is {sha1}, the checksum {stated} is stored")
-                }
-            };
-            errors.push(wrong(reason).with_tensor(tensor));
-        }
+        let difference = sha1.as_deref().and_then(|found| self.sha1.difference(found));
+        errors.extend(difference.map(|(tensor, reason)| wrong(reason).with_tensor(tensor)));
         if let Some((found, stated)) = sha256.zip(self.sha256).filter(|(a, b)| a != b) {
             let reason = format!(
                 "its SHA-256 is {found}, its name among the blobs of a cache is {stated}: it was changed, or its \

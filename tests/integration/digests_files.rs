@@ -166,6 +166,41 @@ fn a_checksum_is_40_digits_in_either_case() {
     assert!(found.iter().all(|finding| finding.error.kind() != ErrorKind::WrongDigest));
 }
 
+#[test]
+fn tensors_that_state_different_checksums_of_a_file_are_one_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let saved = everywhere().save(&path, SaveOptions::new().checksums(true)).unwrap();
+    let wrong = |which: &dyn Fn(usize) -> Option<usize>| {
+        let mut model = saved.model().unwrap();
+        let tensors = traversal::iter_mut(&mut model).filter(|(_, t)| !t.external_data.is_empty());
+        for (number, (_, tensor)) in tensors.enumerate() {
+            let value = which(number).map(|digits| format!("{digits:040x}"));
+            let entry = tensor.external_data.last_mut().unwrap();
+            entry.value = value.map_or(entry.value.clone(), |value| Some(value.into()));
+        }
+        fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+    };
+    let count = checksums(&saved.model().unwrap()).len();
+    assert!(count > 15);
+    wrong(&|number| Some(number % 3));
+    assert_wrong(
+        &path,
+        &[
+            "the checksum 0000000000000000000000000000000000000000 is stored, and 2 more that differ",
+        ],
+    );
+    wrong(&|number| (number > 0).then_some(number));
+    let more = format!("0001 is stored, and {} more that differ", count - 2);
+    assert_wrong(&path, &[&more]);
+    wrong(&|number| (number == count - 1).then_some(7));
+    assert_wrong(&path, &["0007 is stored"]);
+    wrong(&|number| (number == 0).then_some(7));
+    assert_wrong(&path, &["0007 is stored"]);
+    wrong(&|_| None);
+    assert_wrong(&path, &[]);
+}
+
 /// Puts `bytes` into the cache `folder` as huggingface_hub does, and returns the name of the blob.
 #[cfg(unix)]
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> std::path::PathBuf {

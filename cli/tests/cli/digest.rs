@@ -167,6 +167,24 @@ fn a_check_names_what_does_not_have_its_digest() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn digests_of_more_files_are_compared_than_may_be_open() {
+    let folder = Folder::new();
+    let tensor = |i: u8| {
+        TensorProto::new(format!("w{i}"), TensorProto::UINT8, [4]).with_raw_data(vec![i; 4])
+    };
+    let mut model = model();
+    model.graph.as_mut().unwrap().initializer.extend((0..200).map(tensor));
+    folder.save("m.onnx", &model);
+    folder.run(&["split", "m.onnx", "s.onnx", "--min-bytes=0", "--digests", "--checksums"]).done();
+    let command = folder.command(&["check", "s.onnx", "--digests"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).current_dir(folder.path(""));
+    let output = shell.arg(command.get_program()).args(command.get_args()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn whole_files_are_compared_without_being_told() {
     let folder = Folder::with_model();

@@ -13,7 +13,7 @@ pub enum Limit {
     /// when the message is written and dropped. Default 100, as in the official parser of protobuf.
     Nesting,
     /// How many bytes of memory the messages of a model may take. Payloads, which are slices of the input, do not
-    /// count. Default: 8 MiB and eight times the length of the input, which only inputs of empty or very small
+    /// count. Default: 8 MiB and ten times the length of the input, which only inputs of empty or very small
     /// messages exceed.
     Memory,
     /// The nodes of all graphs and functions. Default 10 million.

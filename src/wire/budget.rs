@@ -10,8 +10,9 @@ use crate::limits::{Limit, Limits, exceeded};
 
 /// What any input may take, in bytes.
 const BASE: u64 = 8 << 20;
-/// What each byte of the input may take more. Nodes of real models take two to four bytes of memory for each of theirs.
-const PER_BYTE: u64 = 8;
+/// What each byte of the input may take more. Nodes of real models take two to four bytes of memory for each of theirs, and
+/// the types and shapes of values with short names up to ten.
+const PER_BYTE: u64 = 10;
 /// How many bytes a reader counts before it reports them.
 const PART: u64 = 64 << 10;
 

@@ -70,10 +70,10 @@ mod tests {
         }
         let said = |size| check(&files, Method::Shards(size)).unwrap_err().to_string();
         assert!(said(1000).contains("839005 shards"), "{}", said(1000));
-        assert!(said(1000).ends_with("--shard-size 4kB"), "{}", said(1000));
-        assert!(said(1).ends_with("--shard-size 4kB"), "{}", said(1));
+        assert!(said(1000).ends_with("--shard-size 3kB"), "{}", said(1000));
+        assert!(said(1).ends_with("--shard-size 3kB"), "{}", said(1));
         let largest = [("m", u64::MAX)];
-        assert!(check(&largest, Method::Shards(1)).unwrap_err().to_string().ends_with("100TB"));
+        assert!(check(&largest, Method::Shards(1)).unwrap_err().to_string().ends_with("70TB"));
         let many = vec![("", 1); 1_000_000];
         assert!(check(&many, Method::Files).is_err() && check(&many, Method::Shards(1)).is_err());
     }

@@ -52,6 +52,11 @@ fn folder_of(case: &Case) -> Folder {
     folder
 }
 
+/// What entries mean that the specification does not name is not in a digest, so there is none.
+fn has_no_digest(case: &Case) -> bool {
+    matches!(case.name, "unknown key" | "basepath")
+}
+
 #[test]
 fn every_command_refuses_what_a_load_refuses() {
     for case in cases() {
@@ -83,7 +88,8 @@ fn every_command_refuses_what_a_load_refuses() {
                     }
                     Ok(()) => {
                         let may_fail = READ_MORE.contains(&command) && case.name != "plain"
-                            || command == CHECK_DIGESTS;
+                            || command == CHECK_DIGESTS
+                            || has_no_digest(&case) && command[0] == "digest";
                         assert!(ran.code() == 0 || may_fail, "{context}");
                     }
                 }

@@ -152,6 +152,8 @@ pub struct Container {
     pub(crate) attached: Vec<PathBuf>,
     /// Whether only what holds tensors was decoded: see [`Outline`](crate::Outline).
     pub(crate) is_outline: bool,
+    /// Whether digests were stored with the model that was loaded.
+    pub(crate) had_digests: bool,
 }
 
 /// A shared model, copied on write: the result of a save shows the graph that was written, also when
@@ -273,6 +275,12 @@ impl Container {
     /// Warnings of the load: what did not prevent it, such as unknown external data keys.
     pub fn warnings(&self) -> &[Error] {
         &self.warnings
+    }
+
+    /// Whether digests were stored with the model that was loaded: see [`SaveOptions::digests`](crate::SaveOptions::digests).
+    /// A container with weights has none of them any more, and a save stores new ones only where its options say so.
+    pub fn had_digests(&self) -> bool {
+        self.had_digests
     }
 
     /// Compares every external tensor with its initializer, as a save does first.

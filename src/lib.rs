@@ -208,7 +208,7 @@ pub use inline::{
     FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
 };
 pub use limits::{Limit, Limits};
-pub use load::LoadOptions;
+pub use load::{LoadOptions, VerifyDigests};
 pub use mmap::MmapChoice;
 pub use operands::{ShapeOperands, ShapeUse};
 pub use outline::Outline;

@@ -12,7 +12,7 @@ mod small_files;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-pub use options::LoadOptions;
+pub use options::{LoadOptions, VerifyDigests};
 
 use crate::buffer::Buffer;
 use crate::container::Container;
@@ -22,7 +22,7 @@ use crate::external_data;
 use crate::file_format::{failed_download, known_format};
 use crate::one_save::{OneSave, read_one_save};
 use crate::proto::ModelProto;
-use crate::stored_digests::remove_digest;
+use crate::stored_digests::{has_own_digest, remove_digest};
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
 
@@ -78,19 +78,22 @@ impl Container {
     }
 
     fn from_model(bytes: &Buffer, options: &LoadOptions) -> Result<Self> {
-        if options.verify_digests && (!options.weights || options.decode.outline) {
+        let verify = options.verify_digests;
+        if verify != VerifyDigests::Never && (!options.weights || options.decode.outline) {
             let reason = "digests are verified only where model and weights are loaded";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
         let model = decode_model(bytes, &options.decode)?;
-        let origins = options.verify_digests.then(|| Origins::of(&model, options, Some(bytes)));
+        let origins = Origins::to_verify(&model, options, Some(bytes));
         let mut container = Self::new(model);
+        container.had_digests = has_own_digest(&container.model);
         if options.weights {
             container.load_weights(options)?;
         }
         if let Some(origins) = origins {
             origins.verify_loaded(&container)?;
-            container.warnings.extend(origins.not_covered());
+            let not_covered = origins.not_covered().filter(|_| verify == VerifyDigests::Always);
+            container.warnings.extend(not_covered);
         }
         Ok(container)
     }
@@ -117,10 +120,9 @@ impl Container {
         options: impl Into<LoadOptions>,
     ) -> Result<()> {
         let options = options.into().base_dir(directory);
-        if !options.verify_digests {
+        let Some(origins) = Origins::to_verify(&self.model, &options, None) else {
             return self.load_weights(&options);
-        }
-        let origins = Origins::of(&self.model, &options, None);
+        };
         let mut attached = self.clone();
         attached.load_weights(&options)?;
         origins.verify_loaded(&attached)?;
@@ -144,9 +146,10 @@ impl Container {
     /// of `texts`, which all of them share.
     fn set_handles(&mut self, handles: Vec<(Position, Range<usize>)>, texts: Buffer) -> Result<()> {
         let mut handles = handles.into_iter().peekable();
+        let mut had_digests = false;
         traversal::tensors_mut(&mut self.model, |place, tensor| {
             // Also where another program has removed that of the model.
-            remove_digest(tensor);
+            had_digests |= remove_digest(tensor);
             if let Some((_, range)) = handles.next_if(|(position, _)| *position == place.position) {
                 let text = texts.slice(range);
                 let text = text.ok_or_else(|| Error::internal("a handle without its text"))?;
@@ -154,6 +157,7 @@ impl Container {
             }
             Ok(())
         })?;
+        self.had_digests |= had_digests;
         match handles.len() {
             0 => Ok(()),
             left => Err(Error::internal(format!("{left} tensors were not met again"))),

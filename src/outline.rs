@@ -73,6 +73,11 @@ impl Outline {
         self.0.warnings()
     }
 
+    /// Whether digests were stored with the model, which a save leaves out: [`Container::had_digests`].
+    pub fn had_digests(&self) -> bool {
+        self.0.had_digests()
+    }
+
     /// Saves the model to `path` with all weights inside it, as [`Container::save`] does with
     /// [`WeightFiles::Embedded`]; other [`WeightFiles`] in `options` are not regarded.
     ///

@@ -29,13 +29,17 @@ pub(crate) fn has_digests(model: &ModelProto) -> bool {
 /// Removes every stored digest from `model`.
 pub(crate) fn remove_digests(model: &mut ModelProto) {
     model.metadata_props.retain(|entry| !is_digest(entry));
-    traversal::iter_mut(model).for_each(|(_, tensor)| remove_digest(tensor));
+    for (_, tensor) in traversal::iter_mut(model) {
+        remove_digest(tensor);
+    }
 }
 
-/// Removes the stored digest from `tensor`.
-pub(crate) fn remove_digest(tensor: &mut TensorProto) {
+/// Removes the stored digest from `tensor`. Whether there was one.
+pub(crate) fn remove_digest(tensor: &mut TensorProto) -> bool {
     // Reached for to change only where there is one: most tensors have no metadata.
-    if tensor.metadata_props.iter().any(is_digest) {
+    let has_one = tensor.metadata_props.iter().any(is_digest);
+    if has_one {
         tensor.metadata_props.retain(|entry| !is_digest(entry));
     }
+    has_one
 }

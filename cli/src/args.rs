@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::sha256;
+use crate::vouched::Vouched;
 
 #[cfg(feature = "machine")]
 pub use evaluate::{
@@ -360,9 +361,13 @@ pub struct TargetArgs {
     #[arg(long)]
     pub timings: bool,
     /// Store the digest of the model and of each tensor with it, which check --digests compares: reads the
-    /// weights twice. Without this option, digests of the model that is read are left out
+    /// weights twice, and once more to compare them with digests that are stored with the model that is read.
+    /// Without this option, those are left out
     #[arg(long)]
     pub digests: bool,
+    /// With --digests, go on where the model that is read does not have the digests that are stored with it
+    #[arg(long, requires = "digests")]
+    pub ignore_stored_digests: bool,
     /// Write the SHA-1 of each weights file as the checksum of its tensors, as the specification has it: reads the
     /// weights twice
     #[arg(long)]
@@ -370,6 +375,13 @@ pub struct TargetArgs {
     /// Write an .onnx file over 2 GiB, which onnx and onnxruntime refuse
     #[arg(long)]
     pub allow_over_2gib: bool,
+}
+
+impl TargetArgs {
+    /// Whether the model that is read is compared with its digests.
+    pub fn vouched(&self) -> Vouched {
+        Vouched::of(self.digests, self.ignore_stored_digests)
+    }
 }
 
 #[derive(Debug, Args)]

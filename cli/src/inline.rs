@@ -18,13 +18,14 @@ use crate::failure::{Failure, Outcome};
 use crate::inline::report::{Changed, Report};
 use crate::output::{Output, print_on_stderr};
 use crate::write::{Read, verify};
-use crate::{reading, save};
+use crate::{reading, save, vouched};
 
 /// Inlines, writes and prints a report.
 pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.paths.output, None)?;
     let reading = reading::of(&args.write.read);
-    let mut container = Container::load(&args.paths.input, reading)?;
+    let vouched = args.write.target.vouched();
+    let mut container = vouched::load(&args.paths.input, reading, vouched)?;
     save::warn(&container);
     let read = Read::of(&container, !args.write.read.no_mmap)?;
     let original = args.write.verify.then(|| container.clone());

@@ -40,6 +40,7 @@ mod tensor_file;
 mod trace;
 #[cfg(feature = "machine")]
 mod verify;
+mod vouched;
 mod write;
 
 use std::path::Path;

@@ -13,14 +13,14 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
 use crate::save::Written;
 use crate::tensor_file::SUFFIXES;
-use crate::{leftovers, names, needed, reading, save};
+use crate::{leftovers, names, needed, reading, save, vouched};
 
 /// Replaces, writes and prints a report.
 pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     save::refuse_weights(&args.output, Some(&args.file))?;
     let format = format(args)?;
     let reading = reading::of(&args.read);
-    let mut container = Container::load(&args.model, reading)?;
+    let mut container = vouched::load(&args.model, reading, args.target.vouched())?;
     save::warn(&container);
     let (name, old) = names::tensor(&container.index(), &args.name)?;
     let in_file = |error: Error| error.with_tensor(&*name).with_path(&args.file);

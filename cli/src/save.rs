@@ -2,15 +2,18 @@
 //!
 //! A model file over 2 GiB is refused before anything is written, unless it was asked for.
 
+mod loaded;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onnx_container::traversal::{self, Tensors};
 use onnx_container::{
-    ByteSize, Container, Deduplicated, Error, ErrorKind, Initializer, MAX_PROTOBUF, Outline,
-    SaveOptions, Saved, SavedFile, ShardNames, Statistics, WeightFiles,
+    ByteSize, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile,
+    ShardNames, Statistics, WeightFiles,
 };
 use serde::Serialize;
+
+pub use loaded::Loaded;
 
 use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
 use crate::failure::Failure;
@@ -140,63 +143,6 @@ pub fn warn(loaded: &impl Loaded) {
     print_warnings(loaded.warnings());
 }
 
-/// A model that was loaded to be saved.
-pub trait Loaded {
-    /// Every tensor with its place, in graph order.
-    fn tensors(&self) -> Tensors<'_>;
-    /// The large initializer behind `handle`.
-    fn get(&self, handle: &str) -> Option<&Initializer>;
-    /// What the load found that some readers refuse.
-    fn warnings(&self) -> &[Error];
-    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error>;
-    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error>;
-}
-
-impl Loaded for Container {
-    fn tensors(&self) -> Tensors<'_> {
-        traversal::iter(self.model())
-    }
-
-    fn get(&self, handle: &str) -> Option<&Initializer> {
-        self.get(handle)
-    }
-
-    fn warnings(&self) -> &[Error] {
-        self.warnings()
-    }
-
-    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
-        self.save(path, options)
-    }
-
-    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
-        self.dry_run(path, options)
-    }
-}
-
-/// An outline is saved with all weights inside the model.
-impl Loaded for Outline {
-    fn tensors(&self) -> Tensors<'_> {
-        self.tensors()
-    }
-
-    fn get(&self, handle: &str) -> Option<&Initializer> {
-        self.get(handle)
-    }
-
-    fn warnings(&self) -> &[Error] {
-        self.warnings()
-    }
-
-    fn save(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
-        self.embed(path, options)
-    }
-
-    fn dry_run(&self, path: &Path, options: SaveOptions) -> Result<Saved, Error> {
-        self.dry_run(path, options)
-    }
-}
-
 /// The files of a save, for people and as JSON.
 #[derive(Debug, Serialize)]
 pub struct Written {
@@ -219,6 +165,8 @@ pub struct Written {
     /// Whether they are printed for people.
     #[serde(skip)]
     timings: bool,
+    /// Whether digests were stored with the model that was read, and are with what was written no more.
+    dropped_digests: bool,
     /// Bytes that were free on the target's file system before the save, where the system reports them.
     free_bytes: Option<u64>,
     left_behind: Vec<String>,
@@ -341,6 +289,7 @@ impl Written {
             dry_run: args.dry_run,
             statistics: Done::from(&saved.statistics),
             timings: args.timings,
+            dropped_digests: loaded.had_digests() && !args.digests,
             files,
             bytes: saved.bytes,
             kept_files: saved.kept.iter().map(file).collect(),
@@ -375,6 +324,12 @@ impl Written {
         self.print_deduplicated(out)?;
         self.print_kept(out)?;
         self.print_left(out)?;
+        if self.dropped_digests {
+            let tense = if self.dry_run { "drops" } else { "dropped" };
+            out.line(format_args!(
+                "{tense:<9} the digests that were stored with the model: --digests stores new ones"
+            ))?;
+        }
         if self.timings {
             self.statistics.print(self.dry_run, out)?;
         }

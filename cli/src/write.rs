@@ -20,7 +20,7 @@ pub use crate::write::import::import;
 pub use crate::write::report::Read;
 use crate::write::report::Report;
 pub use crate::write::verify::{Verified, verify};
-use crate::{leftovers, reading, save};
+use crate::{leftovers, reading, save, vouched};
 
 /// `pack IN OUT`: one weights file, or shards of it.
 pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -37,6 +37,10 @@ pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
 
 /// `embed IN OUT`: no weights file.
 pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    if args.write.target.checksums {
+        let reason = "--checksums is about weights files, and embed writes none";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
     let InOut { input, output } = &args.paths;
     let options = save::options(WeightFiles::Embedded, None, &args.write.target);
     Job::new("embed", input, output, &args.write, None, options).embed(out)
@@ -86,7 +90,8 @@ impl<'a> Job<'a> {
 
     fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
         save::refuse_weights(self.output, None)?;
-        let container = Container::load(self.input, reading::of(&self.args.read))?;
+        let reading = reading::of(&self.args.read);
+        let container = vouched::load(self.input, reading, self.args.target.vouched())?;
         self.write(container, None, out)
     }
 
@@ -96,7 +101,7 @@ impl<'a> Job<'a> {
         let reading = reading::of(&self.args.read);
         if self.args.target.digests {
             // The digest of a model needs the whole graph too.
-            let container = Container::load(self.input, reading)?;
+            let container = vouched::load(self.input, reading, self.args.target.vouched())?;
             return self.write(container, None, out);
         }
         // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.

@@ -1,4 +1,4 @@
-//! [`LoadOptions`]: how a model is loaded. What a load does is left to `load`.
+//! [`LoadOptions`]: how a model is loaded, and [`VerifyDigests`]. What a load does is left to `load`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,27 @@ pub struct LoadOptions {
     /// Bytes given by the caller, by location without `.` components.
     pub(crate) files: HashMap<String, Buffer>,
     pub(crate) decode: DecodeOptions,
-    pub(crate) verify_digests: bool,
+    pub(crate) verify_digests: VerifyDigests,
+}
+
+/// When a load compares a model with the digests that are stored with it. `true` is [`Always`](Self::Always), `false`
+/// [`Never`](Self::Never).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VerifyDigests {
+    /// It does not: the default.
+    #[default]
+    Never,
+    /// Where there are any. So a program that stores new digests with what it loaded does not vouch for weights that
+    /// were damaged before.
+    WhereStored,
+    /// That there are none is an error.
+    Always,
+}
+
+impl From<bool> for VerifyDigests {
+    fn from(verify: bool) -> Self {
+        if verify { Self::Always } else { Self::Never }
+    }
 }
 
 impl Default for LoadOptions {
@@ -44,7 +64,7 @@ impl Default for LoadOptions {
             paths: PathPolicy::default(),
             files: HashMap::new(),
             decode: DecodeOptions::new(),
-            verify_digests: false,
+            verify_digests: VerifyDigests::Never,
         }
     }
 }
@@ -240,7 +260,7 @@ impl LoadOptions {
     /// Whether the model and its tensors are compared with the digests that are stored with them, see
     /// [`SaveOptions::digests`](crate::SaveOptions::digests): every byte of the weights is read, on all cores. A load
     /// fails with [`ErrorKind::WrongDigest`](crate::ErrorKind::WrongDigest) for each tensor that differs, with its file
-    /// and byte range, and when there are no digests. Default false.
+    /// and byte range, and with `true` also when there are no digests. Default false.
     ///
     /// Whole files are compared too: weights files with the `checksum` that tensors give them, files that are links to
     /// blobs in a cache of Hugging Face with their names there. Where there is any of these, a model may be without
@@ -250,8 +270,8 @@ impl LoadOptions {
     /// [`Outline`](crate::Outline), it is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). For
     /// safetensors files it has no meaning.
     #[must_use]
-    pub fn verify_digests(mut self, verify: bool) -> Self {
-        self.verify_digests = verify;
+    pub fn verify_digests(mut self, verify: impl Into<VerifyDigests>) -> Self {
+        self.verify_digests = verify.into();
         self
     }
 

@@ -9,7 +9,7 @@ use crate::container::Container;
 use crate::digest::{self, External, Origin, Stated, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external};
-use crate::load::options::LoadOptions;
+use crate::load::options::{LoadOptions, VerifyDigests};
 use crate::proto::{ModelProto, TensorProto};
 use crate::traversal;
 
@@ -27,6 +27,20 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
+    /// Those of `model` as [`of`](Self::of) has them, where `options` ask for a comparison with what is stored.
+    pub(super) fn to_verify(
+        model: &ModelProto,
+        options: &LoadOptions,
+        bytes: Option<&Buffer>,
+    ) -> Option<Self> {
+        if options.verify_digests == VerifyDigests::Never {
+            return None;
+        }
+        let origins = Self::of(model, options, bytes);
+        let has_any = !origins.stored.is_empty() || !origins.stated.is_empty();
+        (has_any || options.verify_digests == VerifyDigests::Always).then_some(origins)
+    }
+
     /// Those of `model`, which was decoded from `bytes`, if these are at hand.
     pub(crate) fn of(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> Self {
         let folder = options.folder().filter(|folder| folder != Path::new("."));

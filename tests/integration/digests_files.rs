@@ -5,23 +5,13 @@ use std::path::Path;
 
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto};
 use onnx_container::{
-    CheckOptions, Container, ErrorKind, ExternalizeOptions, Finding, Initializer, LoadOptions,
-    MmapChoice, SaveOptions, Severity, WeightFiles, check_model, traversal,
+    CheckOptions, Container, ErrorKind, Finding, Initializer, MmapChoice, SaveOptions, Severity,
+    WeightFiles, check_model, traversal,
 };
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use crate::support::{LAYOUTS, tensors_everywhere};
-
-fn everywhere() -> Container {
-    let mut container = Container::new(tensors_everywhere());
-    container.externalize(ExternalizeOptions::new().min_bytes(1).all_tensors(true)).unwrap();
-    container
-}
-
-fn verifying() -> LoadOptions {
-    LoadOptions::from(MmapChoice::never()).verify_digests(true)
-}
+use crate::support::{LAYOUTS, external_everywhere, verifying};
 
 fn check(path: &Path) -> Vec<Finding> {
     check_model(path, CheckOptions::new().digests(true)).unwrap().findings
@@ -66,8 +56,8 @@ fn checksums_are_those_of_the_files() {
     for (i, layout) in layouts.enumerate() {
         let path = folder.path().join(format!("{i}.onnx"));
         let options = SaveOptions::from(layout).checksums(true);
-        let dry = everywhere().dry_run(&path, options.clone()).unwrap();
-        let saved = everywhere().save(&path, options.clone()).unwrap();
+        let dry = external_everywhere().dry_run(&path, options.clone()).unwrap();
+        let saved = external_everywhere().save(&path, options.clone()).unwrap();
         assert_eq!(dry.files, saved.files);
         assert_eq!(dry.model().unwrap(), saved.model().unwrap());
         let written = checksums(&saved.model().unwrap());
@@ -86,7 +76,7 @@ fn checksums_are_those_of_the_files() {
         assert!(found.iter().any(|f| f.severity == Severity::Advice && partial(f)), "{found:?}");
         assert_wrong(&path, &[]);
         // With digests it is covered, and both are compared.
-        let both = everywhere().save(&path, options.digests(true)).unwrap();
+        let both = external_everywhere().save(&path, options.digests(true)).unwrap();
         Container::load(&path, verifying()).unwrap();
         assert!(!check(&path).iter().any(partial));
         let last = &both.files[0];
@@ -107,7 +97,7 @@ fn checksums_are_those_of_the_files() {
 fn files_that_are_kept_or_made_of_other_sources_have_checksums_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    everywhere().save(&path, true).unwrap();
+    external_everywhere().save(&path, true).unwrap();
     let mut kept = Container::load(&path, MmapChoice::never()).unwrap();
     kept.model_mut().producer_name = Some("another".into());
     let options = SaveOptions::from(WeightFiles::AsLoaded).checksums(true);
@@ -142,7 +132,7 @@ fn files_that_are_kept_or_made_of_other_sources_have_checksums_too() {
 fn a_checksum_is_40_digits_in_either_case() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    let saved = everywhere().save(&path, SaveOptions::new().checksums(true)).unwrap();
+    let saved = external_everywhere().save(&path, SaveOptions::new().checksums(true)).unwrap();
     let with = |change: &dyn Fn(&str) -> String| {
         let mut model = saved.model().unwrap();
         let (_, tensor) = traversal::iter_mut(&mut model)
@@ -170,7 +160,7 @@ fn a_checksum_is_40_digits_in_either_case() {
 fn tensors_that_state_different_checksums_of_a_file_are_one_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
-    let saved = everywhere().save(&path, SaveOptions::new().checksums(true)).unwrap();
+    let saved = external_everywhere().save(&path, SaveOptions::new().checksums(true)).unwrap();
     let wrong = |which: &dyn Fn(usize) -> Option<usize>| {
         let mut model = saved.model().unwrap();
         let tensors = traversal::iter_mut(&mut model).filter(|(_, t)| !t.external_data.is_empty());
@@ -218,7 +208,7 @@ fn put(folder: &Path, name: &str, bytes: &[u8]) -> std::path::PathBuf {
 #[test]
 fn blobs_are_compared_with_their_names() {
     let folder = tempfile::tempdir().unwrap();
-    let parts = everywhere().to_parts(SaveOptions::from(WeightFiles::Embedded)).unwrap();
+    let parts = external_everywhere().to_parts(SaveOptions::from(WeightFiles::Embedded)).unwrap();
     let blob = put(folder.path(), "m.onnx", &parts.model);
     let path = folder.path().join("snapshots/main/m.onnx");
     assert_wrong(&path, &[]);
@@ -232,7 +222,7 @@ fn blobs_are_compared_with_their_names() {
     Container::load(&path, MmapChoice::never()).unwrap();
     flip(&blob, middle);
     // Weights are blobs too.
-    let parts = everywhere().to_parts(true).unwrap();
+    let parts = external_everywhere().to_parts(true).unwrap();
     fs::remove_file(&path).unwrap();
     put(folder.path(), "m.onnx", &parts.model);
     let (name, data) = &parts.files[0];

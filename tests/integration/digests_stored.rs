@@ -8,13 +8,14 @@ use std::path::Path;
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto, TensorProto};
 use onnx_container::{
     CastOptions, CheckOptions, Container, DataType, Error, ErrorKind, ExternalizeOptions,
-    InlineOptions, LoadOptions, MmapChoice, Outline, SaveOptions, Tied, WeightFiles, check_model,
-    inline_functions, traversal,
+    InlineOptions, LoadOptions, MmapChoice, Outline, SaveOptions, Tied, VerifyDigests, WeightFiles,
+    check_model, inline_functions, traversal,
 };
 
 use crate::random_models::Choices;
 use crate::support::{
-    LAYOUTS, both_choices, floats, graph, graph_of, int64s, model, node, tensors_everywhere,
+    LAYOUTS, both_choices, external_everywhere, floats, graph, graph_of, int64s, model, node,
+    tensors_everywhere, verifying,
 };
 
 const KEY: &str = "onnx_container.sha256";
@@ -42,16 +43,6 @@ fn small() -> Container {
     container
 }
 
-fn everywhere() -> Container {
-    let mut container = Container::new(tensors_everywhere());
-    container.externalize(ExternalizeOptions::new().min_bytes(1).all_tensors(true)).unwrap();
-    container
-}
-
-fn verifying() -> LoadOptions {
-    LoadOptions::from(MmapChoice::never()).verify_digests(true)
-}
-
 /// The findings of a check of digests, or why the model cannot be read.
 fn check(path: &Path) -> Result<(), Vec<Error>> {
     let options = CheckOptions::from(MmapChoice::never()).digests(true);
@@ -73,7 +64,7 @@ fn stored(model: &ModelProto) -> usize {
 #[test]
 fn every_layout_is_saved_with_digests_and_verified() {
     let folder = tempfile::tempdir().unwrap();
-    let container = everywhere();
+    let container = external_everywhere();
     let expected = container.digest().unwrap();
     let layouts = LAYOUTS.into_iter();
     #[cfg(feature = "safetensors")]
@@ -272,6 +263,43 @@ fn what_cannot_be_verified_is_refused() {
     assert_eq!(stored(&model), 4);
     let loaded = Container::load_bytes(bytes, LoadOptions::new()).unwrap();
     assert_eq!(stored(loaded.model()), 0);
+}
+
+#[test]
+fn a_load_verifies_what_is_stored_where_it_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let where_stored = || LoadOptions::new().verify_digests(VerifyDigests::WhereStored);
+    let load = || Container::load(&path, where_stored());
+    small().save(&path, true).unwrap();
+    let bare = load().unwrap();
+    assert!(!bare.had_digests() && bare.warnings().is_empty());
+    small().save(&path, SaveOptions::new().digests(true)).unwrap();
+    assert!(load().unwrap().had_digests());
+    assert!(Container::load(&path, LoadOptions::new().weights(false)).unwrap().had_digests());
+    assert!(Outline::load(&path, MmapChoice::never()).unwrap().had_digests());
+    let error = Container::load(&path, where_stored().weights(false)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let mut unfilled = Container::load(&path, LoadOptions::new().weights(false)).unwrap();
+    let data = folder.path().join("m.onnx.data");
+    let mut bad = fs::read(&data).unwrap();
+    bad[5] ^= 4;
+    fs::write(&data, &bad).unwrap();
+    for error in [load().unwrap_err(), unfilled.attach(folder.path(), where_stored()).unwrap_err()]
+    {
+        assert_eq!((error.kind(), error.tensor()), (ErrorKind::WrongDigest, Some("w")));
+    }
+    // A model whose own digest was taken away.
+    let mut model = small().save(&path, SaveOptions::new().digests(true)).unwrap().model().unwrap();
+    model.metadata_props.clear();
+    fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+    assert!(Container::load(&path, MmapChoice::never()).unwrap().had_digests());
+    assert_eq!(load().unwrap_err().kind(), ErrorKind::WrongDigest);
+    // A checksum is stored as well.
+    small().save(&path, SaveOptions::new().checksums(true)).unwrap();
+    assert!(load().unwrap().warnings().is_empty());
+    fs::write(&data, &bad).unwrap();
+    assert_eq!(load().unwrap_err().kind(), ErrorKind::WrongDigest);
 }
 
 #[test]

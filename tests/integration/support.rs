@@ -8,7 +8,9 @@ use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     SparseTensorProto, TensorProto, TrainingInfoProto, ValueInfoProto,
 };
-use onnx_container::{Container, Initializer, MmapChoice, WeightFiles};
+use onnx_container::{
+    Container, ExternalizeOptions, Initializer, LoadOptions, MmapChoice, WeightFiles,
+};
 
 /// Every layout that is there with every feature and writes the weights.
 pub const LAYOUTS: [WeightFiles; 4] = [
@@ -209,6 +211,18 @@ pub fn tensors_everywhere() -> ModelProto {
     training.algorithm = Some(Box::new(graph(vec![floats("w", 150, 8)], vec![])));
     model.training_info.push(training);
     model
+}
+
+/// [`tensors_everywhere`] with each tensor behind a handle.
+pub fn external_everywhere() -> Container {
+    let mut container = Container::new(tensors_everywhere());
+    container.externalize(ExternalizeOptions::new().min_bytes(1).all_tensors(true)).unwrap();
+    container
+}
+
+/// Options of a load that compares with all digests.
+pub fn verifying() -> LoadOptions {
+    LoadOptions::from(MmapChoice::never()).verify_digests(true)
 }
 
 /// A model that adds the initializer `w`, external behind `#w`, to its input.

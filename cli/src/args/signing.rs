@@ -33,6 +33,9 @@ pub struct SignArgs {
     /// What the digests of shards are called
     #[arg(long, value_enum, value_name = "FORM", default_value_t, requires = "shard_size")]
     pub shard_form: ShardForm,
+    /// Sign a model also where it does not have the digests that are stored with it
+    #[arg(long)]
+    pub ignore_stored_digests: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }

@@ -21,6 +21,7 @@ use crate::needed::{self, needed, plain};
 use crate::output::{Output, count, lossy, lossy_or_null, print_on_stderr};
 use crate::reading::{self, Reading};
 use crate::staged::{folder, refusal};
+use crate::vouched::{self, Vouched};
 use crate::{save, stop};
 
 /// Signs the model, or the files of a folder, and prints what was signed.
@@ -132,7 +133,8 @@ impl<'a> Job<'a> {
         if self.places.model.is_none() {
             return Ok(None);
         }
-        let container = Container::load(&self.args.model, self.reading)?;
+        let vouched = Vouched::of(true, self.args.ignore_stored_digests);
+        let container = vouched::load(&self.args.model, self.reading, vouched)?;
         save::warn(&container);
         Ok(Some(container))
     }

@@ -18,6 +18,7 @@ use super::Job;
 use crate::args::ImportArgs;
 use crate::failure::{Failed, Failure, Outcome};
 use crate::output::{Output, count, lossy};
+use crate::vouched::{self, Vouched};
 use crate::{reading, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
@@ -39,6 +40,10 @@ pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return imported.refuse(&error.into(), args, out);
     }
     imported.own = std::mem::take(&mut imported.missing);
+    if args.write.target.vouched() == Vouched::Compared && container.had_digests() {
+        let used = imported.own.iter().chain(&imported.kept).map(String::as_str).collect();
+        vouched::compare(&args.model, reading, &used)?;
+    }
     let ImportArgs { model, output, write, moving, layout, .. } = args;
     let mut job = Job::packed("import-safetensors", model, output, write, moving, layout);
     // The shards are protected by the container, which they were attached to.

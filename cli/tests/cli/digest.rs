@@ -151,9 +151,7 @@ fn a_check_names_what_does_not_have_its_digest() {
     let folder = Folder::with_model();
     folder.run(&["pack", "m.onnx", "p.onnx", "--digests"]).done();
     folder.run(&["check", "p.onnx", "--digests"]).done();
-    let mut data = fs::read(folder.path("p.onnx.data")).unwrap();
-    data[4097] ^= 1;
-    fs::write(folder.path("p.onnx.data"), data).unwrap();
+    damage(&folder);
     folder.run(&["check", "p.onnx"]).done();
     for options in [&["--digests"][..], &["--digests", "--no-mmap"]] {
         let run = folder.run(&[&["check", "p.onnx"], options].concat()).failed(&[]);
@@ -165,6 +163,92 @@ fn a_check_names_what_does_not_have_its_digest() {
         (&found["kind"], &found["tensor"], &found["offset"]),
         (&json!("WrongDigest"), &json!("typed"), &json!(4096))
     );
+}
+
+/// Flips a bit of the tensor `typed` in `p.onnx.data`, as `pack` wrote it.
+fn damage(folder: &Folder) {
+    let mut data = fs::read(folder.path("p.onnx.data")).unwrap();
+    data[4097] ^= 1;
+    fs::write(folder.path("p.onnx.data"), data).unwrap();
+}
+
+#[test]
+fn no_command_vouches_for_weights_that_do_not_have_their_digests() {
+    let folder = Folder::with_model();
+    crate::signing::make_keys(&folder);
+    folder.run(&["export-safetensors", "m.onnx", "all.safetensors"]).done();
+    folder.run(&["extract", "m.onnx", "w", "-o", "w.safetensors"]).done();
+    folder.run(&["extract", "m.onnx", "small", "-o", "small.npy"]).done();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--digests"]).done();
+    damage(&folder);
+    let before = folder.names();
+    for command in [
+        &["pack", "p.onnx", "o.onnx", "--digests"][..],
+        &["split", "p.onnx", "o.onnx", "--digests", "--no-mmap"],
+        &["embed", "p.onnx", "o.onnx", "--digests"],
+        &["inline-functions", "p.onnx", "o.onnx", "--digests"],
+        &["replace", "p.onnx", "small", "small.npy", "-o", "o.onnx", "--digests"],
+        &["import-safetensors", "p.onnx", "w.safetensors", "o.onnx", "--digests"],
+        &["sign", "p.onnx", "--key", "keys/P-256.pem", "-o", "o.sig"],
+    ] {
+        let run = folder.run(command);
+        run.failed(&["tensor `typed`", "p.onnx.data", "--ignore-stored-digests"]);
+        assert_eq!(folder.names(), before, "{command:?}");
+        folder.run(&[command, &["--ignore-stored-digests"]].concat()).done();
+        for name in folder.names().into_iter().filter(|name| !before.contains(name)) {
+            fs::remove_file(folder.path(&name)).unwrap();
+        }
+        let json = folder.run(&[command, &["--json"]].concat()).failed(&[]).json();
+        assert_eq!(json["error"]["kind"], "WrongDigest", "{command:?}");
+    }
+    // Nothing vouches for it here, or has it.
+    folder.run(&["pack", "p.onnx", "o.onnx"]).done();
+    folder.run(&["import-safetensors", "p.onnx", "all.safetensors", "o.onnx", "--digests"]).done();
+    folder.run(&["check", "o.onnx", "--digests"]).done();
+    folder.run(&["pack", "p.onnx", "o.onnx", "--ignore-stored-digests"]).misused(&["--digests"]);
+    // The structure of a model that is filled counts as well.
+    folder.run(&["pack", "m.onnx", "p.onnx", "--digests"]).done();
+    let mut model = fs::read(folder.path("p.onnx")).unwrap();
+    let at = model.windows(6).position(|six| six == b"a test").unwrap();
+    model[at] = b'b';
+    fs::write(folder.path("p.onnx"), model).unwrap();
+    folder
+        .run(&["import-safetensors", "p.onnx", "all.safetensors", "s.onnx", "--digests"])
+        .failed(&["the model itself", "--ignore-stored-digests"]);
+}
+
+#[test]
+fn digests_that_are_dropped_are_said() {
+    let folder = Folder::with_model();
+    folder.run(&["export-safetensors", "m.onnx", "w.safetensors"]).done();
+    folder.run(&["extract", "m.onnx", "small", "-o", "small.npy"]).done();
+    folder.run(&["pack", "m.onnx", "p.onnx", "--digests"]).done();
+    let said = "dropped   the digests that were stored with the model: --digests stores new ones\n";
+    for command in [
+        &["pack", "p.onnx", "o.onnx"][..],
+        &["split", "p.onnx", "o.onnx"],
+        &["embed", "p.onnx", "o.onnx"],
+        &["inline-functions", "p.onnx", "o.onnx"],
+        &["import-safetensors", "p.onnx", "w.safetensors", "o.onnx"],
+        &["replace", "p.onnx", "small", "small.npy", "-o", "o.onnx"],
+    ] {
+        let dropped = |options: &[&str]| {
+            let run = folder.run(&[command, options].concat()).done();
+            let json = folder.run(&[command, options, &["--json"]].concat()).done().json();
+            let lines = run.stdout().matches(said).count();
+            assert_eq!(json["dropped_digests"].as_bool(), Some(lines == 1), "{command:?}");
+            lines
+        };
+        assert_eq!((dropped(&[]), dropped(&["--digests"])), (1, 0), "{command:?}");
+        folder
+            .run(&[command, &["--dry-run"]].concat())
+            .done()
+            .says(&["drops     the digests that were stored"]);
+        fs::remove_file(folder.path("o.onnx")).unwrap();
+    }
+    let run = folder.run(&["pack", "m.onnx", "o.onnx"]).done();
+    assert!(!run.stdout().contains("digests"), "{}", run.stdout());
+    folder.run(&["embed", "p.onnx", "e.onnx", "--checksums"]).misused(&["writes none"]);
 }
 
 #[cfg(unix)]
@@ -190,9 +274,7 @@ fn whole_files_are_compared_without_being_told() {
     let folder = Folder::with_model();
     folder.run(&["pack", "m.onnx", "p.onnx", "--checksums"]).done();
     folder.run(&["check", "p.onnx", "--digests"]).done().says(&["only files that have a checksum"]);
-    let mut data = fs::read(folder.path("p.onnx.data")).unwrap();
-    data[4097] ^= 1;
-    fs::write(folder.path("p.onnx.data"), data).unwrap();
+    damage(&folder);
     let run = folder.run(&["check", "p.onnx", "--digests"]).failed(&[]);
     run.says(&["`p.onnx.data`: the SHA-1 of the file is"]);
     #[cfg(unix)]

@@ -8,7 +8,9 @@ impl SaveOptions {
     /// them. Default false.
     ///
     /// The weights are read once more for that, before anything is written; lazy ones are made once more. Digests
-    /// that the model has from an earlier save never stay: without this option they are left out.
+    /// that the model has from an earlier save never stay: without this option they are left out. With it, those that are
+    /// stored are of the weights as they were loaded: [`VerifyDigests::WhereStored`](crate::VerifyDigests::WhereStored)
+    /// compares these with the earlier ones.
     ///
     /// ```
     /// use onnx_container::proto::{GraphProto, ModelProto, TensorProto};

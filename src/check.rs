@@ -143,7 +143,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     }
     findings.append(weights.finish(&mut checked));
     if options.digests {
-        digests::check(path, (&model, bytes), &load, &mut findings)?;
+        checked.compared = Some(digests::check(path, (&model, bytes), &load, &mut findings)?);
     }
     Ok(checked.with(findings))
 }

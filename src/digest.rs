@@ -24,13 +24,15 @@ pub(crate) use self::opened::Opened;
 pub(crate) use self::sha256::Digest;
 pub(crate) use self::stated::Stated;
 pub(crate) use self::stored::Stored;
-pub(crate) use self::verify::{Origin, verify};
+pub use self::verify::Compared;
+pub(crate) use self::verify::{Origin, no_digests, verify};
 pub(crate) use self::whole::Whole;
 
 use self::hashed::hashed;
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::error::{Errors, Result};
 use crate::proto::ModelProto;
+use crate::traversal;
 
 /// A digest of what a model contains: see [`Container::digest`].
 ///
@@ -57,12 +59,6 @@ impl ContentDigest {
     /// The digests of all tensors, in graph order.
     pub fn tensors(&self) -> &[TensorDigest] {
         &self.tensors
-    }
-
-    /// Stores the digests in `model`, of which they are.
-    pub(crate) fn store_in(&self, model: &mut ModelProto) {
-        let tensors: Vec<_> = self.tensors.iter().map(|tensor| tensor.digest).collect();
-        stored::store(model, &self.model, &tensors);
     }
 }
 
@@ -133,18 +129,43 @@ impl Container {
     /// of sources. [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when tensors overlap in part so often that each
     /// byte of the weights would be read many times.
     pub fn digest(&self) -> Result<ContentDigest> {
-        let (mut tensors, mut errors) = (Vec::new(), Vec::new());
+        let Digests { model, tensors } = self.digests()?;
+        let named = traversal::iter(&self.model).zip(tensors);
+        let named = named.map(|((place, tensor), digest)| {
+            let name = place.qualified_name(tensor);
+            TensorDigest { name, digest }
+        });
+        Ok(ContentDigest { model, tensors: named.collect() })
+    }
+
+    /// As [`digest`](Self::digest), without the names of tensors, which may take far more memory than the model.
+    pub(crate) fn digests(&self) -> Result<Digests> {
+        let (mut tensors, mut errors) = (Vec::new(), Errors::default());
         let external = |tensor| self.initializer_of(tensor).map(|(_, found)| External::of(found));
-        for (name, digest) in hashed(&self.model, external) {
+        for (place, tensor, digest) in hashed(&self.model, external) {
             match digest {
-                Ok(digest) => tensors.push(TensorDigest { name, digest }),
-                Err(error) => errors.push(error.with_tensor(name)),
+                Ok(digest) => tensors.push(digest),
+                Err(error) => {
+                    errors.push_with(|| error.with_tensor(place.qualified_name(tensor)));
+                }
             }
         }
-        if let Some(error) = Error::join(errors) {
-            return Err(error);
+        match errors.join() {
+            Some(error) => Err(error),
+            None => Ok(Digests { model: structure::digest(&self.model, &tensors)?, tensors }),
         }
-        let digests: Vec<_> = tensors.iter().map(|tensor| tensor.digest).collect();
-        Ok(ContentDigest { model: structure::digest(&self.model, &digests)?, tensors })
+    }
+}
+
+/// The digests of a model and its tensors, the latter in graph order.
+pub(crate) struct Digests {
+    model: Digest,
+    tensors: Vec<Digest>,
+}
+
+impl Digests {
+    /// Stores the digests in `model`, of which they are.
+    pub(crate) fn store_in(&self, model: &mut ModelProto) {
+        stored::store(model, &self.model, &self.tensors);
     }
 }

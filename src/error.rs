@@ -39,6 +39,8 @@ struct Inner {
     tensor: Option<String>,
     path: Option<PathBuf>,
     offset: Option<u64>,
+    /// Whether the reason says where that is.
+    has_range: bool,
     related: Vec<Error>,
     source: Option<Arc<io::Error>>,
 }
@@ -107,6 +109,7 @@ impl Error {
             tensor: None,
             path: None,
             offset: None,
+            has_range: false,
             related: Vec::new(),
             source: None,
         }))
@@ -195,6 +198,13 @@ impl Error {
         self
     }
 
+    /// States the offset of the bytes concerned, which the reason names.
+    #[must_use]
+    pub(crate) fn with_range_in_reason(mut self, start: u64) -> Self {
+        self.0.has_range = true;
+        self.with_offset(start)
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -281,6 +291,11 @@ impl Errors {
         if self.kept.len() < Self::MOST { self.kept.push(error) } else { self.more += 1 }
     }
 
+    /// As [`push`](Self::push), for an error that is made only where it is kept: names may be long.
+    pub(crate) fn push_with(&mut self, error: impl FnOnce() -> Error) {
+        if self.kept.len() < Self::MOST { self.kept.push(error()) } else { self.more += 1 }
+    }
+
     /// One error for all of them, as [`Error::join`] makes it.
     pub(crate) fn join(self) -> Option<Error> {
         let Self { kept, more } = self;
@@ -332,7 +347,7 @@ impl fmt::Display for Error {
             write!(f, "`{}`: ", path.display())?;
         }
         Cut(&self.0.reason, 2000).fmt(f)?;
-        if let Some(offset) = self.0.offset {
+        if let Some(offset) = self.0.offset.filter(|_| !self.0.has_range) {
             write!(f, " (at byte {offset})")?;
         }
         for (i, error) in self.0.related.iter().enumerate().take(MOST_SHOWN) {

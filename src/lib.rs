@@ -193,7 +193,7 @@ pub use cast::{CastOptions, Casted, Uncast, UncastReason};
 pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
 pub use container::{Container, Handle};
-pub use digest::{ContentDigest, TensorDigest};
+pub use digest::{Compared, ContentDigest, TensorDigest};
 pub use dtype::{DataType, Element, element_count};
 pub use edit::Deleted;
 pub use error::{Error, ErrorKind, Result};

@@ -156,6 +156,9 @@ fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), 
     if let Some(rest) = findings.rest() {
         out.line(rest)?;
     }
+    if let Some(compared) = &findings.compared {
+        out.line(compared)?;
+    }
     let verdict = if findings.ok { "ok" } else { "not ok" };
     out.line(format_args!("{verdict}: {}: {findings}", args.model.display()))?;
     Ok(())

@@ -78,6 +78,32 @@ pub struct Findings {
     /// How many of these are only counted.
     pub not_listed: usize,
     pub findings: Vec<Found>,
+    /// What was compared with digests, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Compared>,
+}
+
+/// What was compared with the digests that are stored with a model.
+#[derive(Debug, Serialize)]
+pub struct Compared {
+    tensors: usize,
+    model: bool,
+    files: usize,
+    #[serde(skip)]
+    line: String,
+}
+
+impl From<onnx_container::Compared> for Compared {
+    fn from(compared: onnx_container::Compared) -> Self {
+        let onnx_container::Compared { tensors, model, files, .. } = compared;
+        Self { tensors, model, files, line: format!("compared {compared}") }
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
 }
 
 impl Findings {
@@ -93,6 +119,7 @@ impl Findings {
             advice: listed.advice.saturating_add(more_advice),
             not_listed: more_errors.saturating_add(more_advice),
             findings: listed.findings,
+            compared: checked.compared.map(Compared::from),
         }
     }
 
@@ -113,7 +140,7 @@ impl FromIterator<Found> for Findings {
         let findings: Vec<_> = found.into_iter().collect();
         let number = |of: bool| findings.iter().filter(|found| found.is_error() == of).count();
         let (errors, advice) = (number(true), number(false));
-        Self { ok: errors == 0, errors, advice, not_listed: 0, findings }
+        Self { ok: errors == 0, errors, advice, not_listed: 0, findings, compared: None }
     }
 }
 

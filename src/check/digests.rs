@@ -2,37 +2,47 @@
 //!
 //! The weights are not loaded: every byte of them is read once, in parts, into SHA-256.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
-use crate::digest::{External, Opened};
+use crate::digest::{Compared, External, Opened};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_handle, without_dots};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
 
-/// Adds what does not have its digest to `findings`. The `model` at `path` was decoded from `bytes`.
+/// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at `path` was decoded from
+/// `bytes`.
 pub(super) fn check(
     path: &Path,
     (model, bytes): (&ModelProto, &Buffer),
     load: &LoadOptions,
     findings: &mut Findings,
-) -> Result<()> {
-    let Some(directory) = load.directory()? else { return Ok(()) };
+) -> Result<Compared> {
+    let mut compared = Compared::default();
+    let Some(directory) = load.directory()? else { return Ok(compared) };
     let opened = Arc::new(Opened::new(directory));
     let mut files = Files { opened, load, known: HashMap::new() };
     let origins = Origins::of(model, load, Some(bytes));
     if let Some(error) = origins.not_covered() {
         findings.add(Severity::Advice, || error.with_path(path));
     }
-    let Err(error) = origins.verify(model, |tensor| files.external(tensor)) else { return Ok(()) };
+    let verified = origins.verify(model, |tensor| files.external(tensor), &mut compared);
+    let Err(error) = verified else { return Ok(compared) };
+    // That a file cannot be read is said once, and not of each tensor that is in it.
+    let unread = findings.kept.iter().filter(|found| found.error.kind() == ErrorKind::Io);
+    let mut unread: HashSet<_> =
+        unread.filter_map(|found| found.error.path()).map(Path::to_path_buf).collect();
     for error in error.each().filter(|error| is_new(error.kind())) {
-        findings.add(Severity::Error, || error.clone().with_path(path));
+        let file = error.path().filter(|_| error.kind() == ErrorKind::Io);
+        if file.is_none_or(|file| unread.insert(file.to_path_buf())) {
+            findings.add(Severity::Error, || error.clone().with_path(path));
+        }
     }
-    Ok(())
+    Ok(compared)
 }
 
 /// Whether an error of this kind is none that the check without digests finds.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::digest::Compared;
 use crate::error::Error;
 use crate::limits::{Limit, Limits};
 
@@ -104,6 +105,8 @@ pub struct Checked {
     /// Whether the bytes of weights were read, see
     /// [`CheckOptions::contents`](crate::CheckOptions::contents).
     pub contents: bool,
+    /// What was compared with stored digests, by [`CheckOptions::digests`](crate::CheckOptions::digests).
+    pub compared: Option<Compared>,
 }
 
 impl Checked {

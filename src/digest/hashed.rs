@@ -5,13 +5,13 @@ use super::sha256::Digest;
 use super::tensors;
 use crate::error::Result;
 use crate::proto::{ModelProto, TensorProto};
-use crate::traversal;
+use crate::traversal::{self, Place};
 
-/// The name and the digest of every tensor, in graph order. Where the elements of external ones are says `external`.
+/// Every tensor with its place and its digest, in graph order. Where the elements of external ones are says `external`.
 pub(super) fn hashed<'c>(
     model: &'c ModelProto,
     mut external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
-) -> impl Iterator<Item = (String, Result<Digest>)> {
+) -> impl Iterator<Item = (Place<'c>, &'c TensorProto, Result<Digest>)> {
     let mut jobs = Jobs::new(Padding::Hashed);
     let added: Vec<_> =
         traversal::iter(model).map(|(_, tensor)| jobs.add_from(tensor, &mut external)).collect();
@@ -19,6 +19,6 @@ pub(super) fn hashed<'c>(
     jobs.run();
     traversal::iter(model).zip(added).map(move |((place, proto), job)| {
         let digest = job.and_then(|job| tensors::digest(proto, &jobs.result(job)?));
-        (place.qualified_name(proto), digest)
+        (place, proto, digest)
     })
 }

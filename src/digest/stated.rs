@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::sha256::Digest;
+use super::verify::Compared;
 use super::whole::Whole;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,9 +23,13 @@ use crate::traversal;
 #[derive(Default)]
 pub(crate) struct Stated {
     files: Vec<Statement>,
-    /// Whether something is stated of each file.
-    all: bool,
+    /// The first files of which nothing is stated, and how many there are.
+    others: Vec<PathBuf>,
+    other_count: usize,
 }
+
+/// How many files of which nothing is stated are named.
+const FEW: usize = 3;
 
 /// What is stated about a file.
 struct Statement {
@@ -94,7 +100,7 @@ impl Stated {
                 known.add(checksum.to_ascii_lowercase(), || place.qualified_name(tensor));
             }
         }
-        let mut stated = Self { files: Vec::new(), all: true };
+        let mut stated = Self::default();
         for (location, sha1) in checksums {
             let path = directory.map_or_else(|| location.clone().into(), |d| d.join(&location));
             let bytes = given.get(&location);
@@ -112,7 +118,7 @@ impl Stated {
     /// Adds what is stated about the model itself, which was read as `bytes` from `path`, if it was read from a file.
     pub(crate) fn with_model(mut self, path: Option<&Path>, bytes: Option<&Buffer>) -> Self {
         let Some((path, bytes)) = path.zip(bytes) else {
-            self.all = false;
+            self.leave_out("the model".into());
             return self;
         };
         let sha256 = name_of_blob(path);
@@ -123,9 +129,16 @@ impl Stated {
 
     fn add(&mut self, statement: Statement) {
         if statement.sha1.all.is_empty() && statement.sha256.is_none() {
-            self.all = false;
+            self.leave_out(statement.path);
         } else {
             self.files.push(statement);
+        }
+    }
+
+    fn leave_out(&mut self, path: PathBuf) {
+        self.other_count += 1;
+        if self.others.len() < FEW {
+            self.others.push(path);
         }
     }
 
@@ -134,25 +147,37 @@ impl Stated {
         self.files.is_empty()
     }
 
-    /// Whether something is stated of all files, the model itself among them.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.all
+    /// The files of which nothing is stated, the model itself among them, in words: few of them by their names. `None` where
+    /// there are none.
+    pub(crate) fn not_covered(&self) -> Option<String> {
+        let names: Vec<_> =
+            self.others.iter().map(|path| format!("`{}`", path.display())).collect();
+        match self.other_count.checked_sub(names.len())? {
+            0 if names.is_empty() => None,
+            0 => Some(names.join(", ")),
+            more => Some(format!("{} and {more} more", names.join(", "))),
+        }
     }
 
-    /// Reads each file once, several at a time, and compares it with what is stated about it.
+    /// Reads each file once, several at a time, and compares it with what is stated about it. Adds how many there were to
+    /// `done`.
     ///
     /// # Errors
     /// One error for all files: [`ErrorKind::WrongDigest`] for those that are others, and why a file cannot be read.
-    pub(crate) fn verify(&self, directory: Option<&Directory>) -> Result<()> {
+    pub(crate) fn verify(&self, directory: Option<&Directory>, done: &mut Compared) -> Result<()> {
         let found = Mutex::new(Vec::new());
+        let count = AtomicUsize::new(0);
         let compare = |(number, file): (usize, &Statement)| {
-            let errors = file.verify(directory).unwrap_or_else(|error| vec![error]);
+            let compared = file.verify(directory);
+            count.fetch_add(usize::from(compared.is_ok()), Ordering::Relaxed);
+            let errors = compared.unwrap_or_else(|error| vec![error]);
             let errors = errors.into_iter().map(|error| (number, error));
             found.lock().unwrap_or_else(PoisonError::into_inner).extend(errors);
             Ok::<_, Error>(())
         };
         let threads = parallel::cores(self.files.len());
         parallel::for_each(threads, self.files.iter().enumerate(), compare)?;
+        done.files += count.into_inner();
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_by_key(|(number, _)| *number);
         let errors = found.into_iter().map(|(_, error)| error).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::buffer::Buffer;
 use crate::container::Container;
-use crate::digest::{self, External, Origin, Stated, Stored};
+use crate::digest::{self, Compared, External, Origin, Stated, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, Directory, ExternalData, is_external};
 use crate::load::options::{LoadOptions, VerifyDigests};
@@ -57,30 +57,40 @@ impl Origins {
 
     /// What the user is told where nothing covers some of the files: only others have digests.
     pub(crate) fn not_covered(&self) -> Option<Error> {
-        let is_partial =
-            self.stored.is_empty() && !self.stated.is_empty() && !self.stated.is_complete();
-        let reason = "no digests are stored with this model: only files that have a checksum, or a name that is one, \
-                      were compared";
-        is_partial.then(|| Error::new(ErrorKind::WrongDigest, reason))
+        let others = self.stated.not_covered().filter(|_| self.has_only_stated())?;
+        let reason = format!(
+            "no digests are stored with this model: only files that have a checksum, or a name that is one, were \
+             compared, and not {others}"
+        );
+        Some(Error::new(ErrorKind::WrongDigest, reason))
+    }
+
+    /// Whether something is stated about whole files, and nothing else is stored.
+    fn has_only_stated(&self) -> bool {
+        self.stored.is_empty() && !self.stated.is_empty()
     }
 
     /// Compares `model`, whose external tensors have their elements where `external` says, with its digests, and its
-    /// files with what is stated about them. To have either is enough.
+    /// files with what is stated about them. To have either is enough. Adds to what was `done`.
     pub(crate) fn verify<'c>(
         &self,
         model: &'c ModelProto,
         external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
+        done: &mut Compared,
     ) -> Result<()> {
         let origin = |position| match position {
             Some(position) => self.places.get(position).cloned().unwrap_or_default(),
             None => (None, self.len.map(|len| 0..len)),
         };
         let directory = self.directory.as_ref().map_err(Error::clone);
-        let files = directory.and_then(|directory| self.stated.verify(directory.as_ref()));
-        if self.stored.is_empty() && !self.stated.is_empty() {
+        let files = directory.and_then(|directory| self.stated.verify(directory.as_ref(), done));
+        if self.has_only_stated() {
             return files;
         }
-        let tensors = digest::verify(model, &self.stored, external, origin);
+        let tensors = match self.stored.is_empty() {
+            true => Err(digest::no_digests()),
+            false => digest::verify(model, &self.stored, external, origin, done),
+        };
         let errors = [tensors, files].into_iter().filter_map(Result::err);
         let each = errors.flat_map(|error| error.each().cloned().collect::<Vec<_>>());
         Error::join(each.collect()).map_or(Ok(()), Err)
@@ -88,9 +98,10 @@ impl Origins {
 
     /// Compares `container`, which was loaded, with the digests that were stored with it.
     pub(super) fn verify_loaded(&self, container: &Container) -> Result<()> {
-        self.verify(&container.model, |tensor| {
+        let external = |tensor| {
             container.initializer_of(tensor).map(|(_, initializer)| External::of(initializer))
-        })
+        };
+        self.verify(&container.model, external, &mut Compared::default())
     }
 }
 

@@ -58,7 +58,7 @@ impl<'c> Content<'c> {
             let initializers = self.container.initializers.clone();
             let model = self.model.clone();
             let saved = Container { model, initializers, ..Container::default() };
-            let digest = saved.digest()?;
+            let digest = saved.digests()?;
             drop(saved);
             digest.store_in(&mut self.model);
         } else if has_digests(&self.model) {

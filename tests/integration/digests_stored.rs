@@ -303,6 +303,43 @@ fn a_load_verifies_what_is_stored_where_it_is_told_so() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_one_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let options = SaveOptions::new().digests(true).checksums(true);
+    let mut model = external_everywhere().save(&path, options).unwrap().model().unwrap();
+    // No system has names of this length.
+    let long = "x".repeat(300);
+    for (_, tensor) in traversal::iter_mut(&mut model) {
+        if let Some(entry) = tensor.external_data.first_mut() {
+            entry.value = Some(long.as_str().into());
+        }
+    }
+    fs::write(&path, model.encode_to_vec().unwrap()).unwrap();
+    let found = check(&path).unwrap_err();
+    let unread = found.iter().filter(|error| error.kind() == ErrorKind::Io).count();
+    assert_eq!(unread, 1, "{found:?}");
+    assert!(found.iter().all(|error| error.kind() != ErrorKind::WrongDigest), "{found:?}");
+}
+
+#[test]
+fn a_check_says_what_it_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let compared = |digests: bool, checksums: bool, asked: bool| {
+        let options = SaveOptions::new().digests(digests).checksums(checksums);
+        external_everywhere().save(&path, options).unwrap();
+        let checked = check_model(&path, CheckOptions::new().digests(asked)).unwrap();
+        checked.compared.map(|compared| compared.to_string())
+    };
+    assert_eq!(compared(true, true, false), None);
+    assert_eq!(compared(true, true, true).unwrap(), "19 tensors, the model and 1 checksum");
+    assert_eq!(compared(true, false, true).unwrap(), "19 tensors and the model");
+    assert_eq!(compared(false, true, true).unwrap(), "0 tensors and 1 checksum");
+    assert_eq!(compared(false, false, true).unwrap(), "0 tensors");
+}
+
+#[test]
 fn all_mismatches_are_named_with_file_and_range() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
@@ -327,7 +364,10 @@ fn all_mismatches_are_named_with_file_and_range() {
     ];
     assert_eq!(places, expected);
     assert!(found.iter().all(|error| error.kind() == ErrorKind::WrongDigest), "{found:?}");
-    assert!(found[1].reason().starts_with("bytes 256..259: its digest is "), "{}", found[1]);
+    let said = found[1].to_string();
+    let words = "m.onnx.data`: its elements were changed or damaged since its digest was stored (bytes 256..259; stored ";
+    assert!(said.contains(words) && said.contains(", found ") && said.ends_with(')'), "{said}");
+    assert!(!said.contains("at byte"), "{said}");
     let error = Container::load(&path, verifying()).unwrap_err();
     assert_eq!(error.each().count(), 3);
     // Something that is no tensor.

@@ -26,7 +26,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 45] = [
+const CASES: [&str; 46] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -50,6 +50,7 @@ const CASES: [&str; 45] = [
     "export-safetensors m.onnx m.onnx",
     "check cut.onnx",
     "check broken.onnx",
+    "check tied.onnx --digests",
     "inspect m.onnx",
     "inspect functions.onnx",
     "inspect cut.onnx",

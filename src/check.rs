@@ -285,12 +285,13 @@ fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     let is_unneeded = |file: &str| unneeded.iter().any(|folder| folder.ends_with(file));
     orphans.retain(|file| !file.starts_with(&staging_prefix(&name)) || is_unneeded(file));
     let finding = |orphan: String| {
-        let reason = if orphan.starts_with(&staging_prefix(&name)) {
-            "left by a save that was interrupted before it changed anything: the next save of the model removes it"
+        let (kind, reason) = if orphan.starts_with(&staging_prefix(&name)) {
+            let reason = "left by a save that was interrupted before it changed anything: the next save of the model removes it";
+            (ErrorKind::Changed, reason)
         } else {
-            "no model of this folder refers to it"
+            (ErrorKind::InvalidModel, "no model of this folder refers to it")
         };
-        let error = Error::new(ErrorKind::InvalidModel, reason).with_path(directory.join(orphan));
+        let error = Error::new(kind, reason).with_path(directory.join(orphan));
         Finding { severity: Severity::Advice, error }
     };
     orphans.into_iter().map(finding).collect()

@@ -35,7 +35,10 @@ use switch::Way;
 /// The most links that lead from a path to a model.
 const MAX_LINKS: usize = 40;
 
-/// What [`recover`] did in a folder.
+/// How long a recovery waits for a save that is running.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What [`recover`] did.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -49,7 +52,8 @@ pub struct Recovery {
     pub errors: Vec<Error>,
 }
 
-/// Completes or undoes what saves that were killed left in `folder`, and removes their staging folders.
+/// Completes or undoes what saves that were killed left in the folder `path`, and removes their staging folders. Of
+/// any other `path`, which is that of a model, does the same for the saves of this model alone.
 ///
 /// Loading a model, and saving to it, does this for that model. Folders of saves that are running are left
 /// alone. Where the file system has no locks (Windows, some network file systems) a save that is running
@@ -64,20 +68,34 @@ pub struct Recovery {
 ///
 /// # Errors
 /// [`ErrorKind::MissingFile`] and [`ErrorKind::Io`] when the folder cannot be listed, and when a save that is
-/// running keeps its lock for 30 seconds. Other errors are in [`Recovery::errors`].
-pub fn recover(folder: impl AsRef<Path>) -> Result<Recovery> {
-    let folder = folder.as_ref();
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+/// running keeps its lock for 30 seconds. [`ErrorKind::MissingFile`] where there is no model, nor what a save left of it.
+/// Other errors are in [`Recovery::errors`].
+pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
+    let path = path.as_ref();
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let mut recovery = Recovery::default();
-    let lock = FolderLock::wait(folder, Duration::from_secs(30), |_, _| Ok(()))?;
-    for (_, recovered) in recover_all(folder, None)? {
-        recovery.add(recovered);
+    if path.is_dir() {
+        let lock = FolderLock::wait(path, PATIENCE, |_, _| Ok(()))?;
+        for (_, recovered) in recover_all(path, None)? {
+            recovery.add(recovered);
+        }
+        recovery.add_removed(remove_abandoned(path, None));
+        drop(lock);
+        return Ok(recovery);
     }
-    let (removed, errors) = remove_abandoned(folder, None);
-    recovery.removed = removed;
-    recovery.errors.extend(errors);
-    drop(lock);
-    Ok(recovery)
+    let missing = path.metadata().err();
+    for path in linked(path) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let directory = directory_of(&path);
+        let lock = FolderLock::wait(&directory, PATIENCE, |_, _| Ok(()))?;
+        recovery.add(recover_locked(&directory, name));
+        recovery.add_removed(remove_abandoned(&directory, Some(name)));
+        drop(lock);
+    }
+    match missing {
+        Some(error) if recovery.is_empty() => Err(Error::io(path, error)),
+        _ => Ok(recovery),
+    }
 }
 
 /// Completes or undoes what a save of the model at `path` left that was killed, as loading the model does before it
@@ -100,6 +118,19 @@ pub fn recover_model(path: impl AsRef<Path>) -> Result<Recovery> {
 }
 
 impl Recovery {
+    fn is_empty(&self) -> bool {
+        let Self { finished, undone, removed, errors } = self;
+        finished.is_empty() && undone.is_empty() && *removed == 0 && errors.is_empty()
+    }
+
+    /// Adds how many staging folders were removed, and errors that were not said before: a journal that cannot be read
+    /// is one for both the model and the folders that it may name.
+    fn add_removed(&mut self, (removed, errors): (usize, Vec<Error>)) {
+        self.removed = self.removed.saturating_add(removed);
+        let known: HashSet<_> = self.errors.iter().map(ToString::to_string).collect();
+        self.errors.extend(errors.into_iter().filter(|error| !known.contains(&error.to_string())));
+    }
+
     fn add(&mut self, recovered: Result<Option<Recovered>>) {
         match recovered {
             Ok(Some(Recovered { model, finished: true })) => self.finished.push(model),
@@ -244,14 +275,37 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
 }
 
 fn cannot_tell(switch: &Switch, directory: &Path, name: &str) -> Error {
+    let staging = switch.staging().display();
+    let journal = directory.join(names::journal_name(name));
+    let journal = journal.display();
+    let (new, old) = (format!("new files are in `{staging}/new`"), format!("`{staging}/old`"));
+    let found = match switch.has_files() {
+        (true, true) => format!("{new}, old ones in {old}"),
+        (true, false) => format!("{new}, and no old ones were moved away"),
+        (false, true) => format!("old files are in {old}, and no new ones are left"),
+        (false, false) => {
+            let reason = format!(
+                "{CHANGED}, and none are left that it would put in place: if the model and its weights are whole, \
+                 delete `{journal}`"
+            );
+            return Error::new(ErrorKind::Changed, reason).with_path(directory.join(name));
+        }
+    };
     let reason = format!(
-        "a save of this model was interrupted, and its files were changed since then: new files are in \
-         `{staging}/new`, old ones in `{staging}/old`; move those into place that you want, and delete \
-         that folder and `{journal}`",
-        staging = switch.staging().display(),
-        journal = directory.join(names::journal_name(name)).display(),
+        "{CHANGED}: {found}; move those into place that you want, and delete `{staging}` and `{journal}`"
     );
     Error::new(ErrorKind::Changed, reason).with_path(directory.join(name))
+}
+
+const CHANGED: &str = "a save of this model was interrupted, and its files were changed since then";
+
+/// What a dry run of a save to the model `name` is told, where an earlier save was interrupted: it changes nothing.
+pub(crate) fn not_recovered(directory: &Path, name: &str) -> Option<Error> {
+    let reason = "a save of this model was interrupted, or is running: the next save completes it first, and replaces \
+                  what is there then";
+    let path = directory.join(name);
+    Journal::may_be_there(directory, name)
+        .then(|| Error::new(ErrorKind::Changed, reason).with_path(path))
 }
 
 #[cfg(test)]
@@ -353,6 +407,95 @@ mod tests {
             assert_eq!(contents(folder.path()), before);
             fs::write(folder.path().join(name), "old").unwrap();
         }
+    }
+
+    #[test]
+    fn an_error_says_once_where_the_files_are() {
+        let (folder, _) = interrupted(&NAMES);
+        let path = folder.path().join("m.onnx");
+        let said = |found: [bool; 2]| {
+            let error = recover_for_reading(&path).unwrap_err().to_string();
+            let parts = ["new", "old"].map(|part| format!("{STAGING}/{part}`"));
+            assert_eq!(parts.map(|part| error.contains(&part)), found, "{error}");
+            assert_eq!(error.matches("was interrupted").count(), 1, "{error}");
+            // The model is there or not.
+            let read = |_| Err::<(), _>(Error::new(ErrorKind::Shape, "wrong"));
+            let read = crate::one_save::read_one_save(&path, crate::MmapChoice::never(), read);
+            let error = read.err().unwrap().to_string();
+            assert_eq!(error.matches("was interrupted").count(), 1, "{error}");
+            assert_eq!(recover(folder.path()).unwrap().errors.len(), 1);
+        };
+        fs::write(&path, "somebody's").unwrap();
+        said([true, false]);
+        fs::rename(folder.path().join("w1"), folder.path().join(STAGING).join("old/w1")).unwrap();
+        said([true, true]);
+        for name in NAMES {
+            fs::remove_file(folder.path().join(STAGING).join("new").join(name)).unwrap();
+        }
+        said([false, true]);
+        fs::remove_file(folder.path().join(STAGING).join("old/w1")).unwrap();
+        fs::write(folder.path().join("w2"), "somebody's").unwrap();
+        fs::create_dir(folder.path().join("w1")).unwrap();
+        said([false, false]);
+    }
+
+    #[test]
+    fn a_damaged_journal_is_one_error_that_names_the_files() {
+        let (folder, _) = interrupted(&NAMES);
+        fs::rename(folder.path().join("m.onnx"), folder.path().join(STAGING).join("old/m.onnx"))
+            .unwrap();
+        let journal = folder.path().join(".m.onnx.switching");
+        fs::write(&journal, "cut off").unwrap();
+        let before = contents(folder.path());
+        for path in [folder.path().to_path_buf(), folder.path().join("m.onnx")] {
+            let [error] = &recover(path).unwrap().errors[..] else { panic!("one error") };
+            assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidModel, Some(&*journal)));
+            for part in ["new", "old"] {
+                assert!(error.reason().contains(&format!("{STAGING}/{part}`")), "{error}");
+            }
+            assert!(!error.reason().contains("is whole"), "{error}");
+        }
+        // A folder of another model has nothing to do with it.
+        let other = folder.path().join(".w.onnx.saving-aB3xYz");
+        fs::rename(folder.path().join(STAGING), &other).unwrap();
+        let [error] = &recover(folder.path()).unwrap().errors[..] else { panic!("one error") };
+        assert!(error.reason().contains("is whole"), "{error}");
+        fs::rename(&other, folder.path().join(STAGING)).unwrap();
+        assert_eq!(contents(folder.path()), before);
+    }
+
+    #[test]
+    fn what_a_save_left_of_one_model_is_recovered_by_its_path() {
+        let (folder, _) = interrupted(&NAMES);
+        let path = folder.path().join("m.onnx");
+        fs::remove_file(&path).unwrap();
+        for name in [".m.onnx.saving-000000", ".n.onnx.saving-000000"] {
+            fs::create_dir_all(folder.path().join(name).join("new")).unwrap();
+        }
+        fs::rename(folder.path().join("w1"), folder.path().join(STAGING).join("old/w1")).unwrap();
+        fs::write(folder.path().join(STAGING).join("old/m.onnx"), "old").unwrap();
+        let recovery = recover(&path).unwrap();
+        assert_eq!((recovery.finished, recovery.removed), (vec![path.clone()], 1));
+        assert!(recovery.errors.is_empty(), "{:?}", recovery.errors);
+        let other = all("a folder", &[".n.onnx.saving-000000"]);
+        assert_eq!(contents(folder.path()), all("newer", &NAMES).into_iter().chain(other).collect());
+        assert!(recover(&path).unwrap().is_empty());
+        let missing = folder.path().join("none.onnx");
+        assert_eq!(recover(missing).unwrap_err().kind(), ErrorKind::MissingFile);
+        assert_eq!(recover(folder.path()).unwrap().removed, 1);
+    }
+
+    #[test]
+    fn a_staging_folder_that_was_never_filled_is_named_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(".m.onnx.saving-abcdef");
+        fs::create_dir(&left).unwrap();
+        let path = folder.path().join("m.onnx");
+        let minute = std::time::SystemTime::now() - Duration::from_secs(60);
+        fs::File::open(&left).unwrap().set_modified(minute).unwrap();
+        assert_eq!(interrupted_saves(&path), [left]);
+        assert_eq!(recover(folder.path()).unwrap().removed, 1);
+        assert!(interrupted_saves(&path).is_empty());
     }
 
     #[test]

@@ -52,13 +52,13 @@ pub(crate) use weights::NotLoaded;
 #[cfg(feature = "safetensors")]
 pub(crate) use weights::Weights;
 
-use crate::buffer::{Buffer, BufferMut};
+use crate::buffer::Buffer;
 use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
 use crate::parallel;
-use crate::placement::Alignment;
+use crate::recovery::not_recovered;
 use crate::save::checksums::Checksums;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
@@ -148,7 +148,8 @@ impl Container {
     }
 
     /// What [`save`](Self::save) would write, without writing: the same checks and the same result,
-    /// except that too little space is not an error here: see [`Saved::free_bytes`].
+    /// except that too little space is not an error here: see [`Saved::free_bytes`]. Nothing is changed: an interrupted
+    /// save, which a save completes first, is a warning.
     ///
     /// ```
     /// use ndarray::array;
@@ -176,13 +177,21 @@ impl Container {
     ) -> Result<Saved> {
         let (start, options) = (Instant::now(), options.into());
         let target = Target::new(path.as_ref())?;
-        let recovered = Folder::of(&target).recover(&options)?;
-        let content = Content::new(self, &options)?;
-        let mut job = Job::new(&content, target, &options)?;
-        job.saved.warnings.extend(recovered);
+        let interrupted = not_recovered(&target.directory, &target.name);
+        // What is refused may be what that save left halfway.
+        let explained = |error| interrupted.iter().fold(error, |e: Error, i| e.and(i.reason()));
+        let mut saved = self.planned(target, &options).map_err(explained)?;
+        saved.warnings.extend(interrupted);
+        saved.statistics.planning = start.elapsed();
+        Ok(saved)
+    }
+
+    /// What a save to `target` would write.
+    fn planned(&self, target: Target, options: &SaveOptions) -> Result<Saved> {
+        let content = Content::new(self, options)?;
+        let job = Job::new(&content, target, options)?;
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
         job.check_target()?;
-        job.saved.statistics.planning = start.elapsed();
         Ok(job.saved)
     }
 
@@ -238,7 +247,7 @@ impl Container {
         let checksums = checksums(&plan, &kept, &options)?;
         let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept, &checksums)?;
         let model = written.encode_to_vec()?;
-        let files = plan.files.iter().map(|file| Ok((file.name.clone(), assemble(file)?)));
+        let files = plan.files.iter().map(|file| Ok((file.name.clone(), file.assemble()?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
 }
@@ -246,24 +255,6 @@ impl Container {
 /// The checksums of all files, where `options` ask for them.
 fn checksums(plan: &Plan<'_>, kept: &Kept, options: &SaveOptions) -> Result<Checksums> {
     if options.checksums { Checksums::new(plan, kept) } else { Ok(Checksums::default()) }
-}
-
-/// The bytes of a planned file: the initializer's own buffer where the file has only one piece.
-fn assemble(file: &PlannedFile<'_>) -> Result<Buffer> {
-    if let [piece] = file.pieces.as_slice() {
-        return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
-    }
-    let len = usize::try_from(file.len);
-    let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
-    let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
-    for piece in &file.pieces {
-        let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
-        let place = range.and_then(|(start, end)| bytes.get_mut(start..end));
-        let outside = || Error::internal(format!("a weight is outside `{}`", file.name));
-        let read = piece.initializer.read_at(0, place.ok_or_else(outside)?);
-        read.map_err(|error| piece.name_in(error))?;
-    }
-    Ok(bytes.freeze())
 }
 
 /// Makes a staging folder for `target` and writes `files` into it.

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use crate::error::{Error, ErrorKind};
@@ -18,6 +19,9 @@ use crate::recovery::switch::remove_parts;
 
 /// What a save makes in its staging folder.
 const PARTS: [&str; 3] = ["new", "old", IN_STAGING];
+
+/// A folder that was changed so little ago may be one that a save is about to lock.
+const JUST_NOW: Duration = Duration::from_secs(2);
 
 /// A staging folder that no process uses; it is locked, so that nobody else takes it.
 #[derive(Debug)]
@@ -48,10 +52,15 @@ impl Abandoned {
         abandoned.collect()
     }
 
-    /// Whether there are folders for files in it. A save makes them when it has the lock, so there are none yet in a
-    /// folder that was made just now, and none any more in one that was removed while it was being locked.
+    /// Whether there are folders for files in it, or there have been none for a while. A save makes them when it has the
+    /// lock, so there are none yet in a folder that was made just now, and none any more in one that was removed while it
+    /// was being locked.
     fn is_begun(&self) -> bool {
-        ["old", "new"].iter().any(|part| self.path.join(part).is_dir())
+        let is_old = || {
+            let made = self.path.metadata().and_then(|metadata| metadata.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_NOW))
+        };
+        ["old", "new"].iter().any(|part| self.path.join(part).is_dir()) || is_old()
     }
 
     /// Whether it is one of these names.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mmap::MmapChoice;
-use crate::recovery::names::{is_journal_name, is_staging_name, journal_name};
+use crate::recovery::names::{is_journal_name, is_staging_name, is_staging_of, journal_name};
 
 /// The first field.
 const HEADER: &str = "onnx-container switch 1";
@@ -23,6 +23,8 @@ const END: &str = "end";
 const MOST_FILES: usize = 100_000;
 /// The longest journal, in bytes: of so many files with long names.
 const LONGEST: u64 = 32 << 20;
+/// How many journals or folders are looked at for a message.
+const FEW: usize = 4;
 /// The longest name of a file in bytes. On Linux the system allows 255, elsewhere 255 characters.
 const LONGEST_NAME: usize = 1024;
 
@@ -106,8 +108,8 @@ impl Journal {
     /// may have put there.
     pub(super) fn read(directory: &Path, model_name: &str) -> Result<Option<Self>> {
         let name = journal_name(model_name);
-        match Self::named(directory, &name)? {
-            Some((model, _)) if model != model_name => Err(invalid(&directory.join(name))),
+        match Self::named(directory, &name, invalid)? {
+            Some((model, _)) if model != model_name => Err(invalid(directory, &name)),
             journal => Ok(journal.map(|(_, journal)| journal)),
         }
     }
@@ -139,16 +141,24 @@ impl Journal {
     /// # Errors
     /// When the directory cannot be listed.
     pub(super) fn all(directory: &Path) -> Result<impl Iterator<Item = (String, Named)>> {
+        let names = Self::names(directory)?;
+        // The folder is looked through for none of very many.
+        let is_few = names.len() <= FEW;
         // One at a time: an archive may have many.
-        let read = |name: String| {
-            let journal = Self::named(directory, &name).transpose()?;
+        let read = move |name: String| {
+            let invalid = if is_few { invalid } else { invalid_one_of_many };
+            let journal = Self::named(directory, &name, invalid).transpose()?;
             Some((name, journal))
         };
-        Ok(Self::names(directory)?.into_iter().filter_map(read))
+        Ok(names.into_iter().filter_map(read))
     }
 
-    /// The journal in the file `name`.
-    fn named(directory: &Path, name: &str) -> Result<Option<(String, Self)>> {
+    /// The journal in the file `name`, or the error `invalid`.
+    fn named(
+        directory: &Path,
+        name: &str,
+        invalid: fn(&Path, &str) -> Error,
+    ) -> Result<Option<(String, Self)>> {
         let path = directory.join(name);
         let Some(text) = read_owned(&path, directory)? else { return Ok(None) };
         let journal = Self::parse(&text).and_then(|journal| {
@@ -156,7 +166,7 @@ impl Journal {
             let is_its = journal_name(&model) == name && is_staging_name(&journal.staging, &model);
             is_its.then_some((model, journal))
         });
-        journal.map(Some).ok_or_else(|| invalid(&path))
+        journal.map(Some).ok_or_else(|| invalid(directory, name))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -217,9 +227,39 @@ impl Journal {
     }
 }
 
-fn invalid(path: &Path) -> Error {
-    let reason = "not the journal of a save, or a damaged one: if the model beside it is whole, delete this file";
-    Error::new(ErrorKind::InvalidModel, reason).with_path(path)
+/// The error for what is in the place of the journal `name`: where the files of its save are, as far as that is seen.
+fn invalid(directory: &Path, name: &str) -> Error {
+    let staged = staged_beside(directory, name);
+    if staged.is_empty() {
+        return invalid_one_of_many(directory, name);
+    }
+    let reason = format!(
+        "{NO_JOURNAL}: new and old files of a save are in {}; move those into place that you want, and delete that folder \
+         and this file",
+        staged.join(", ")
+    );
+    Error::new(ErrorKind::InvalidModel, reason).with_path(directory.join(name))
+}
+
+/// As [`invalid`], without a look at the folder.
+fn invalid_one_of_many(directory: &Path, name: &str) -> Error {
+    let reason = format!("{NO_JOURNAL}: if the model beside it is whole, delete this file");
+    Error::new(ErrorKind::InvalidModel, reason).with_path(directory.join(name))
+}
+
+const NO_JOURNAL: &str = "not the journal of a save, or a damaged one";
+
+/// The folders with files that saves of the model of the journal `journal` staged or moved away, a few of them, as text.
+fn staged_beside(directory: &Path, journal: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| is_staging_of(name, journal)).take(FEW).collect();
+    names.sort();
+    let parts =
+        names.iter().flat_map(|name| ["new", "old"].map(|part| directory.join(name).join(part)));
+    let has_files =
+        |part: &PathBuf| fs::read_dir(part).is_ok_and(|mut entries| entries.next().is_some());
+    parts.filter(has_files).map(|part| format!("`{}`", part.display())).collect()
 }
 
 /// Whether `name` is the name of a file, not a path.

@@ -25,6 +25,14 @@ pub(super) fn is_staging_name(name: &str, model_name: &str) -> bool {
     name.strip_prefix(&staging_prefix(model_name)).is_some_and(is_random)
 }
 
+/// Whether `name` is the name of a staging folder of the model that the journal `journal` is of.
+pub(super) fn is_staging_of(name: &str, journal: &str) -> bool {
+    let random = journal
+        .strip_suffix("switching")
+        .and_then(|stem| name.strip_prefix(stem)?.strip_prefix("saving-"));
+    random.is_some_and(is_random)
+}
+
 /// Whether `name` may be the name of a staging folder, of whatever model.
 pub(super) fn may_be_staging_name(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(".saving-"));

@@ -177,6 +177,14 @@ impl Switch {
         self.directory.path().join(journal_name(model_name))
     }
 
+    /// Whether new files are in the staging folder, and whether old ones are.
+    pub(super) fn has_files(&self) -> (bool, bool) {
+        let any = |place: Option<&Place>| {
+            place.is_some_and(|place| place.names().is_ok_and(|names| !names.is_empty()))
+        };
+        (any(self.new.as_ref()), any(self.old.as_ref()))
+    }
+
     pub(super) fn staging(&self) -> &Path {
         &self.staging
     }

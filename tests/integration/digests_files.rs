@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto};
 use onnx_container::{
-    CheckOptions, Container, ErrorKind, Finding, Initializer, MmapChoice, SaveOptions, Severity,
+    CheckOptions, Container, ErrorKind, Finding, Initializer, LoadOptions, MmapChoice, SaveOptions, Severity,
     WeightFiles, check_model, traversal,
 };
 use sha1::Sha1;
@@ -86,7 +86,13 @@ fn checksums_are_those_of_the_files() {
         let last = &both.files[0];
         let data = folder.path().join(&last.name);
         flip(&data, usize::try_from(last.bytes).unwrap() - 1);
-        assert_wrong(&path, &["its elements were changed or damaged", &format!("{}`: the SHA-1 of the file", last.name)]);
+        assert_wrong(
+            &path,
+            &[
+                "its elements were changed or damaged",
+                &format!("{}`: the SHA-1 of the file", last.name),
+            ],
+        );
         let error = Container::load(&path, verifying()).unwrap_err();
         assert_eq!((error.kind(), error.each().count()), (ErrorKind::WrongDigest, 2));
         flip(&data, usize::try_from(last.bytes).unwrap() - 1);

@@ -9,9 +9,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::aliases::{Alias, aliases};
+use crate::buffer::{Buffer, BufferMut};
 use crate::container::Handle;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::initializer::Initializer;
+use crate::placement::Alignment;
 use crate::save::equal::Equal;
 use crate::save::file_names::FileNames;
 use crate::save::kept::Kept;
@@ -86,6 +88,24 @@ pub(crate) struct PlannedFile<'c> {
 impl PlannedFile<'_> {
     pub(crate) fn to_saved(&self) -> SavedFile {
         SavedFile::new(self.name.as_str(), self.len)
+    }
+
+    /// The bytes of the file: the initializer's own buffer where the file has only one piece.
+    pub(crate) fn assemble(&self) -> Result<Buffer> {
+        if let [piece] = self.pieces.as_slice() {
+            return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
+        }
+        let len = usize::try_from(self.len);
+        let len = len.map_err(|_| Error::new(ErrorKind::TooLarge, "weights do not fit memory"))?;
+        let mut bytes = BufferMut::zeroed(len, Alignment::PAGE)?;
+        for piece in &self.pieces {
+            let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
+            let place = range.and_then(|(start, end)| bytes.get_mut(start..end));
+            let outside = || Error::internal(format!("a weight is outside `{}`", self.name));
+            let read = piece.initializer.read_at(0, place.ok_or_else(outside)?);
+            read.map_err(|error| piece.name_in(error))?;
+        }
+        Ok(bytes.freeze())
     }
 }
 

@@ -478,7 +478,10 @@ mod tests {
         assert_eq!((recovery.finished, recovery.removed), (vec![path.clone()], 1));
         assert!(recovery.errors.is_empty(), "{:?}", recovery.errors);
         let other = all("a folder", &[".n.onnx.saving-000000"]);
-        assert_eq!(contents(folder.path()), all("newer", &NAMES).into_iter().chain(other).collect());
+        assert_eq!(
+            contents(folder.path()),
+            all("newer", &NAMES).into_iter().chain(other).collect()
+        );
         assert!(recover(&path).unwrap().is_empty());
         let missing = folder.path().join("none.onnx");
         assert_eq!(recover(missing).unwrap_err().kind(), ErrorKind::MissingFile);

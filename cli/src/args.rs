@@ -75,7 +75,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     Inspect(InspectArgs),
     /// List the files that a model needs, the model first
     Files(FilesArgs),
-    /// Complete or undo saves that were killed in a folder, and remove what they left
+    /// Complete or undo saves that were killed, in a folder or of a model, and remove what they left
     Recover(RecoverArgs),
     /// Print a digest of a model with its weights, however they are stored; or of what it computes
     Digest(DigestArgs),
@@ -152,8 +152,19 @@ impl Command {
         }
     }
 
-    /// The model that the command reads.
-    pub fn model(&self) -> Option<&Path> {
+    /// The models that the command reads.
+    pub fn models(&self) -> Vec<&Path> {
+        match self {
+            Self::Diff(args) if args.a != args.b => vec![&args.a, &args.b],
+            Self::Diff(args) => vec![&args.a],
+            #[cfg(feature = "machine")]
+            Self::Verify(args) if args.a != args.b => vec![&args.a, &args.b],
+            other => other.model().into_iter().collect(),
+        }
+    }
+
+    /// The model that the command reads, where it is one.
+    fn model(&self) -> Option<&Path> {
         match self {
             Self::Pack(args) => Some(&args.paths.input),
             Self::Split(args) => Some(&args.paths.input),
@@ -165,9 +176,7 @@ impl Command {
             Self::Inspect(args) => Some(&args.model),
             Self::Files(args) => Some(&args.model),
             Self::Digest(args) => Some(&args.model),
-            Self::Recover(_) => None,
-            // Two models: `b` may be the one that an error is about.
-            Self::Diff(_) => None,
+            Self::Recover(_) | Self::Diff(_) => None,
             // They may be folders. A model that is not there may be one that an interrupted save moved away.
             Self::Sign(args) => (!args.model.is_dir()).then_some(&args.model),
             Self::VerifySignature(args) => (!args.model.is_dir()).then_some(&args.model),
@@ -441,8 +450,8 @@ pub struct FilesArgs {
 
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// The folder that models are in
-    pub folder: PathBuf,
+    /// The folder that models are in, or one model
+    pub path: PathBuf,
     /// Print what was done as JSON
     #[arg(long)]
     pub json: bool,

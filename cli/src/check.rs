@@ -14,7 +14,7 @@ use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
 use crate::needed::{NeededFile, needed};
 use crate::output::{Output, lossy};
-use crate::{reading, sha256};
+use crate::{reading, recover, sha256, staged, unfinished};
 
 /// Checks the model and prints what was found.
 pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -24,7 +24,10 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
     let findings = match check_model(&args.model, options) {
         Ok(checked) => {
-            Findings::of(not_runnable(args).into_iter().chain(other_files(args)), &checked)
+            let found = not_runnable(args).into_iter().chain(other_files(args));
+            let mut findings = Findings::of(found, &checked);
+            findings.extend(unfinished_files(args));
+            findings
         }
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
@@ -34,8 +37,13 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         Err(error) => return Err(error.into()),
     };
     if args.json {
-        let report =
-            Report { command: "check", model: &args.model, error: failed, findings: &findings };
+        let report = Report {
+            command: "check",
+            model: &args.model,
+            error: failed,
+            findings: &findings,
+            warnings: recover::said(),
+        };
         out.json(&report)?;
     } else {
         print(args, &findings, out)?;
@@ -62,6 +70,16 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
 #[cfg(not(feature = "machine"))]
 fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
     Vec::new()
+}
+
+/// What commands that were killed left in the folder of the model.
+fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = Found> {
+    let left = unfinished::abandoned(staged::folder(&args.model));
+    left.into_iter().flat_map(|path| {
+        let reason = "left by a command that was killed: `recover` of this folder removes it";
+        let error = Error::new(ErrorKind::Changed, reason).with_path(path);
+        Found::all(Severity::Advice, &error)
+    })
 }
 
 /// The files that do not have the digests that the options state.
@@ -147,6 +165,8 @@ struct Report<'a> {
     error: Option<JsonError>,
     #[serde(flatten)]
     findings: &'a Findings,
+    /// What was done before the model was read.
+    warnings: Vec<String>,
 }
 
 fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), Failure> {

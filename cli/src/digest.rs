@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::files::not_an_option;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
-use crate::{reading, semantic, sha256};
+use crate::{leftovers, reading, semantic, sha256};
 
 /// Prints the digests that were asked for.
 pub fn run(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -46,6 +46,7 @@ struct Content<'a> {
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     tensors: Option<Vec<Tensor<'a>>>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -59,7 +60,14 @@ impl<'a> Content<'a> {
         let tensors = digest.tensors().iter();
         let tensors = tensors.map(|t| Tensor { name: t.name(), digest: t.to_string() });
         let tensors = args.tensors.then(|| tensors.collect());
-        Self { command: "digest", model: &args.model, digest: digest.to_string(), tensors }
+        let warnings = leftovers::warnings([args.model.as_path()]);
+        Self {
+            command: "digest",
+            model: &args.model,
+            digest: digest.to_string(),
+            tensors,
+            warnings,
+        }
     }
 }
 
@@ -84,7 +92,8 @@ fn files(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
         return Err(error.into());
     }
     if args.json {
-        out.json(&Files { command: "digest", model: &args.model, files })?;
+        let warnings = leftovers::warnings([args.model.as_path()]);
+        out.json(&Files { command: "digest", model: &args.model, files, warnings })?;
     } else {
         for Hashed { path, sha256 } in &files {
             out.write_all(&sha256::line(sha256, path))?;
@@ -100,6 +109,7 @@ struct Files<'a> {
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
     files: Vec<Hashed>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]

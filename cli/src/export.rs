@@ -106,7 +106,7 @@ impl<'a> Report<'a> {
         let tied = exported.tied.into_iter();
         let left = exported.left_behind.iter();
         let warned = container.warnings().iter().chain(&exported.warnings);
-        let noted = leftovers::notes(&args.model);
+        let noted = leftovers::warnings([args.model.as_path()]);
         let warnings = warned.map(ToString::to_string).chain(noted).collect();
         Self {
             command: "export-safetensors",

@@ -172,7 +172,7 @@ impl Job<'_> {
         let warnings =
             self.warnings.iter().cloned().chain(warnings.iter().map(ToString::to_string));
         let model = &self.args.model;
-        let warnings = warnings.chain(leftovers::notes(model)).collect();
+        let warnings = warnings.chain(leftovers::warnings([model.as_path()])).collect();
         let report = Report { command: "extract", model, tensors, tied, warnings };
         if self.args.out.json {
             out.json(&report)?;

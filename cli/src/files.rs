@@ -13,7 +13,7 @@ use crate::args::FilesArgs;
 use crate::failure::{Failure, JsonError, Outcome, print_error};
 use crate::needed::{Needed, NeededFile, State, needed};
 use crate::output::{Output, lossy};
-use crate::reading;
+use crate::{leftovers, reading};
 
 /// Prints the list, and on stderr what is wrong with the files.
 pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -67,6 +67,7 @@ struct Listing<'a> {
     model: &'a Path,
     files: Vec<Listed<'a>>,
     problems: Vec<String>,
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JsonError>,
 }
@@ -102,5 +103,6 @@ fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
     let files = needed.files.iter().map(Listed::from).collect();
     let problems = needed.errors.iter().map(ToString::to_string).collect();
     let error = needed.problems().as_ref().map(JsonError::from);
-    Listing { command: "files", model: &args.model, files, problems, error }
+    let warnings = leftovers::warnings([args.model.as_path()]);
+    Listing { command: "files", model: &args.model, files, problems, warnings, error }
 }

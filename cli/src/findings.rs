@@ -135,6 +135,15 @@ impl Findings {
     }
 }
 
+impl Extend<Found> for Findings {
+    /// Adds advice.
+    fn extend<I: IntoIterator<Item = Found>>(&mut self, advice: I) {
+        let before = self.findings.len();
+        self.findings.extend(advice);
+        self.advice = self.advice.saturating_add(self.findings.len().saturating_sub(before));
+    }
+}
+
 impl FromIterator<Found> for Findings {
     fn from_iter<I: IntoIterator<Item = Found>>(found: I) -> Self {
         let findings: Vec<_> = found.into_iter().collect();

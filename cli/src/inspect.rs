@@ -19,7 +19,7 @@ use crate::inspect::tensors::{FileTotals, TensorInfo, Totals};
 use crate::inspect::values::GraphValue;
 use crate::needed::needed;
 use crate::output::{Output, lossy};
-use crate::reading;
+use crate::{leftovers, reading};
 
 /// How many tensors are listed as text, unless `--top` says otherwise.
 const TOP: usize = 20;
@@ -64,6 +64,7 @@ struct Summary<'a> {
     /// In the order of their first use.
     files: Vec<Listed<'a>>,
     file_totals: FileTotals,
+    warnings: Vec<String>,
     /// How many of each list are printed; 0 prints all.
     #[serde(skip)]
     top: usize,
@@ -80,6 +81,7 @@ impl<'a> Summary<'a> {
         let tensors = tensors::of(model)?;
         Ok(Self {
             command: "inspect",
+            warnings: leftovers::warnings([path]),
             model: path,
             model_bytes: std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len(),
             ir_version: model.ir_version,

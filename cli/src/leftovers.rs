@@ -8,6 +8,7 @@ use std::path::Path;
 use onnx_container::interrupted_saves;
 
 use crate::output::tidy;
+use crate::recover;
 
 /// What the folders are.
 pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; the next save of the \
@@ -17,4 +18,10 @@ pub const INTERRUPTED: &str = "left by a save that was interrupted before it cha
 pub fn notes(model: &Path) -> Vec<String> {
     let folders = interrupted_saves(model).into_iter();
     folders.map(|folder| format!("`{}`: {INTERRUPTED}", tidy(&folder).display())).collect()
+}
+
+/// What `--json` tells beside a result about the models that were read: the saves that were completed first, and the
+/// folders that others left.
+pub fn warnings<'m>(models: impl IntoIterator<Item = &'m Path>) -> Vec<String> {
+    recover::said().into_iter().chain(models.into_iter().flat_map(notes)).collect()
 }

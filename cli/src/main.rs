@@ -38,6 +38,7 @@ mod stop;
 mod tensor_file;
 #[cfg(feature = "machine")]
 mod trace;
+mod unfinished;
 #[cfg(feature = "machine")]
 mod verify;
 mod vouched;
@@ -64,9 +65,9 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let (command, json) = cli.command.name_and_json();
-    let model = cli.command.model().map(Path::to_path_buf);
+    let models: Vec<_> = cli.command.models().into_iter().map(Path::to_path_buf).collect();
     stop::watch(command, json);
-    model.iter().for_each(|model| recover::before_reading(model));
+    models.iter().for_each(|model| recover::before_reading(model));
     let mut out = Output::stdout();
     let mut outcome = run(cli.command, &mut out);
     if let Err(failure) = &outcome
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
     };
     // A check that was completed has the leftovers among its findings.
     if command != "check" || outcome.is_err() {
-        let notes = model.iter().flat_map(|model| leftovers::notes(model));
+        let notes = models.iter().flat_map(|model| leftovers::notes(model));
         notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));
     }
     code

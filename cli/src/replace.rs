@@ -31,7 +31,7 @@ pub fn run(args: &ReplaceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let before = weights_files(args)?;
     let saved = save(&container, replaced.inline, &files, args)?;
     let mut written = Written::new(&container, &args.output, &saved, &args.target);
-    written.warn(leftovers::notes(&args.model));
+    written.warn(leftovers::warnings([args.model.as_path()]));
     let joined = joined(before, &saved, args);
     written.warn(joined.clone());
     let report = Report::new(args, &old, &replaced, written, joined);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::{DiffArgs, DigestArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, lossy};
-use crate::reading;
+use crate::{leftovers, reading};
 
 /// Prints the digest of the model, or those of its outputs.
 pub fn digest(args: &DigestArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -34,6 +34,7 @@ struct Digests<'a> {
     model: &'a Path,
     semantic: String,
     outputs: Vec<Digest<'a>>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -47,7 +48,8 @@ impl<'a> Digests<'a> {
         let outputs = digest.outputs().iter();
         let outputs = outputs.map(|o| Digest { name: o.name(), semantic: o.to_string() });
         let (semantic, outputs) = (digest.to_string(), outputs.collect());
-        Self { command: "digest", model, semantic, outputs }
+        let warnings = leftovers::warnings([model]);
+        Self { command: "digest", model, semantic, outputs, warnings }
     }
 }
 
@@ -77,6 +79,7 @@ struct Comparison<'a> {
     b: &'a Path,
     same: bool,
     difference: Option<Difference<'a>>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -98,6 +101,8 @@ impl<'a> Comparison<'a> {
             places: difference.places(),
             reason: difference.reason(),
         });
-        Self { command: "diff", a: &args.a, b: &args.b, same: told.is_none(), difference: told }
+        let (a, b) = (args.a.as_path(), args.b.as_path());
+        let warnings = leftovers::warnings([a].into_iter().chain((a != b).then_some(b)));
+        Self { command: "diff", a, b, same: told.is_none(), difference: told, warnings }
     }
 }

@@ -6,9 +6,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind, Result, model_that_needs};
-use tempfile::{Builder, NamedTempFile, TempPath};
 
 use crate::stop;
+use crate::unfinished::Unfinished;
 
 /// Why nothing may be written to `path`; `own` are the files that are read.
 pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> {
@@ -48,7 +48,7 @@ pub fn refusal(path: &Path, own: &[PathBuf], no_clobber: bool) -> Option<Error> 
 /// open: there may be more of them than a process may have open files.
 #[derive(Debug)]
 pub struct Staged {
-    staged: TempPath,
+    staged: Unfinished,
     path: PathBuf,
 }
 
@@ -60,30 +60,22 @@ impl Staged {
         write: impl FnOnce(&mut dyn Write) -> Result<()>,
     ) -> Result<Self> {
         let fail = |e| Error::io(&path, e);
-        let file = temporary(folder(&path))?;
-        let mut buffered = BufWriter::new(Stoppable(file.as_file()));
+        let (file, staged) = Unfinished::new(folder(&path))?;
+        let mut buffered = BufWriter::new(Stoppable(&file));
         write(&mut buffered).map_err(|e| e.with_path(&path))?;
         buffered.flush().map_err(fail)?;
         drop(buffered);
         if sync {
-            file.as_file().sync_all().map_err(fail)?;
+            file.sync_all().map_err(fail)?;
         }
-        Ok(Self { staged: file.into_temp_path(), path })
+        Ok(Self { staged, path })
     }
 
     /// Renames the file to its target.
     pub fn publish(self, no_clobber: bool) -> Result<()> {
         let Self { staged, path } = self;
-        let published =
-            if no_clobber { staged.persist_noclobber(&path) } else { staged.persist(&path) };
-        published.map_err(|e| Error::io(&path, e.error))
+        staged.publish(&path, no_clobber)
     }
-}
-
-/// The error when no file can be created in `folder`. The system's own error names a temporary file.
-fn cannot_write(folder: &Path, error: io::Error) -> Error {
-    let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
-    Error::new(Error::io(folder, error).kind(), reason).with_path(folder)
 }
 
 /// A file whose writes fail once the command was told to stop.
@@ -100,23 +92,6 @@ impl Write for Stoppable<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-/// A file in `folder` to write and then rename, with the mode that the umask gives, as any other new file.
-pub fn temporary(folder: &Path) -> Result<NamedTempFile> {
-    temporary_called(".writing-", folder)
-}
-
-/// As [`temporary`], with a name that begins with `prefix`.
-pub fn temporary_called(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
-    let mut builder = Builder::new();
-    builder.prefix(prefix);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder).map_err(|error| cannot_write(folder, error))
 }
 
 /// Refuses a file where a folder is to be, or to be made.

@@ -18,6 +18,7 @@ use crate::evaluate::inputs::{self, inputs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::staged::{Stoppable, refusal};
+use crate::unfinished::Unfinished;
 use crate::{needed, reading, staged, stop};
 
 /// Runs and writes the trace, or compares two.
@@ -140,15 +141,15 @@ fn to_file(
     machine: Machine,
     options: TraceOptions,
 ) -> Result<(), Failure> {
-    let file = staged::temporary(staged::folder(path))?;
-    let stoppable = BufWriter::new(Stoppable(file.as_file()));
+    let (file, staged) = Unfinished::new(staged::folder(path))?;
+    let stoppable = BufWriter::new(Stoppable(&file));
     let written = write(model, machine, options, stoppable);
     if !stop::goes_on() {
-        drop(file);
+        drop(staged);
         return Err(stop::unwritten(stop::cancelled()).into());
     }
     written?;
-    file.persist(path).map_err(|error| Error::io(path, error.error))?;
+    staged.publish(path, false)?;
     stop::written(format!("`{}` was written", path.display()));
     Ok(())
 }

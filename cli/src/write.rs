@@ -146,7 +146,7 @@ impl<'a> Job<'a> {
     }
 
     fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {
-        report.warn(leftovers::notes(self.input));
+        report.warn(leftovers::warnings([self.input]));
         if self.args.json {
             out.json(&report)?;
         } else {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use onnx_container::proto::{Message, ModelProto, StringStringEntryProto};
 use onnx_container::{
-    CheckOptions, Container, ErrorKind, Finding, Initializer, LoadOptions, MmapChoice, SaveOptions, Severity,
-    WeightFiles, check_model, traversal,
+    CheckOptions, Container, ErrorKind, Finding, Initializer, LoadOptions, MmapChoice, SaveOptions,
+    Severity, WeightFiles, check_model, traversal,
 };
 use sha1::Sha1;
 use sha2::{Digest, Sha256};

@@ -7,7 +7,8 @@ use onnx_container::{Error, Limit};
 /// The options of every command that opens a model.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
-    /// Read files instead of mapping them: for network disks, and for files that may change
+    /// Read files instead of mapping them: for network disks, and for files that may change. Commands that need the
+    /// elements of weights then hold all of them in memory, but for check
     #[arg(long)]
     pub no_mmap: bool,
     /// Where links that lead to weights may lead

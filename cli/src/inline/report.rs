@@ -136,7 +136,7 @@ impl<'a> Report<'a> {
     ) -> Self {
         let mut written = Written::new(container, &args.paths.output, saved, &args.write.target);
         written.warn(changed.warnings());
-        written.warn(leftovers::notes(&args.paths.input));
+        written.warn(leftovers::warnings([args.paths.input.as_path()]));
         let moved = moved.map(|moved| Moved { tensors: moved.moved, bytes: moved.moved_bytes });
         let (input, output) = (args.paths.input.as_path(), args.paths.output.as_path());
         Self { command: "inline-functions", input, output, read, changed, moved, written, verified }

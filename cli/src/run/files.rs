@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
 use onnx_container_machine::{Block, Value};
-use tempfile::TempPath;
 
 use crate::args::ValueFormat;
 use crate::evaluate::values;
 use crate::failure::Failure;
 use crate::output::count;
-use crate::staged::{self, refusal, temporary};
+use crate::staged::{self, refusal};
 use crate::stop;
+use crate::unfinished::Unfinished;
 
 /// Refuses a format that cannot hold an output as the graph declares it, so that nothing is run in vain.
 pub fn check(main: &Block, format: ValueFormat) -> Result<(), Failure> {
@@ -74,7 +74,7 @@ pub fn write(
     let mut paths = Vec::new();
     let files = staged.len();
     for (file, path) in staged {
-        file.persist(&path).map_err(|error| Error::io(&path, error.error))?;
+        file.publish(&path, false)?;
         paths.push(Some(path.display().to_string()));
     }
     stop::written(format!(
@@ -90,7 +90,7 @@ pub fn write(
 
 /// Files that are written and not yet renamed, with their paths; dropping them removes them. They are not
 /// open: a model may have more outputs than a process may have open files.
-type Staged = Vec<(TempPath, PathBuf)>;
+type Staged = Vec<(Unfinished, PathBuf)>;
 
 fn stage(
     outputs: &[(String, Value)],
@@ -98,10 +98,10 @@ fn stage(
     format: ValueFormat,
 ) -> Result<Staged, Failure> {
     if format == ValueFormat::Npz {
-        let file = temporary(folder)?;
+        let (file, staged) = Unfinished::new(folder)?;
         let path = path(folder, format, 0);
-        values::write_npz(outputs, file.as_file()).map_err(|failure| failure.about(&path))?;
-        return Ok(vec![(file.into_temp_path(), path)]);
+        values::write_npz(outputs, &file).map_err(|failure| failure.about(&path))?;
+        return Ok(vec![(staged, path)]);
     }
     let npy = format == ValueFormat::Npy;
     let one = |(i, (name, value)): (usize, &(String, Value))| {
@@ -109,13 +109,13 @@ fn stage(
             return Err(stop::cancelled().into());
         }
         let path = path(folder, format, i);
-        let file = temporary(folder)?;
-        values::write(value, npy, &mut file.as_file()).map_err(|failure| match failure {
+        let (file, staged) = Unfinished::new(folder)?;
+        values::write(value, npy, &mut &file).map_err(|failure| match failure {
             Failure::Model(error) => error.with_tensor(name).with_path(&path).into(),
             Failure::Output(error) => Error::io(&path, error).into(),
             other => other,
         })?;
-        Ok((file.into_temp_path(), path))
+        Ok((staged, path))
     };
     outputs.iter().enumerate().map(one).collect()
 }

@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::keys::{PrivateKey, PublicKey};
+use super::object::{Object, object, objects, optional};
 use crate::failure::Failure;
 
 /// The longest signature file that is read, in bytes: room for some 300,000 files.
@@ -58,7 +59,7 @@ pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
 
 /// What the bundle at `path` states, whoever signed it: to be believed by nobody.
 pub fn claim(path: &Path) -> Option<Vec<u8>> {
-    let bundle: Bundle = serde_json::from_slice(&bytes(path).ok()?).ok()?;
+    let Object(bundle): Object<Bundle> = serde_json::from_slice(&bytes(path).ok()?).ok()?;
     STANDARD.decode(bundle.dsse_envelope.payload).ok()
 }
 
@@ -93,7 +94,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
 /// The payload of the bundle in `bytes`, if `key`, which is called `hint`, signed it.
 fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refused> {
     let malformed = |reason: String| Refused::Bundle(ErrorKind::Decode, reason);
-    let bundle: Bundle = serde_json::from_slice(bytes)
+    let Object(bundle): Object<Bundle> = serde_json::from_slice(bytes)
         .map_err(|error| malformed(format!("no signature in the form of a bundle: {error}")))?;
     if bundle.media_type != MEDIA_TYPE {
         return Err(malformed(format!(
@@ -147,13 +148,16 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
 #[serde(rename_all = "camelCase")]
 struct Bundle {
     media_type: String,
+    #[serde(deserialize_with = "object")]
     verification_material: Material,
+    #[serde(deserialize_with = "object")]
     dsse_envelope: Envelope,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Material {
+    #[serde(default, deserialize_with = "optional")]
     public_key: Option<Key>,
     x509_certificate_chain: Option<IgnoredAny>,
     certificate: Option<IgnoredAny>,
@@ -169,6 +173,7 @@ struct Key {
 struct Envelope {
     payload: String,
     payload_type: String,
+    #[serde(deserialize_with = "objects")]
     signatures: Vec<Signature>,
 }
 

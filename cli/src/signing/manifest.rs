@@ -12,6 +12,7 @@ use serde_json::Number;
 use sha2::{Digest, Sha256};
 
 use super::hashing::{Hashed, Method, Part, is_sha256, shards};
+use super::object::{object, objects};
 use super::statement::Form;
 use crate::sha256::hex;
 
@@ -58,7 +59,9 @@ pub struct Manifest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Predicate {
+    #[serde(deserialize_with = "object")]
     serialization: Serialization,
+    #[serde(deserialize_with = "objects")]
     resources: Vec<Resource>,
 }
 

@@ -3,17 +3,18 @@
 //!
 //! A staged file is locked while its process runs, so that one that nobody holds is known to be left.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use onnx_container::{Error, Result};
 use tempfile::NamedTempFile;
 
-use crate::staged::{Stoppable, folder, temporary_called};
+use crate::staged::{Stoppable, folder};
 use crate::stop;
+use crate::unfinished::locked;
 
-/// What the names of staged files begin with. What else the command writes is not locked, and has another name.
+/// What the names of staged files begin with.
 const PREFIX: &str = ".signing-";
 
 /// How many characters follow.
@@ -44,7 +45,7 @@ pub fn publish(files: New<'_>, content: Option<New<'_>>, how: How) -> Result<()>
     let Some(content) = content else { return put(staged, files.path, how) };
     let second = self::staged(content, how)?;
     let aside = match content.path.symlink_metadata() {
-        Ok(_) if !how.no_clobber => Some(moved_away(content.path)?),
+        Ok(_) if !how.no_clobber => Some(moved_away(content.path, how)?),
         _ => None,
     };
     if let Err(error) = put(staged, files.path, how) {
@@ -66,7 +67,7 @@ fn staged(new: New<'_>, how: How) -> Result<NamedTempFile> {
         return Err(stop::cancelled());
     }
     let failed = |error| Error::io(new.path, error);
-    let file = locked(folder(new.path))?;
+    let file = locked(PREFIX, folder(new.path))?;
     let mut buffered = BufWriter::new(Stoppable(file.as_file()));
     buffered.write_all(new.bytes).and_then(|()| buffered.flush()).map_err(failed)?;
     drop(buffered);
@@ -76,22 +77,13 @@ fn staged(new: New<'_>, how: How) -> Result<NamedTempFile> {
     Ok(file)
 }
 
-/// A new file in `folder` that is locked, where the file system can.
-fn locked(folder: &Path) -> Result<NamedTempFile> {
-    loop {
-        let file = temporary_called(PREFIX, folder)?;
-        let is_held = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
-        // Before it was locked, another process may have taken it for one that was left.
-        if !is_held && file.path().exists() {
-            return Ok(file);
-        }
-    }
-}
-
 /// The file at `path` under the name of a staged one, which is removed with the value.
-fn moved_away(path: &Path) -> Result<NamedTempFile> {
-    let aside = locked(folder(path))?;
+fn moved_away(path: &Path, how: How) -> Result<NamedTempFile> {
+    let aside = locked(PREFIX, folder(path))?;
     fs::rename(path, aside.path()).map_err(|error| Error::io(path, error))?;
+    if how.sync {
+        flush(folder(path))?;
+    }
     Ok(aside)
 }
 
@@ -103,7 +95,28 @@ fn because(what: &str, error: &Error) -> Error {
 
 fn put(staged: NamedTempFile, path: &Path, how: How) -> Result<()> {
     let put = if how.no_clobber { staged.persist_noclobber(path) } else { staged.persist(path) };
-    put.map(drop).map_err(|error| Error::io(path, error.error))
+    put.map(drop).map_err(|error| Error::io(path, error.error))?;
+    if how.sync { flush(folder(path)) } else { Ok(()) }
+}
+
+/// Waits until the names in `folder` are on the disk, where the file system does that: so no power failure brings an old
+/// signature back beside a new one.
+#[cfg(unix)]
+fn flush(folder: &Path) -> Result<()> {
+    use std::io::ErrorKind::{InvalidInput, Unsupported};
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if ![InvalidInput, Unsupported].contains(&error.kind()) => {
+            Err(Error::io(folder, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Windows cannot flush a folder, and needs no flush.
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps)] // as on Unix
+fn flush(_: &Path) -> Result<()> {
+    Ok(())
 }
 
 /// Whether a file called `name` is one that `sign` stages.

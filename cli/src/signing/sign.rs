@@ -93,11 +93,12 @@ pub fn files_of(path: &Path, model: &str, reading: Reading) -> Result<BTreeSet<S
 pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Error> {
     let paths = found.files.iter().chain(found.problems.iter().map(|problem| &problem.path));
     let mut temporary = paths.filter_map(|path| tree::temporary(root, path));
-    let Some((_, folder)) = temporary.find(|(of, _)| *of == Temporary::Save) else { return Ok(()) };
-    let reason = format!(
-        "has what an interrupted save left: run `onnx-container recover {}`, {next}",
-        folder.display()
-    );
+    let Some((of, folder)) = temporary.find(|(of, _)| *of != Temporary::Signing) else {
+        return Ok(());
+    };
+    let who = if of == Temporary::Save { "an interrupted save" } else { "an interrupted command" };
+    let reason =
+        format!("has what {who} left: run `onnx-container recover {}`, {next}", folder.display());
     Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content::Content;
 use super::manifest::Manifest;
+use super::object::{Object, object, objects};
 use super::{content, manifest};
 
 const TYPE: &str = "https://in-toto.io/Statement/v1";
@@ -20,18 +21,23 @@ pub enum Statement {
 
 /// The form of every statement.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "D: Deserialize<'de>, P: Deserialize<'de>"))]
 pub struct Form<D, P> {
     #[serde(rename = "_type")]
     pub kind: String,
+    #[serde(deserialize_with = "objects")]
     pub subject: Vec<Subject<D>>,
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
+    #[serde(deserialize_with = "object")]
     pub predicate: P,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "D: Deserialize<'de>"))]
 pub struct Subject<D> {
     pub name: String,
+    #[serde(deserialize_with = "object")]
     pub digest: D,
 }
 
@@ -67,5 +73,6 @@ pub fn parse(payload: &[u8]) -> Result<Statement, String> {
 }
 
 fn form<D: DeserializeOwned, P: DeserializeOwned>(payload: &[u8]) -> Result<Form<D, P>, String> {
-    serde_json::from_slice(payload).map_err(|error| format!("the signed statement: {error}"))
+    let form = serde_json::from_slice(payload).map(|Object(form)| form);
+    form.map_err(|error| format!("the signed statement: {error}"))
 }

@@ -10,6 +10,7 @@ use onnx_container::{Error, is_left_by_saves};
 use super::pair;
 use super::verdict::{Kind, Problem};
 use crate::needed::plain;
+use crate::unfinished::is_unfinished;
 
 /// What is ignored in every folder, at its top.
 pub const ALWAYS_IGNORED: [&str; 4] = [".git", ".gitattributes", ".github", ".gitignore"];
@@ -108,6 +109,8 @@ pub enum Temporary {
     Save,
     /// Those of `sign`.
     Signing,
+    /// Those of other commands.
+    Unfinished,
 }
 
 /// Whether the file at `path` beneath `root` is a temporary one, and the folder that `recover` removes it from.
@@ -119,6 +122,9 @@ pub fn temporary(root: &Path, path: &str) -> Option<(Temporary, PathBuf)> {
         }
         if pair::is_staged(part) {
             return Some((Temporary::Signing, folder));
+        }
+        if is_unfinished(part) {
+            return Some((Temporary::Unfinished, folder));
         }
         folder.push(part);
     }

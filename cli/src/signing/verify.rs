@@ -305,6 +305,7 @@ fn not_signed_because(root: &Path, path: &str) -> String {
     let who = match of {
         Temporary::Save => "an interrupted save",
         Temporary::Signing => "a `sign` that was killed",
+        Temporary::Unfinished => "a command that was killed, or is running,",
     };
     format!("{who} left it: `onnx-container recover {}` removes it", folder.display())
 }

@@ -84,6 +84,63 @@ fn bundles_that_are_not_what_was_signed_are_refused() {
     verify(&folder, &[]).failed(&["longer than 67108864 bytes"]);
 }
 
+/// Puts an array of these values in the place of the object at `place`.
+fn as_array(whole: &Value, place: &str, keys: &[&str]) -> Value {
+    let mut other = whole.clone();
+    let object = other.pointer_mut(place).unwrap();
+    *object = keys.iter().map(|key| object[*key].clone()).collect();
+    other
+}
+
+#[test]
+fn arrays_are_no_objects() {
+    let folder = folder();
+    sign(&folder, &[]).done();
+    let [files, content] =
+        ["m/model.sig", "m/model.digest.sig"].map(|name| statement(&folder, name));
+    let path = folder.path("m/model.sig");
+    let bundle: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    fs::remove_file(folder.path("m/model.digest.sig")).unwrap();
+    let refused = || {
+        verify(&folder, &[])
+            .failed(&["`m/model.sig`: ", "invalid type: sequence, expected an object"])
+    };
+    for (place, keys) in [
+        ("", &["mediaType", "verificationMaterial", "dsseEnvelope"][..]),
+        ("/verificationMaterial", &["publicKey", "none", "none"]),
+        ("/verificationMaterial/publicKey", &["hint"]),
+        ("/dsseEnvelope", &["payload", "payloadType", "signatures"]),
+        ("/dsseEnvelope/signatures/0", &["sig"]),
+    ] {
+        fs::write(&path, as_array(&bundle, place, keys).to_string()).unwrap();
+        refused();
+    }
+    let common = [
+        ("", &["_type", "subject", "predicateType", "predicate"][..]),
+        ("/subject/0", &["name", "digest"]),
+    ];
+    let of_files = [
+        ("/subject/0/digest", &["sha256"][..]),
+        ("/predicate", &["serialization", "resources"]),
+        (
+            "/predicate/serialization",
+            &["method", "hash_type", "none", "allow_symlinks", "ignore_paths"],
+        ),
+        ("/predicate/resources/0", &["name", "algorithm", "digest"]),
+    ];
+    let of_content = [
+        ("/subject/0/digest", &["onnxContainerContent1"][..]),
+        ("/predicate", &["scheme", "files"]),
+    ];
+    let of_files = common.iter().chain(&of_files).map(|case| (&files, case));
+    let of_content = common.iter().chain(&of_content).map(|case| (&content, case));
+    for (statement, (place, keys)) in of_files.chain(of_content) {
+        let bad = as_array(statement, place, keys);
+        write_bundle(&folder, "m/model.sig", bad.to_string().as_bytes(), |_| ());
+        refused();
+    }
+}
+
 #[test]
 fn signed_statements_that_are_not_well_formed_are_refused() {
     let folder = folder();

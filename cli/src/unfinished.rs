@@ -1,0 +1,158 @@
+//! Files that are written beside their targets and then renamed, so that a killed command leaves no half of one under
+//! the name of a whole; and what killed ones left.
+//!
+//! The files of a process in a folder are named after one of them that is empty and locked while any of them is there. So
+//! those whose process is gone are known, however many there are: they need not be open. Where the file system has no
+//! locks none is known to be left.
+
+use std::collections::HashSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use onnx_container::{Error, Result};
+use tempfile::{Builder, NamedTempFile, TempPath};
+
+/// What the names begin with. Those of `sign` begin otherwise.
+const PREFIX: &str = ".writing-";
+
+/// How many random characters follow, and again after a further `-`.
+const RANDOM: usize = 6;
+
+/// A file that is written and not yet renamed; dropping it removes it. It may be closed: there may be more of them than a
+/// process may have open.
+#[derive(Debug)]
+pub struct Unfinished {
+    file: TempPath,
+    /// Dropped after the file.
+    holder: Arc<Holder>,
+}
+
+/// The file that says that the process is there.
+#[derive(Debug)]
+struct Holder {
+    folder: PathBuf,
+    file: NamedTempFile,
+}
+
+/// The one that was made last.
+static LAST: Mutex<Weak<Holder>> = Mutex::new(Weak::new());
+
+impl Unfinished {
+    /// A file in `folder` to write and then rename, with the mode that the umask gives, as any other new file.
+    pub fn new(folder: &Path) -> Result<(File, Self)> {
+        let holder = Holder::of(folder)?;
+        let name = holder.file.path().file_name().unwrap_or_default().to_string_lossy();
+        let (file, path) = temporary_called(&format!("{name}-"), folder)?.into_parts();
+        Ok((file, Self { file: path, holder }))
+    }
+
+    /// Renames the file to `path`.
+    pub fn publish(self, path: &Path, no_clobber: bool) -> Result<()> {
+        let Self { file, holder } = self;
+        let published = if no_clobber { file.persist_noclobber(path) } else { file.persist(path) };
+        drop(holder);
+        published.map_err(|error| Error::io(path, error.error))
+    }
+}
+
+impl Holder {
+    fn of(folder: &Path) -> Result<Arc<Self>> {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(holder) = last.upgrade().filter(|holder| holder.folder == folder) {
+            return Ok(holder);
+        }
+        let holder = Self { folder: folder.to_path_buf(), file: locked(PREFIX, folder)? };
+        let holder = Arc::new(holder);
+        *last = Arc::downgrade(&holder);
+        Ok(holder)
+    }
+}
+
+/// A new file in `folder`, whose name begins with `prefix`, that is locked, where the file system can.
+pub fn locked(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
+    loop {
+        let file = temporary_called(prefix, folder)?;
+        let is_held = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
+        // Before it was locked, another process may have taken it for one that was left.
+        if !is_held && file.path().exists() {
+            return Ok(file);
+        }
+    }
+}
+
+fn temporary_called(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
+    let mut builder = Builder::new();
+    builder.prefix(prefix);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder).map_err(|error| cannot_write(folder, error))
+}
+
+/// The error when no file can be created in `folder`. The system's own error names a temporary file.
+fn cannot_write(folder: &Path, error: io::Error) -> Error {
+    let reason = format!("cannot write in this folder: {}", io::Error::from(error.kind()));
+    Error::new(Error::io(folder, error).kind(), reason).with_path(folder)
+}
+
+/// The name of the holder of a file called `name`, if it is one of these files, or the holder itself.
+fn holder_of(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let (holder, own) = rest.split_once('-').map_or((rest, None), |(a, b)| (a, Some(b)));
+    let is_random =
+        |text: &str| text.len() == RANDOM && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_ours = is_random(holder) && own.is_none_or(is_random);
+    if is_ours { name.get(..PREFIX.len().saturating_add(RANDOM)) } else { None }
+}
+
+/// Whether a file called `name` may be one that is not finished.
+pub fn is_unfinished(name: &str) -> bool {
+    holder_of(name).is_some()
+}
+
+/// The files in `folder` that killed commands left, sorted: those whose holder nobody holds.
+pub fn abandoned(folder: &Path) -> Vec<PathBuf> {
+    let (files, _locks) = unheld(folder);
+    files
+}
+
+/// The files in `folder` whose holder nobody holds, and the locks on these holders. One that is gone was removed by whoever
+/// removed the others, or is about to.
+fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| is_unfinished(name)).collect();
+    names.sort();
+    let (mut free, mut locks) = (HashSet::new(), Vec::new());
+    for name in names.iter().filter(|name| holder_of(name) == Some(name)) {
+        if let Ok(file) = File::open(folder.join(name))
+            && file.try_lock().is_ok()
+        {
+            free.insert(name.as_str());
+            locks.push(file);
+        }
+    }
+    let is_free = |name: &&String| holder_of(name).is_some_and(|holder| free.contains(holder));
+    (names.iter().filter(is_free).map(|name| folder.join(name)).collect(), locks)
+}
+
+/// Removes the files in `folder` that killed commands left: how many, and an error for each that is still there.
+pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
+    let (files, locks) = unheld(folder);
+    let (mut count, mut errors) = (0, Vec::new());
+    // A holder is sorted before what it holds, and goes last.
+    for path in files.iter().rev() {
+        match fs::remove_file(path) {
+            Ok(()) => count += 1,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => errors.push(Error::io(path, error)),
+        }
+    }
+    drop(locks);
+    (count, errors)
+}

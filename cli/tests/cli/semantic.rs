@@ -76,7 +76,7 @@ fn each_output_has_a_digest() {
     let one = |i: usize| json!({"name": &a[i][73..], "semantic": &a[i][..71]});
     let whole = digest(&folder, "a.onnx");
     let expected = json!({"command": "digest", "model": "a.onnx", "semantic": whole.trim(),
-        "outputs": [one(0), one(1)]});
+        "outputs": [one(0), one(1)], "warnings": []});
     assert_eq!(run, expected);
 }
 
@@ -92,7 +92,7 @@ fn models_part_at_an_output_and_a_node() {
     let difference = json!({"output": 1, "output_names": ["y", "y"], "places": [place, place],
         "reason": "attribute `alpha` differs"});
     let expected = json!({"command": "diff", "a": "a.onnx", "b": "b.onnx", "same": false,
-        "difference": difference});
+        "difference": difference, "warnings": []});
     assert_eq!((run.code(), run.json()), (1, expected));
     let run = folder.run(&["diff", "--semantic", "a.onnx", "a.onnx", "--json"]).done().json();
     assert_eq!((&run["same"], &run["difference"]), (&json!(true), &json!(null)));

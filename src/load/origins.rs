@@ -36,23 +36,37 @@ impl Origins {
         if options.verify_digests == VerifyDigests::Never {
             return None;
         }
-        let origins = Self::of(model, options, bytes);
-        let has_any = !origins.stored.is_empty() || !origins.stated.is_empty();
-        (has_any || options.verify_digests == VerifyDigests::Always).then_some(origins)
+        let said = Self::said(model, options, bytes);
+        let has_any = !said.0.is_empty() || !said.1.is_empty();
+        let is_wanted = has_any || options.verify_digests == VerifyDigests::Always;
+        is_wanted.then(|| Self::with(said, model, options, bytes))
     }
 
     /// Those of `model`, which was decoded from `bytes`, if these are at hand.
     pub(crate) fn of(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> Self {
-        let folder = options.folder().filter(|folder| folder != Path::new("."));
+        Self::with(Self::said(model, options, bytes), model, options, bytes)
+    }
+
+    /// The digests that are stored with `model`, and what is stated about whole files.
+    fn said(model: &ModelProto, options: &LoadOptions, bytes: Option<&Buffer>) -> (Stored, Stated) {
+        let stated = Stated::of(model, folder_of(options).as_deref(), &options.files);
+        (Stored::of(model), stated.with_model(options.model_path.as_deref(), bytes))
+    }
+
+    fn with(
+        (stored, stated): (Stored, Stated),
+        model: &ModelProto,
+        options: &LoadOptions,
+        bytes: Option<&Buffer>,
+    ) -> Self {
+        let folder = folder_of(options);
         let origin = |tensor: &TensorProto| match is_external(tensor) {
             true => in_file(tensor, folder.as_deref()),
             false => (None, bytes.and_then(|bytes| within(bytes, tensor))),
         };
         let places = traversal::iter(model).map(|(_, tensor)| origin(tensor)).collect();
-        let stated = Stated::of(model, folder.as_deref(), &options.files);
-        let stated = stated.with_model(options.model_path.as_deref(), bytes);
         let len = bytes.map(|bytes| bytes.len() as u64);
-        Self { stored: Stored::of(model), stated, directory: options.directory(), places, len }
+        Self { stored, stated, directory: options.directory(), places, len }
     }
 
     /// What the user is told where nothing covers some of the files: only others have digests.
@@ -103,6 +117,11 @@ impl Origins {
         };
         self.verify(&container.model, external, &mut Compared::default())
     }
+}
+
+/// The folder that weights files are in, as messages have it.
+fn folder_of(options: &LoadOptions) -> Option<PathBuf> {
+    options.folder().filter(|folder| folder != Path::new("."))
 }
 
 fn in_file(tensor: &TensorProto, folder: Option<&Path>) -> Origin {

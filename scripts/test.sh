@@ -2,7 +2,7 @@
 # All tests and checks, from a bare machine: a stable Rust toolchain, gcc and g++, Python 3.11 with pip.
 #
 # Makes its own Python environment in .venv, fetches real models into .models and a libtorch into
-# ~/.cache; a second run finds all three. What is not installed here (a nightly toolchain, cargo-deny,
+# ~/.cache; a second run finds all three. What is not installed here (a nightly toolchain,
 # ...) is skipped aloud. The last line is the tally of the sections; the exit code is 0 only if none failed.
 #
 #   scripts/test.sh                 everything
@@ -21,6 +21,8 @@ export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 
 SKIP=77 # what a section returns to say that it did not run
 
 VENV=$PWD/.venv
+# Compiled once, in some minutes, and found again by the next run.
+DENY=${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container/cargo-deny-0.20.2
 BUILD=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 passed=() failed=() skipped=()
@@ -260,9 +262,21 @@ run_on_other_disks() {
         cargo test --workspace --test cli troubles::a_disk_that_is_full -- --nocapture
 }
 
+# Without optimization: compiling it takes longer than all that it does here.
+install_deny() {
+    [[ -x $DENY/bin/cargo-deny ]] ||
+        cargo install --quiet --locked --debug --root "$DENY" "cargo-deny@${DENY##*-}" || offline 'cargo-deny cannot be fetched'
+}
+
 check_dependencies() {
-    cargo deny --version >/dev/null 2>&1 || skip 'cargo-deny is not installed (cargo install cargo-deny)'
+    install_deny
+    export PATH=$DENY/bin:$PATH
     cargo deny check bans licenses sources
+    if GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then
+        cargo deny check advisories
+    else
+        printf '!!! SKIPPED in part: the advisories of RustSec cannot be fetched\n'
+    fi
 }
 
 # What `cargo fuzz run` does, for a machine that has a nightly toolchain and no cargo-fuzz.
@@ -310,9 +324,17 @@ run_fuzz() {
     done
 }
 
+# The tests of memory measure what a sanitizer multiplies, and those of killed processes start the command itself.
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
-    RUSTFLAGS=-Zsanitizer=address cargo +nightly test --lib --target "$HOST" --target-dir target/asan
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
+        --target "$HOST" --target-dir target/asan -- --skip memory:: --skip small_messages:: --skip inline_random::
+}
+
+# What needs no file system, for which Miri has no mapping and no links: the decoder, tensors, buffers, placement, types.
+run_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 || skip 'no nightly toolchain with miri'
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib --target-dir target/miri -- "${MIRI_TESTS[@]}"
 }
 
 list() {
@@ -355,4 +377,5 @@ section 'node tests' run_node_tests
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized
+section 'Miri' run_miri
 summary

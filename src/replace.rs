@@ -337,7 +337,7 @@ fn fits(proto: &TensorProto, with: &Initializer) -> Result<()> {
         return Ok(());
     }
     let mut reason = format!("its dims are {old:?}, those of the new elements {new:?}");
-    if new.len() > 1 && new.iter().rev().eq(old) {
+    if new.iter().rev().eq(old) {
         reason += ": the new elements are transposed";
     }
     Err(Error::new(ErrorKind::Shape, reason))

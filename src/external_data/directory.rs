@@ -333,5 +333,35 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::UnsafePath);
             assert!(error.to_string().contains(said), "{location}: {error}");
         }
+        let dirs = Directory::with_policy(at("model"), PathPolicy::ModelDirs).unwrap();
+        let error = dirs.explain("in", Refusal::Link);
+        assert!(error.reason().contains("is being changed"), "{error}");
+        for (location, said) in [("w", true), ("d\\w", false)] {
+            let missing = dirs.explain(location, Refusal::Io(io::ErrorKind::NotFound.into()));
+            assert_eq!(
+                (missing.kind(), missing.reason() == "no such file"),
+                (ErrorKind::MissingFile, said)
+            );
+        }
+        let other = dirs.explain("w", Refusal::Io(io::Error::from_raw_os_error(13)));
+        assert_eq!(other.kind(), ErrorKind::Io);
+    }
+
+    /// Where the kernel has no `openat2`.
+    #[test]
+    fn a_link_and_a_file_that_is_not_there_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("w"), "w").unwrap();
+        fs::create_dir(at("d")).unwrap();
+        symlink("w", at("link")).unwrap();
+        symlink("d", at("folder")).unwrap();
+        let root = Directory::with_policy(folder.path(), PathPolicy::Strict).unwrap().root;
+        for (location, link) in
+            [("link", true), ("folder/w", true), ("gone", false), ("d/gone", false), ("w/w", false)]
+        {
+            let refused = root.open_step_by_step(Path::new(location)).unwrap_err();
+            assert_eq!(matches!(refused, Refusal::Link), link, "{location}: {refused:?}");
+        }
     }
 }

@@ -128,7 +128,7 @@ impl Slot {
             return initializer.retyped(self.dtype, &self.dims);
         }
         let mut reason = format!("the weights are {dims:?}, the model declares {:?}", self.dims);
-        if dims.len() > 1 && dims.iter().rev().eq(&self.dims) {
+        if dims.iter().rev().eq(&self.dims) {
             reason += ": the exporter stored them transposed; transpose the weights first";
         }
         Err(Error::new(ErrorKind::Shape, reason))
@@ -152,7 +152,7 @@ impl Slot {
 
 /// Whether both have the same bytes; an initializer that cannot be read equals no other.
 pub(super) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
-    const CHUNK: u64 = 1 << 20;
+    const CHUNK: usize = 1 << 20;
     let len = one.byte_len();
     if len != other.byte_len() {
         return false;
@@ -161,16 +161,14 @@ pub(super) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
         return true;
     }
     let (mut left, mut right) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    while at < len {
-        let Ok(n) = usize::try_from(CHUNK.min(len - at)) else { return false };
+    for at in (0..len).step_by(CHUNK) {
+        let n = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
         left.resize(n, 0);
         right.resize(n, 0);
         let read = one.read_at(at, &mut left).and_then(|()| other.read_at(at, &mut right)).is_ok();
         if !read || left != right {
             return false;
         }
-        at += CHUNK;
     }
     true
 }

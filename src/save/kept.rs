@@ -398,4 +398,23 @@ mod tests {
         assert!(!holds(&file, &other, 7).unwrap());
         assert!(holds(&file, &bytes[..1], bytes.len() as u64).is_err(), "the file ends before");
     }
+
+    #[test]
+    fn a_file_with_other_bytes_cannot_be_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w");
+        std::fs::write(&path, b"abcd").unwrap();
+        let identity = FileIdentity::new(&path.metadata().unwrap());
+        let file = LoadedFile { path, identity };
+        for (bytes, start, errors) in
+            [(b"bcd", 1, 0), (b"bcx", 1, 1), (b"bcd", 0, 1), (b"bcd", 2, 1)]
+        {
+            let directory = Directory::open(folder.path().to_path_buf()).unwrap();
+            let mut finder = Finder::new(Folder { directory, model: None });
+            let handle: Handle = "#w".parse().unwrap();
+            assert_eq!(finder.number(file.clone(), &handle), Some(0));
+            finder.compare(0, bytes, start, &handle);
+            assert_eq!(finder.errors.len(), errors, "{bytes:?} at {start}");
+        }
+    }
 }

@@ -482,3 +482,30 @@ impl fmt::Debug for SaveOptions {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_tensors_have_the_large_alignment() {
+        let large = Alignment::new(1 << 16).unwrap();
+        let options = SaveOptions::new().alignment_large(large);
+        for (len, asked, given) in [
+            (SaveOptions::LARGE, Alignment::DENSE, Alignment::DEVICE),
+            (SaveOptions::LARGE + 1, large, large),
+        ] {
+            assert_eq!(
+                (options.alignment_asked(len), options.alignment_of(len)),
+                (asked, given),
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_are_shown_with_what_they_say() {
+        let shown = format!("{:?}", SaveOptions::new().dedup(true).data_name("w.bin"));
+        assert!(shown.contains("dedup: true") && shown.contains("w.bin"), "{shown}");
+    }
+}

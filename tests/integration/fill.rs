@@ -431,6 +431,19 @@ fn one_tensor_is_not_given_two_values() {
     let error = container.fill(two, both).unwrap_err();
     let said = "tensor `w`: two weights are given for it, `x` and `y`, and they differ";
     assert_eq!(error.to_string(), said);
+    // Equal ones are no contradiction, however long they are and wherever they lie in memory.
+    let floats = (1 << 18) + 1;
+    let long = |last: f32| {
+        let mut all = Array2::<f32>::zeros((1, floats));
+        all[[0, floats - 1]] = last;
+        Initializer::from(all)
+    };
+    for (other, fits) in [(1.0, true), (2.0, false)] {
+        let mut container = self::container([place("w", &[1, floats as i64], "#w")]);
+        let two = weights([("x", long(1.0)), ("y", long(other))]);
+        let both = FillOptions::new().rename("x", "w").rename("y", "w");
+        assert_eq!(container.fill(two, both).is_ok(), fits, "{other}");
+    }
 }
 
 #[test]
@@ -458,16 +471,22 @@ fn inline_tensors_that_keep_their_elements_are_listed() {
         node
     };
     let model = || {
+        let mut own = NodeProto::new("Own", ["row", "grid"], ["z"]);
+        own.domain = Some("x".into());
         let mut graph = GraphProto::new("g");
         graph.initializer = vec![
             inline("bias", DataType::Float, &[2]),
             inline("scale", DataType::Float, &[]),
             inline("table", DataType::Int8, &[2, 2]),
             inline("shape", DataType::Int64, &[2]),
+            inline("row", DataType::Int64, &[2]),
+            inline("grid", DataType::Int64, &[2, 2]),
             inline("none", DataType::Float, &[0]),
         ];
         graph.node = vec![
             NodeProto::new("Reshape", ["bias", "shape"], ["y"]),
+            // What an operator that nobody knows does with its inputs is not known either.
+            own,
             constant_node("matrix", inline("", DataType::Float, &[2, 2])),
             constant_node("epsilon", inline("", DataType::Float, &[])),
             constant_node("axes", inline("", DataType::Int64, &[3])),
@@ -476,13 +495,13 @@ fn inline_tensors_that_keep_their_elements_are_listed() {
     };
     let bias = || weights([("bias", array![1_f32, 2.0].into())]);
     let filled = model().fill([], FillOptions::new()).unwrap();
-    assert_eq!(filled.kept, strings(&["bias", "scale", "table", "matrix"]));
+    assert_eq!(filled.kept, strings(&["bias", "scale", "table", "grid", "matrix"]));
     let filled = model().fill(bias(), FillOptions::new().strict(true).partial(true)).unwrap();
-    assert_eq!(filled.kept, strings(&["scale", "table", "matrix"]));
+    assert_eq!(filled.kept, strings(&["scale", "table", "grid", "matrix"]));
     // One element is a number of the graph's own as a rule: it is listed, and no error.
     let error = model().fill(bias(), FillOptions::new().strict(true)).unwrap_err();
     let wrong: Vec<_> = error.each().filter_map(onnx_container::Error::tensor).collect();
-    assert_eq!(wrong, ["table", "matrix"]);
+    assert_eq!(wrong, ["table", "grid", "matrix"]);
     assert!(error.each().all(|error| error.kind() == ErrorKind::MissingTensor), "{error}");
 }
 
@@ -563,6 +582,26 @@ fn uint8_weights_are_accepted_for_types_that_a_format_may_lack() {
             let tensor = Tensor::new(*dtype, *dims, Buffer::from(*data)).unwrap();
             assert_eq!(container.get("#w").unwrap().to_tensor().unwrap(), tensor);
         }
+    }
+}
+
+#[test]
+fn weights_of_another_type_are_told_both_types() {
+    let as_bytes =
+        "the weights are UINT8 [3], the model declares INT4 [4], whose bytes have one dimension";
+    let cases = [
+        (DataType::Float, array![1_i32].into(), "the weights are INT32, the model declares FLOAT"),
+        (DataType::Float, array![1_u8].into(), "the weights are UINT8, the model declares FLOAT"),
+        (DataType::Int4, array![1_i32].into(), "the weights are INT32, the model declares INT4"),
+        (DataType::Int4, array![1_u8, 2, 3].into(), as_bytes),
+    ];
+    for (dtype, given, said) in cases {
+        let given: Initializer = given;
+        let mut container = container([TensorProto::external("w", dtype.number(), [4], "#w")]);
+        let error = container.fill(weights([("w", given)]), FillOptions::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataType);
+        assert!(error.reason().starts_with(said), "{error}");
+        assert_eq!(error.reason().contains("bytes have"), said == as_bytes, "{error}");
     }
 }
 

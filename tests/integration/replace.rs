@@ -295,6 +295,14 @@ fn sharings() -> Vec<Sharing> {
             Some(&[9.0, 2.0]),
             Some(&[9.0, 2.0]),
         ),
+        sharing(
+            "the neighbour before",
+            container(next, vec![("#a", part(0..16)), ("#b", part(16..24))]),
+            "b",
+            &[],
+            Some(&[1.0, 9.0]),
+            Some(&[1.0, 9.0]),
+        ),
     ]
 }
 

@@ -778,3 +778,32 @@ fn own_weights_that_look_like_a_model_are_replaced() {
         assert!(error.to_string().contains("another model"), "{layout:?}: {error}");
     }
 }
+
+#[test]
+fn a_file_of_nobody_is_replaced_only_where_it_was_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, options, is_replaced) in [
+        ("m.onnx.data", quick(), false),
+        ("other.bin", named("w.bin"), true),
+        ("w.bin", named("w.bin"), true),
+    ] {
+        let target = folder.path().join(file);
+        fs::write(&target, "mine").unwrap();
+        let saved = container(1.0).save(folder.path().join("m.onnx"), options);
+        assert_eq!(saved.is_ok(), is_replaced, "{file}: {saved:?}");
+        assert_eq!(fs::read(&target).unwrap() == b"mine", file != "w.bin", "{file}");
+        fs::remove_file(&target).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_followed_stops_the_saves_of_its_own_model_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join(".n.onnx.switching");
+    fs::write(&journal, "no journal").unwrap();
+    let saved = container(1.0).save(folder.path().join("m.onnx"), quick()).unwrap();
+    let about_it = |error: &Error| error.path() == Some(journal.as_path());
+    assert!(saved.warnings.iter().any(about_it), "{:?}", saved.warnings);
+    assert!(container(1.0).save(folder.path().join("n.onnx"), quick()).is_err());
+    assert!(!folder.path().join("n.onnx").exists() && journal.exists());
+}

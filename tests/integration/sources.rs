@@ -109,6 +109,11 @@ fn ways() -> Vec<Way> {
             container.save(folder.join("m.onnx"), options).map(drop)
         };
         ways.push((format!("dedup {layout:?}"), Box::new(save_once)));
+        let with_digests = move |container: &Container, folder: &Path| {
+            let options = SaveOptions::from(*layout).checksums(true).digests(true);
+            container.save(folder.join("m.onnx"), options).map(drop)
+        };
+        ways.push((format!("digests {layout:?}"), Box::new(with_digests)));
         let parts = move |container: &Container, folder: &Path| {
             let parts = container.to_parts(*layout)?;
             for (name, bytes) in parts.files.iter().chain([&("m.onnx".into(), parts.model)]) {

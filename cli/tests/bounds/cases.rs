@@ -88,6 +88,13 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let one_float = [number(1, 1), number(2, 2)].concat();
     let relu = node(&[&field(3, "n"), &field(2, "y"), &field(4, "Relu")]);
     let hex = |i: usize| format!("{i:x}");
+    let float = [number(1, 1), field(2, field(1, number(1, 1)))].concat();
+    let input = field(11, [field(1, "0"), field(2, field(1, &float))].concat());
+    // Nodes that can be planned and run: each reads the value that `read` names.
+    let runs = |op: &str, read: &dyn Fn(usize) -> String| {
+        let one = |i: usize| node(&[&field(1, read(i)), &field(2, hex(i + 1)), &field(4, op)]);
+        model([&input[..], &numbered(&one)].concat())
+    };
 
     let mut all = vec![
         ("nodes", many_of(1)),
@@ -148,6 +155,12 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
                 node(&[&field(1, hex(i)), &field(2, hex(i + 1)), &field(4, "Neg")])
             }))
         }),
+        ("a chain of results", runs("Neg", &hex)),
+        ("a chain of views", runs("Identity", &hex)),
+        ("results that nothing reads", runs("Neg", &|_| "0".to_owned())),
+        ("views that nothing reads", runs("Identity", &|_| "0".to_owned())),
+        ("shapes that depend on elements", runs("NonZero", &|_| "0".to_owned())),
+        ("a chain of shapes that depend on elements", runs("NonZero", &hex)),
         ("missing inputs and graphs", {
             let missing: Vec<u8> = (0..len / 8).flat_map(|i| field(1, hex(i))).collect();
             let graph = branch(&[]);

@@ -76,8 +76,9 @@ pub struct Shapes<'p> {
     /// The values that are there before it.
     pub given: Vec<ValueId>,
     values: Vec<Option<Known>>,
-    /// For a view, and for a result that is written over an input: the input whose bytes it shares.
-    views: HashMap<ValueId, ValueId>,
+    /// For a view, and for a result that is written over an input: the value whose bytes it shares, which shares no
+    /// other's. Chains of views are as long as the model, so nothing may walk them.
+    owners: HashMap<ValueId, ValueId>,
     /// For each value, how many values that are still needed lie on its bytes.
     holders: HashMap<ValueId, usize>,
     pub barrier: Option<Barrier>,
@@ -143,7 +144,7 @@ impl<'p> Shapes<'p> {
                 shapes.given.push(value);
                 if slot.span()?.len > 0 {
                     let owner = *owners.entry(slot.offset).or_insert(value);
-                    shapes.views.extend(Some((value, owner)).filter(|_| owner != value));
+                    shapes.owners.extend(Some((value, owner)).filter(|_| owner != value));
                 }
             }
             shapes.set(value, known(entry, is_read)?);
@@ -162,7 +163,7 @@ impl<'p> Shapes<'p> {
             start,
             given: Vec::new(),
             values: vec![None; main.names.len()],
-            views: HashMap::new(),
+            owners: HashMap::new(),
             holders: HashMap::new(),
             barrier: None,
         }
@@ -208,8 +209,13 @@ impl<'p> Shapes<'p> {
 
     /// The value whose bytes `value` shows: itself, unless it is a view.
     pub fn owner(&self, value: ValueId) -> ValueId {
-        let next = |value: &ValueId| self.views.get(value).copied();
-        std::iter::successors(Some(value), next).last().unwrap_or(value)
+        self.owners.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Notes that `value` shares the bytes of `shared`.
+    fn share(&mut self, value: Option<ValueId>, shared: Option<ValueId>) {
+        let owner = shared.map(|shared| self.owner(shared));
+        self.owners.extend(value.zip(owner));
     }
 
     fn set(&mut self, value: ValueId, known: Known) {
@@ -249,14 +255,13 @@ impl<'p> Shapes<'p> {
             {
                 output.set_elements(elements.clone());
             }
-            let output = node.outputs.first().copied().flatten();
-            self.views.extend(output.zip(viewed));
+            self.share(node.outputs.first().copied().flatten(), viewed);
         } else if let Some(computed) = computed(&**kernel, call, &specs, SMALL)? {
             for (output, bytes) in outputs.iter_mut().zip(computed) {
                 output.set_elements(Elements::Computed(bytes));
             }
         }
-        self.views.extend(node.outputs.first().copied().flatten().zip(over));
+        self.share(node.outputs.first().copied().flatten(), over);
         for (value, known) in node.outputs.iter().zip(outputs) {
             value.iter().for_each(|value| self.set(*value, known.clone()));
         }

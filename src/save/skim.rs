@@ -670,6 +670,51 @@ mod tests {
     }
 
     #[test]
+    fn unknown_fields_of_every_kind_are_passed_over_wherever_they_are() {
+        let kinds: [(&str, &[u8]); 5] = [
+            ("a number", b"\x98\x06\xff\x01"),
+            ("8 bytes", b"\x99\x06\x0a\x01a\x6a\0\0\0\0"),
+            ("text", b"\x9a\x06\x02\x6a\x01"),
+            ("a group", b"\x9b\x06\x09\x6a\0\0\0\0\0\0\0\x13\x1b\x08\x01\x1c\x14\x9c\x06"),
+            ("4 bytes", b"\x9d\x06\x6a\x01a\0"),
+        ];
+        let long = vec![b'x'; 2 * blocks::BLOCK];
+        for (kind, unknown) in kinds {
+            for pad in [record(9, &[]), record(9, &long)] {
+                let location = [record(1, b"location"), unknown.to_vec(), record(2, b"w")].concat();
+                let entry = record(13, &[pad.clone(), location].concat());
+                let tensor = record(5, &[unknown, &entry, unknown, &[14 << 3, 1]].concat());
+                let graph = record(7, &[unknown, &pad, unknown, &tensor].concat());
+                let bytes = [&[8, 10], unknown, &graph, unknown].concat();
+                assert_eq!(locations(&bytes), "w", "{kind}");
+            }
+        }
+        // Fields that end beyond what holds them, and groups without an end.
+        for (kind, unknown) in kinds {
+            for len in 1..unknown.len() {
+                let cut = record(7, &record(5, &unknown[..len]));
+                let found = skimmed(&[&[8, 10][..], &cut, &of(&["w"])].concat());
+                assert_eq!(found.locations, BTreeSet::new(), "{kind}, {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_nest_as_deep_as_for_the_decoder() {
+        for pad in [vec![], vec![b'x'; 2 * blocks::BLOCK]] {
+            for (levels, expected) in [(20, "w"), (60, "")] {
+                let tensor = external("w").encode_to_vec().unwrap();
+                let mut graph = [record(2, &pad), record(5, &tensor)].concat();
+                for _ in 0..levels {
+                    graph = record(1, &record(5, &record(6, &graph)));
+                }
+                let bytes = [vec![8, 10], record(7, &graph)].concat();
+                assert_eq!(locations(&bytes), expected, "{levels} of {} bytes", pad.len());
+            }
+        }
+    }
+
+    #[test]
     fn a_model_that_is_cut_off_still_needs_its_files() {
         let mut model = ModelProto::decode(&of(&["first", "second"]).into()).unwrap();
         model.ir_version = Some(8);

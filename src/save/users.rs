@@ -191,3 +191,51 @@ fn same_entry(a: &Path, b: &Path) -> bool {
     let first = file_ids(a).next();
     first.is_some() && first == file_ids(b).next()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_passed_over_only_where_it_cannot_matter() {
+        use io::ErrorKind::{InvalidData, NotFound, PermissionDenied};
+        let base = |is_own| Base { path: "/models".into(), prefix: String::new(), is_own };
+        let cases = [
+            (true, NotFound, "/models/gone.onnx", true),
+            (false, NotFound, "/models/gone.onnx", true),
+            (true, NotFound, "/models", false),
+            (false, NotFound, "/models", false),
+            (false, PermissionDenied, "/models/notes.txt", true),
+            (false, PermissionDenied, "/models/A.ONNX.bak", false),
+            (false, PermissionDenied, "/models/a.pb", false),
+            (true, PermissionDenied, "/models/notes.txt", false),
+            (false, InvalidData, "/models/notes.txt", false),
+        ];
+        for (is_own, kind, path, passes) in cases {
+            let (base, path) = (base(is_own), Path::new(path));
+            assert_eq!(base.passes(&kind.into(), path), passes, "{is_own} {kind} {path:?}");
+            let error = Error::io(path, io::Error::from(kind));
+            assert_eq!(base.passes_error(&error, path), passes, "{is_own} {kind} {path:?}");
+        }
+        let not_io = Error::new(crate::ErrorKind::InvalidModel, "no model");
+        assert!(!base(true).passes_error(&not_io, Path::new("/models/gone.onnx")));
+    }
+
+    #[test]
+    fn two_names_of_one_file_are_one_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("a"), "").unwrap();
+        std::fs::write(at("b"), "").unwrap();
+        std::fs::hard_link(at("a"), at("c")).unwrap();
+        for (one, other, same) in [
+            ("a", "a", true),
+            ("a", "c", true),
+            ("a", "b", false),
+            ("gone", "gone", false),
+            ("gone", "a", false),
+        ] {
+            assert_eq!(same_entry(&at(one), &at(other)), same, "{one} {other}");
+        }
+    }
+}

@@ -409,7 +409,7 @@ mod tests {
         for (bytes, start, errors) in
             [(b"bcd", 1, 0), (b"bcx", 1, 1), (b"bcd", 0, 1), (b"bcd", 2, 1)]
         {
-            let directory = Directory::open(folder.path().to_path_buf()).unwrap();
+            let directory = Directory::open(folder.path()).unwrap();
             let mut finder = Finder::new(Folder { directory, model: None });
             let handle: Handle = "#w".parse().unwrap();
             assert_eq!(finder.number(file.clone(), &handle), Some(0));

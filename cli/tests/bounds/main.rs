@@ -1,4 +1,4 @@
-//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is read or written, 48
+//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is read or written, 96
 //! where the model is planned or run, beside the program itself, which has three times its size where it is built for tests.
 //!
 //! By default each command runs on an eighth of the models, of 1 MiB. `ONNX_CONTAINER_ALL_BOUNDS=1` runs all on all,
@@ -66,7 +66,7 @@ const MACHINE: [&[&str]; 0] = [];
 const BASE: u64 = 64 << 20;
 /// And for each byte that it reads or writes; more where the model becomes a program.
 const PER_BYTE: u64 = 16;
-const PER_BYTE_OF_PROGRAM: u64 = 48;
+const PER_BYTE_OF_PROGRAM: u64 = 96;
 
 fn is_all() -> bool {
     std::env::var_os("ONNX_CONTAINER_ALL_BOUNDS").is_some()

@@ -334,7 +334,7 @@ run_sanitized() {
 # What needs no file system, for which Miri has no mapping and no links: the decoder, tensors, buffers, placement, types.
 run_miri() {
     cargo +nightly miri --version >/dev/null 2>&1 || skip 'no nightly toolchain with miri'
-    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib --target-dir target/miri -- "${MIRI_TESTS[@]}"
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container --lib --target-dir target/miri -- "${MIRI_TESTS[@]}"
 }
 
 list() {

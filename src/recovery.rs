@@ -708,7 +708,8 @@ mod tests {
 
     #[test]
     fn what_is_no_journal_is_an_error_and_changes_nothing() {
-        for text in ["", "x", "onnx-container switch 1\0.m.onnx.saving-aB3xYz\0end\0"] {
+        let cut = b"onnx-container switch 1\0.m.onnx.saving-aB3xYz\0end\0";
+        for text in [&b""[..], b"x", b"\xff\xfe no text", cut] {
             let (folder, _) = interrupted(&NAMES);
             fs::write(folder.path().join(names::journal_name("m.onnx")), text).unwrap();
             let before = contents(folder.path());

@@ -427,3 +427,49 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
         Err(_) => fs::rename(from, to),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_do_where_all_is_new_or_as_it_was() {
+        use Position::{Free, New, Old, Other};
+        let found = |position| Found {
+            position,
+            staged: false,
+            damaged: false,
+            saved: false,
+            foreign: false,
+        };
+        let mark = Mark { len: 1, modified: 0 };
+        let (had, had_none) = (Some(mark), None);
+        // What the data file and the model were, and where they are.
+        let cases = [
+            ([had, had], [New, New], true),
+            ([had, had], [Old, Old], true),
+            ([had, had], [New, Old], true),
+            ([had, had], [Other, Other], true),
+            ([had, had], [Old, Free], false),
+            ([had, had_none], [Old, Free], true),
+            ([had_none, had_none], [Free, Free], true),
+            ([had_none, had_none], [New, Free], false),
+            ([had, had_none], [Free, Free], false),
+            ([had, had_none], [Other, Free], false),
+        ];
+        for (old, positions, done) in cases {
+            let entries = old.map(|old| Entry { name: "w".to_owned(), new: mark, old });
+            let at = |change: &dyn Fn(&mut Found)| {
+                let mut data = found(positions[0]);
+                change(&mut data);
+                let all = [(&entries[0], data), (&entries[1], found(positions[1]))];
+                is_done(&all)
+            };
+            assert_eq!(at(&|_| {}), done, "{old:?} {positions:?}");
+            let all_new = positions == [New, New];
+            assert_eq!(at(&|data| data.staged = true), all_new, "{positions:?}, staged");
+            assert_eq!(at(&|data| data.damaged = true), all_new, "{positions:?}, damaged");
+            assert_eq!(at(&|data| data.saved = true), all_new, "{positions:?}, saved");
+        }
+    }
+}

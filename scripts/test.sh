@@ -324,17 +324,14 @@ run_fuzz() {
     done
 }
 
-# The tests of memory measure what a sanitizer multiplies, and those of killed processes start the command itself.
+# Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as others with other models.
+NOT_SANITIZED=(memory small_messages real_models large_tensors inline_random random_models rename_random semantic copies
+    wire_properties layers)
+
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
     RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
-        --target "$HOST" --target-dir target/asan -- --skip memory:: --skip small_messages:: --skip inline_random::
-}
-
-# What needs no file system, for which Miri has no mapping and no links: the decoder, tensors, buffers, placement, types.
-run_miri() {
-    cargo +nightly miri --version >/dev/null 2>&1 || skip 'no nightly toolchain with miri'
-    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container --lib --target-dir target/miri -- "${MIRI_TESTS[@]}"
+        --target "$HOST" --target-dir target/asan -- "${NOT_SANITIZED[@]/#/--skip=}"
 }
 
 list() {
@@ -377,5 +374,4 @@ section 'node tests' run_node_tests
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized
-section 'Miri' run_miri
 summary

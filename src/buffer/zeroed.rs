@@ -57,7 +57,7 @@ fn heap(len: usize) -> Option<Vec<u8>> {
 
 fn mapped(len: usize) -> Result<MmapMut> {
     let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))] // Miri does not know the hint.
     if len >= HUGE {
         // Only a hint: without huge pages the memory works too, but is slower to access.
         let _ = map.advise(memmap2::Advice::HugePage);

@@ -422,6 +422,50 @@ mod tests {
     }
 
     #[test]
+    fn each_value_field_is_a_payload() {
+        let fields: [fn(&mut TensorProto); 7] = [
+            |tensor| tensor.raw_data = Some(vec![0].into()),
+            |tensor| *tensor.float_data = vec![0.0].into(),
+            |tensor| *tensor.int32_data = vec![0].into(),
+            |tensor| *tensor.string_data = vec![Buffer::from(&b""[..])],
+            |tensor| *tensor.int64_data = vec![0].into(),
+            |tensor| *tensor.double_data = vec![0.0].into(),
+            |tensor| *tensor.uint64_data = vec![0].into(),
+        ];
+        for (number, set) in fields.into_iter().enumerate() {
+            let mut tensor = TensorProto::new("w", DataType::Float.number(), [1]);
+            assert!(!inline_payload(&tensor));
+            set(&mut tensor);
+            assert!(inline_payload(&tensor), "field {number}");
+            assert!(!inline_payload(&header_of(&tensor)), "field {number}");
+        }
+        let empty = TensorProto { raw_data: Some(vec![].into()), ..TensorProto::default() };
+        assert!(!inline_payload(&empty));
+    }
+
+    #[test]
+    fn keys_that_the_specification_does_not_name_count_where_the_data_are_external() {
+        let known = [("location", "w"), ("offset", "0"), ("length", "4"), ("checksum", "0")];
+        assert!(!has_unknown_keys(&tensor(&known)) && refuse_unknown_keys(&tensor(&known)).is_ok());
+        let mut more = tensor(&[&known[..], &[("prepacked_0", "a|0;4;0")]].concat());
+        assert!(has_unknown_keys(&more));
+        let error = refuse_unknown_keys(&more).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.reason().contains("prepacked_0"));
+        more.data_location = None;
+        assert!(!has_unknown_keys(&more) && refuse_unknown_keys(&more).is_ok());
+        remove_unknown_keys(&mut more);
+        assert_eq!(more.external_data.len(), known.len());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_says_of_how_many_tensors() {
+        for (count, more) in [(1, false), (2, true)] {
+            let error = cut_off("w", None, 4, 8, &(0..8), count);
+            assert_eq!(error.reason().contains("those of 1 more end beyond the file"), more);
+        }
+    }
+
+    #[test]
     fn entries_are_strict() {
         let cases: &[(&[(&str, &str)], &str)] = &[
             (&[], "no location"),

@@ -223,3 +223,29 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_model_says_how_long_it_has_to_be() {
+        let cases: [(&[u8], Option<usize>); 11] = [
+            (b"", None),
+            (b"\x08\x08", None),
+            (b"\x3a\x05\x01", Some(7)),
+            (b"\x08\x08\x3a\x80\x01", Some(133)),
+            (b"\x3a\x01\x01", None),
+            (b"\x3a\x01\x01\x3a\x02\x01", Some(7)),
+            // A length that is cut off, a graph that is a number, a version that is text, and fields of no model.
+            (b"\x3a\x80", None),
+            (b"\x38\x05\x01", None),
+            (b"\x0a\x05\x01", None),
+            (b"\x9a\x06\x05\x01", None),
+            (b"\x3d\x05\x01", None),
+        ];
+        for (bytes, least) in cases {
+            assert_eq!(needed(bytes), least, "{bytes:?}");
+        }
+    }
+}

@@ -90,6 +90,8 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
     }
     let container = Container::load(model, reading)?;
     let program = Program::new(&container, ProgramOptions::new())?;
+    // The messages of many nodes are as large as their plan, and no longer needed.
+    drop(container);
     let sizes = sizes_of(&program, sizes(&args.dim)?);
     let planned = plan_program(&program, &Registry::new(), &sizes, options(args))?;
     let tensor = |tensor: PlannedTensor| Tensor {

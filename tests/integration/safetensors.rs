@@ -450,6 +450,25 @@ fn a_tensor_may_have_the_name_of_padding() {
 }
 
 #[test]
+fn padding_has_other_names_in_each_shard() {
+    let names: Vec<_> = (0..9).map(|i| format!("t{i}")).collect();
+    let tensors = names.iter().zip(1..).map(|(name, value)| (name.as_str(), bytes(11, value)));
+    let folder = tempfile::tempdir().unwrap();
+    let options = ExportOptions::new().padding(true).max_shard_bytes(33);
+    container(tensors.collect())
+        .export_safetensors(folder.path().join("m.safetensors"), options)
+        .unwrap();
+    let files = contents(folder.path()).into_iter();
+    let shards: Vec<_> = files.filter(|(name, _)| name.ends_with(".safetensors")).collect();
+    let entries: Vec<_> = shards.iter().flat_map(|(_, bytes)| reference(bytes)).collect();
+    let padding: Vec<_> =
+        entries.iter().map(|(_, _, name)| name).filter(|n| n.contains("padding")).collect();
+    let distinct: std::collections::BTreeSet<_> = padding.iter().collect();
+    assert!(shards.len() == 3 && padding.len() == 6, "{padding:?}");
+    assert_eq!(distinct.len(), padding.len(), "{padding:?}");
+}
+
+#[test]
 fn padding_has_a_name_that_no_tensor_has() {
     let mut original =
         container(vec![("a", bytes(11, 1)), ("b", bytes(11, 2)), ("c", bytes(11, 3))]);

@@ -12,8 +12,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
-# Only the library has features; other packages beside it would switch its default ones on.
-FEATURE_SETS=("--workspace" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
+# Other packages beside the library would switch its default features on. The command as it is by default, without
+# onnxruntime, is what the section "interop" builds.
+WORKSPACE="--workspace --features onnx-container-cli/ort"
+FEATURE_SETS=("$WORKSPACE" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
 FUZZ_SECONDS=5
 # Nothing is debugged here and nothing is built twice, so debug information and incremental builds would
 # only take time and disk.
@@ -149,13 +151,17 @@ announce_shared() {
     [[ -d ../shared/data ]] || printf '!!! SKIPPED in part: the models of ../shared/data are not here\n'
 }
 
+# Tests of the set that the section "tests" has compiled.
+# shellcheck disable=SC2086 # several words
+test_workspace() { cargo test $WORKSPACE "$@"; }
+
 # Most of the library is the same with every set of features: the first set runs all tests, the others those of modules
 # that name a feature.
 run_tests() {
     local modules
-    if [[ $* != *features* ]]; then
+    if [[ $* == "$WORKSPACE" ]]; then
         announce_shared
-        cargo test --lib --bins --tests --examples "$@"
+        cargo test --lib --bins --tests --examples "$@" -- --skip onnxruntime:: # a section of its own
         return
     fi
     if [[ $* == *tch* ]]; then
@@ -168,7 +174,14 @@ run_tests() {
     cargo test --test integration --examples "$@" -- "${modules[@]}"
 }
 
-run_doc_tests() { cargo test --doc "$@"; }
+# Each starts a process, which loads libtorch where the library is linked with it.
+run_doc_tests() {
+    if [[ $* == *tch* ]]; then
+        cargo test --doc "$@" torch
+    else
+        cargo test --doc "$@"
+    fi
+}
 
 check_msrv() {
     local msrv
@@ -198,8 +211,8 @@ run_interop() {
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
-        ONNX_CONTAINER_CAST=$BUILD/release/cast INLINE_SEEDS=${INLINE_SEEDS:-0..500} \
-        cargo test --workspace --test integration -- --ignored --nocapture --test-threads=1
+        ONNX_CONTAINER_CAST=$BUILD/release/cast INLINE_SEEDS=${INLINE_SEEDS:-0..200} \
+        test_workspace --test integration -- --ignored --nocapture --test-threads=2
 }
 
 # The command with onnxruntime's shared library, which it opens from the Python wheel.
@@ -207,8 +220,7 @@ run_with_onnxruntime() {
     local library
     library=$(find "$VENV"/lib/python3*/site-packages/onnxruntime/capi -name 'libonnxruntime.so.*' 2>/dev/null || true)
     [[ -n $library ]] || skip 'the Python environment has no shared library of onnxruntime'
-    lint -p onnx-container-cli --features ort
-    ORT_DYLIB_PATH=$library cargo test -p onnx-container-cli --features ort --test cli -- onnxruntime:: verify::
+    ORT_DYLIB_PATH=$library test_workspace --test cli -- onnxruntime:: verify::
 }
 
 # onnx's own tests of its operators, without Python: the driver knows how many of each set have to pass.
@@ -256,10 +268,10 @@ run_on_other_disks() {
     mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
-        cargo test --workspace --test integration copies::a_repacked -- --nocapture
+        test_workspace --test integration copies::a_repacked -- --nocapture
     mkdir "$folder/small" && mount -t tmpfs -o size=1M tmpfs "$folder/small"
     ONNX_CONTAINER_SMALL_DISK=$folder/small \
-        cargo test --workspace --test cli troubles::a_disk_that_is_full -- --nocapture
+        test_workspace --test cli troubles::a_disk_that_is_full -- --nocapture
 }
 
 # Without optimization: compiling it takes longer than all that it does here.
@@ -328,9 +340,10 @@ run_fuzz() {
 NOT_SANITIZED=(memory small_messages real_models large_tensors inline_random random_models rename_random semantic copies
     wire_properties layers)
 
+# Memory that is refused is an error that tests ask for, so the sanitizer refuses it as an allocator does.
 run_sanitized() {
     installed nightly || skip 'no nightly toolchain'
-    RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
+    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p onnx-container --lib --test integration \
         --target "$HOST" --target-dir target/asan -- "${NOT_SANITIZED[@]/#/--skip=}"
 }
 

@@ -196,11 +196,12 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
 # The command and the programs that tests run, in one build so that their dependencies have the same features
-# and are compiled once. What they compute is the same at every level, and optimizing them takes minutes.
+# and are compiled once. What they compute is the same at every level, and optimizing them takes minutes, but for
+# digests, which are slow without.
 build_release() {
-    cargo build --release -p onnx-container-cli -p onnx-container-drivers \
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo build --release -p onnx-container-cli -p onnx-container-drivers \
         --config profile.release.package.onnx-container-machine.opt-level=0 \
-        --config profile.release.package.onnx-container.opt-level=1
+        --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
 }
 
 run_interop() {
@@ -322,6 +323,7 @@ run_fuzz() {
     installed nightly || skip 'no nightly toolchain'
     command -v c++ >/dev/null || skip 'no C++ compiler, which libFuzzer needs'
     cargo +nightly fuzz --version >/dev/null 2>&1 || printf 'no cargo-fuzz: cargo alone builds the targets\n'
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 # long runs are worth more, seconds are not
     for target in fuzz/fuzz_targets/*.rs; do
         target=$(basename "$target" .rs)
         options=("-max_total_time=$FUZZ_SECONDS" -timeout=30)

@@ -34,11 +34,15 @@ pub enum Limit {
     Ties,
     /// How many findings of a severity a check keeps. The others are no error: they are counted. Default 10,000.
     Findings,
+    /// How many bytes of memory the program of a model may take where `onnx-container-machine` plans or runs it: its
+    /// nodes, values and attributes after inlining, and their plan; neither the weights nor what a run computes.
+    /// Default: 20 MiB and five times the length of the model's messages.
+    Program,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Nesting,
         Self::Memory,
         Self::Nodes,
@@ -50,6 +54,7 @@ impl Limit {
         Self::Dims,
         Self::Ties,
         Self::Findings,
+        Self::Program,
     ];
 
     /// The name, as in the errors: `call-depth`.
@@ -66,6 +71,7 @@ impl Limit {
             Self::Dims => "dims",
             Self::Ties => "ties",
             Self::Findings => "findings",
+            Self::Program => "program",
         }
     }
 
@@ -73,7 +79,7 @@ impl Limit {
     fn default(self) -> Option<u64> {
         match self {
             Self::Nesting => Some(100),
-            Self::Memory => None,
+            Self::Memory | Self::Program => None,
             Self::Nodes | Self::Tensors => Some(10_000_000),
             Self::Attributes => Some(100_000_000),
             Self::Functions | Self::Ties => Some(1_000_000),
@@ -100,6 +106,7 @@ impl Limit {
             Self::Dims => format!("a shape of more than {most} dimensions"),
             Self::Ties => format!("more than {most} tensors that share the bytes of others"),
             Self::Findings => format!("more than {most} findings"),
+            Self::Program => format!("its program takes more than {most} bytes of memory"),
         }
     }
 }
@@ -155,16 +162,17 @@ impl Limits {
         self
     }
 
-    /// The value of a limit; `None` for the default of [`Limit::Memory`], which depends on the length of the input.
+    /// The value of a limit; `None` for the defaults of [`Limit::Memory`] and [`Limit::Program`], which depend on the
+    /// length of the input.
     pub fn get(&self, limit: Limit) -> Option<u64> {
         self.given.get(limit as usize).copied().flatten().or_else(|| limit.default())
     }
 
-    /// Compares a number with a limit.
+    /// Compares a number with a limit; for whoever counts.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when it is exceeded.
-    pub(crate) fn allow(&self, limit: Limit, number: u64) -> Result<()> {
+    /// [`ErrorKind::TooLarge`] when it is exceeded ([`ErrorKind::Decode`] for [`Limit::Nesting`]).
+    pub fn allow(&self, limit: Limit, number: u64) -> Result<()> {
         match self.get(limit) {
             Some(most) if number > most => Err(exceeded(limit, most)),
             _ => Ok(()),

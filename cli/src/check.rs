@@ -59,10 +59,11 @@ fn not_runnable(args: &CheckArgs) -> Vec<Found> {
         return Vec::new();
     }
     // A model that cannot be loaded is a finding of the check itself.
-    let Ok(container) = Container::load(&args.model, reading::of(&args.read)) else {
+    let reading = reading::of(&args.read);
+    let Ok(container) = Container::load(&args.model, reading) else {
         return Vec::new();
     };
-    let checked = Program::new(&container, ProgramOptions::new())
+    let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits))
         .and_then(|program| Machine::new(program, Registry::new(), Limits::new()).check_runnable());
     checked.err().map(|error| Found::of_machine(&error)).unwrap_or_default()
 }

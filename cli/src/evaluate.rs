@@ -36,12 +36,13 @@ pub struct Model {
 impl Model {
     /// The model at `path`.
     pub fn load(path: &Path, reading: Reading) -> Result<Self, Failure> {
-        Self::new(path, Container::load(path, reading)?)
+        Self::new(path, Container::load(path, reading)?, reading)
     }
 
     /// The model in `container`, which was loaded from `path`.
-    pub fn new(path: &Path, container: Container) -> Result<Self, Failure> {
-        let program = Arc::new(Program::new(&container, ProgramOptions::new())?);
+    pub fn new(path: &Path, container: Container, reading: Reading) -> Result<Self, Failure> {
+        let options = ProgramOptions::new().limits(reading.limits);
+        let program = Arc::new(Program::new(&container, options)?);
         Ok(Self { path: path.to_owned(), container, program })
     }
 

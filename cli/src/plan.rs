@@ -89,7 +89,7 @@ fn of_model(model: &Path, args: &PlanArgs) -> Result<Planned, Failure> {
         check_drawing(args, &needed::files(model, reading)?)?;
     }
     let container = Container::load(model, reading)?;
-    let program = Program::new(&container, ProgramOptions::new())?;
+    let program = Program::new(&container, ProgramOptions::new().limits(reading.limits))?;
     // The messages of many nodes are as large as their plan, and no longer needed.
     drop(container);
     let sizes = sizes_of(&program, sizes(&args.dim)?);

@@ -41,7 +41,7 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     // An engine that the user asked for runs even when the digests are the same.
     if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
-        let (a, b) = (Model::new(&args.a, a)?, Model::new(&args.b, b)?);
+        let (a, b) = (Model::new(&args.a, a, reading)?, Model::new(&args.b, b, reading)?);
         let sizes = sizes_of(&a.program, sizes);
         report.compare_runs(&a, &b, &sizes, args)?;
     }

@@ -10,6 +10,7 @@ mod attribute;
 mod build;
 mod functions;
 mod order;
+mod room;
 mod sizes;
 mod sparse;
 

@@ -9,7 +9,7 @@ mod transposed;
 
 use std::collections::HashMap;
 
-use onnx_container::Container;
+use onnx_container::{Container, Limits};
 
 use self::fold::Folder;
 use crate::error::Result;
@@ -26,11 +26,12 @@ const FOLDED_BYTES: u64 = 16 << 20;
 pub struct ProgramOptions {
     keep: Vec<(String, String)>,
     fold_bytes: Option<u64>,
+    limits: Limits,
 }
 
 impl Default for ProgramOptions {
     fn default() -> Self {
-        Self { keep: Vec::new(), fold_bytes: Some(FOLDED_BYTES) }
+        Self { keep: Vec::new(), fold_bytes: Some(FOLDED_BYTES), limits: Limits::new() }
     }
 }
 
@@ -60,6 +61,13 @@ impl ProgramOptions {
         self.fold_bytes = None;
         self
     }
+
+    /// How much memory the program may take: [`Limit::Program`](onnx_container::Limit::Program), of which the default
+    /// is enough for 25,000 nodes whatever they are, and for any number where they take 160 bytes each of the model.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
 }
 
 impl Program {
@@ -87,9 +95,9 @@ impl Program {
     /// [`InvalidModel`](crate::ErrorKind::InvalidModel) when a node uses a value that nothing computes,
     /// two nodes compute one value, nodes depend on each other in a circle, or no version of an operator
     /// is imported; [`Container`](crate::ErrorKind::Container) when weights cannot be read or functions
-    /// cannot be inlined.
+    /// cannot be inlined, or when the program takes more memory than [`limits`](ProgramOptions::limits) allow.
     pub fn new(container: &Container, options: ProgramOptions) -> Result<Self> {
-        let mut program = program::program(container, &options.keep)?;
+        let mut program = program::program(container, &options.keep, options.limits)?;
         if let Some(left) = options.fold_bytes {
             let registry = Registry::new();
             let Self { main, weights, folded } = &mut program;

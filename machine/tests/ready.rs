@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, ValueInfoProto,
 };
-use onnx_container::{Container, DataType};
+use onnx_container::{Container, DataType, Limit, Limits as ModelLimits};
 use onnx_container_machine::plan::{PlanOptions, plan_program};
 use onnx_container_machine::{
     Entry, ErrorKind, Limits, Machine, Program, ProgramOptions, Registry, Value, WEIGHTS,
@@ -272,4 +272,54 @@ fn a_transposed_weight_that_others_use_is_made() {
     }
     let graph = graph(vec![transpose(), third], &[6, 6], &["y"]);
     assert_eq!(ops(&program(&graph, ProgramOptions::new().fold_bytes(0))), ["Transpose", "Gemm"]);
+}
+
+/// A chain of `nodes` nodes, or of calls of a function of one node.
+fn chain(nodes: usize, calls: bool) -> Container {
+    let (op, domain) = if calls { ("f", "local") } else { ("Neg", "") };
+    let node = |i: usize| {
+        let mut node = NodeProto::new(op, [format!("v{i}")], [format!("v{}", i + 1)]);
+        node.domain = Some(domain.into());
+        node
+    };
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("v0", DataType::Float, [2]));
+    graph.output.push(ValueInfoProto::tensor(format!("v{nodes}"), DataType::Float, [2]));
+    graph.node = (0..nodes).map(node).collect();
+    let mut model = ModelProto::new(graph);
+    model.ir_version = Some(10);
+    let imports = [("", 21), ("local", 1)];
+    model.opset_import = imports.map(|(name, at)| OperatorSetIdProto::new(name, at)).into();
+    if calls {
+        let mut function = FunctionProto::default();
+        (function.name, function.domain) = (Some("f".into()), Some("local".into()));
+        (function.input, function.output) = (vec!["x".into()], vec!["y".into()]);
+        function.node = vec![NodeProto::new("Neg", ["x"], ["y"])];
+        function.opset_import = vec![OperatorSetIdProto::new("", 21)];
+        model.functions = vec![function];
+    }
+    Container::new(model)
+}
+
+#[test]
+fn a_program_takes_no_more_memory_than_its_limit() {
+    for calls in [false, true] {
+        let allowed = |nodes: usize, limits| {
+            Program::new(&chain(nodes, calls), ProgramOptions::new().limits(limits))
+        };
+        let limit = |most| ModelLimits::new().with(Limit::Program, most);
+        assert_eq!(allowed(20_000, ModelLimits::new()).unwrap().main.nodes.len(), 20_000);
+        assert_eq!(allowed(20_000, limit(30 << 20)).unwrap().main.nodes.len(), 20_000);
+        // Fewer nodes than are inlined, and fewer than fit a program.
+        for (nodes, limits) in
+            [(20_000, limit(1 << 20)), (20_000, limit(12 << 20)), (60_000, ModelLimits::new())]
+        {
+            let error = allowed(nodes, limits).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Container);
+            let source = std::error::Error::source(&error).unwrap();
+            let source = source.downcast_ref::<onnx_container::Error>().unwrap();
+            assert_eq!(source.kind(), onnx_container::ErrorKind::TooLarge, "{error}");
+            assert!(error.to_string().contains("the limit `program` can be raised"), "{error}");
+        }
+    }
 }

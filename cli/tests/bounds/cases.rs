@@ -65,6 +65,9 @@ fn branch(graph: &[u8]) -> Vec<u8> {
     field(5, [&field(1, "t"), &number(20, 5), &field(6, graph)[..]].concat())
 }
 
+/// The length of a node's name with which any number of nodes is a program that is allowed.
+const LONG: usize = 180;
+
 /// All models, each of about `len` bytes, with a weights file `w` of 4 KiB beside them.
 pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let many = |unit: &[u8]| unit.repeat(len / unit.len());
@@ -90,9 +93,12 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let hex = |i: usize| format!("{i:x}");
     let float = [number(1, 1), field(2, field(1, number(1, 1)))].concat();
     let input = field(11, [field(1, "0"), field(2, field(1, &float))].concat());
-    // Nodes that can be planned and run: each reads the value that `read` names.
-    let runs = |op: &str, read: &dyn Fn(usize) -> String| {
-        let one = |i: usize| node(&[&field(1, read(i)), &field(2, hex(i + 1)), &field(4, op)]);
+    // Nodes that can be planned and run: each reads the value that `read` names. Their own names are as long as it takes
+    // for a program of any number of them to be allowed.
+    let runs = |op: &str, name: usize, read: &dyn Fn(usize) -> String| {
+        let name = field(3, vec![b'n'; name]);
+        let one =
+            |i: usize| node(&[&field(1, read(i)), &field(2, hex(i + 1)), &name, &field(4, op)]);
         model([&input[..], &numbered(&one)].concat())
     };
 
@@ -155,12 +161,13 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
                 node(&[&field(1, hex(i)), &field(2, hex(i + 1)), &field(4, "Neg")])
             }))
         }),
-        ("a chain of results", runs("Neg", &hex)),
-        ("a chain of views", runs("Identity", &hex)),
-        ("results that nothing reads", runs("Neg", &|_| "0".to_owned())),
-        ("views that nothing reads", runs("Identity", &|_| "0".to_owned())),
-        ("shapes that depend on elements", runs("NonZero", &|_| "0".to_owned())),
-        ("a chain of shapes that depend on elements", runs("NonZero", &hex)),
+        ("a chain of results", runs("Neg", LONG, &hex)),
+        ("a chain of views", runs("Identity", LONG, &hex)),
+        ("results that nothing reads", runs("Neg", LONG, &|_| "0".to_owned())),
+        ("many results that nothing reads", runs("Neg", 0, &|_| "0".to_owned())),
+        ("views that nothing reads", runs("Identity", LONG, &|_| "0".to_owned())),
+        ("shapes that depend on elements", runs("NonZero", LONG, &|_| "0".to_owned())),
+        ("a chain of shapes that depend on elements", runs("NonZero", LONG, &hex)),
         ("missing inputs and graphs", {
             let missing: Vec<u8> = (0..len / 8).flat_map(|i| field(1, hex(i))).collect();
             let graph = branch(&[]);
@@ -178,6 +185,18 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
             let body = field(7, field(4, "A"));
             let function = field(25, [field(1, "f"), field(10, "l"), body].concat());
             model_with(&many(&node(&[&field(4, "f"), &field(7, "l")])), &function)
+        }),
+        ("calls that double", {
+            // Each function calls the next one twice: 2^18 nodes at the end.
+            let body = |i: usize| match i {
+                18 => field(7, [field(2, "y"), field(4, "A")].concat()),
+                _ => field(7, [field(4, format!("f{}", i + 1)), field(7, "l")].concat()).repeat(2),
+            };
+            let function =
+                |i| field(25, [field(1, format!("f{i}")), field(10, "l"), body(i)].concat());
+            let functions: Vec<u8> = (0..=18).flat_map(function).collect();
+            let call = node(&[&field(4, "f0"), &field(7, "l")]);
+            model_with(&[call, field(99, vec![0; len])].concat(), &functions)
         }),
         ("functions that call each other", {
             let call = |i: usize| [field(4, format!("f{i}")), field(7, "l")].concat();

@@ -1,5 +1,5 @@
-//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is read or written, 96
-//! where the model is planned or run, beside the program itself, which has three times its size where it is built for tests.
+//! How much memory the commands take for hostile models: 64 MiB and 16 bytes for each byte that is read or written,
+//! beside the program itself, which has three times its size where it is built for tests.
 //!
 //! By default each command runs on an eighth of the models, of 1 MiB. `ONNX_CONTAINER_ALL_BOUNDS=1` runs all on all,
 //! `ONNX_CONTAINER_BOUNDS_OF` only the commands that begin so or the model with this name, and `ONNX_CONTAINER_BOUNDS_MIB`
@@ -64,9 +64,8 @@ const MACHINE: [&[&str]; 0] = [];
 
 /// The memory that any run may take, in bytes.
 const BASE: u64 = 64 << 20;
-/// And for each byte that it reads or writes; more where the model becomes a program.
+/// And for each byte that it reads or writes.
 const PER_BYTE: u64 = 16;
-const PER_BYTE_OF_PROGRAM: u64 = 96;
 
 fn is_all() -> bool {
     std::env::var_os("ONNX_CONTAINER_ALL_BOUNDS").is_some()
@@ -98,9 +97,7 @@ fn run(folder: &Path, command: &[&str], len: u64, program: u64) -> (bool, String
     let Measured { peak, seconds, code } = measure_in(folder, command);
     let peak = peak.saturating_sub(program);
     let models = command.iter().filter(|arg| **arg == "m.onnx").count().max(1) as u64;
-    let is_program = MACHINE.contains(&command);
-    let per_byte = if is_program { PER_BYTE_OF_PROGRAM } else { PER_BYTE };
-    let bound = BASE + per_byte * (len * models + bytes_in(&written));
+    let bound = BASE + PER_BYTE * (len * models + bytes_in(&written));
     fs::remove_dir_all(&written).unwrap();
     let mib = |bytes: u64| bytes >> 20;
     let said = format!("exit {code}, {} of {} MiB, {seconds:.2} s", mib(peak), mib(bound));

@@ -10,10 +10,11 @@ use onnx_container::proto::type_proto::Value as TypeValue;
 use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, Str, ValueInfoProto,
 };
-use onnx_container::{Buffer, Container, DataType, InlineOptions, Tensor};
+use onnx_container::{Buffer, Container, DataType, InlineOptions, Limits, Tensor};
 
 use super::functions::{Expanded, FUNCTION_BODY, Functions};
 use super::order::topological;
+use super::room::Room;
 use super::sparse::{self, dense};
 use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,25 +25,35 @@ use crate::value::{Type, Value};
 
 /// The program of the model in `container`, as it is written. Calls of the local functions in `keep`
 /// (domain and name) stay nodes.
-pub(crate) fn program(container: &Container, keep: &[(String, String)]) -> Result<Program> {
+pub(crate) fn program(
+    container: &Container,
+    keep: &[(String, String)],
+    limits: Limits,
+) -> Result<Program> {
     let model = container.model();
+    let room = Room::of(model, limits);
     if model.functions.is_empty() {
-        return of_model(container, model, Functions::default());
+        return of_model(container, model, Functions::default(), room);
     }
     let mut inlined = model.clone();
     let kept = keep.iter().map(|(domain, name)| {
         onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
     });
-    onnx_container::inline_functions(&mut inlined, InlineOptions::new().except(kept))?;
+    room.inline(&mut inlined, InlineOptions::new().except(kept))?;
     let functions = Functions::of(&inlined, keep);
-    of_model(container, &inlined, functions)
+    of_model(container, &inlined, functions, room)
 }
 
-fn of_model(container: &Container, model: &ModelProto, functions: Functions) -> Result<Program> {
+fn of_model(
+    container: &Container,
+    model: &ModelProto,
+    functions: Functions,
+    room: Room,
+) -> Result<Program> {
     let graph = model.graph.as_deref();
     let graph =
         graph.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "the model has no graph"))?;
-    let mut builder = Builder::new(container, imports(model));
+    let mut builder = Builder::new(container, imports(model), room);
     builder.functions = functions;
     let main = builder.block(graph)?;
     if let Some((value, _)) = main.captures.first() {
@@ -86,7 +97,7 @@ pub(crate) fn block_of(
     weights: &mut Weights,
 ) -> Result<Block> {
     let container = Container::new(ModelProto::default());
-    let mut builder = Builder::new(&container, imports.clone());
+    let mut builder = Builder::new(&container, imports.clone(), Room::default());
     builder.weights = std::mem::take(weights);
     let block = builder.block(graph);
     *weights = builder.weights;
@@ -103,6 +114,7 @@ struct Builder<'c> {
     imports: HashMap<String, i64>,
     functions: Functions,
     weights: Weights,
+    room: Room,
     /// How many bytes sparse tensors may still become.
     sparse_left: u64,
     /// The values of each block that is being built, the outermost first.
@@ -127,13 +139,14 @@ impl Scope {
 }
 
 impl<'c> Builder<'c> {
-    fn new(container: &'c Container, imports: HashMap<String, i64>) -> Self {
+    fn new(container: &'c Container, imports: HashMap<String, i64>, room: Room) -> Self {
         let (functions, weights) = (Functions::default(), Weights::default());
         let sparse_left = sparse::LIMIT;
-        Self { container, imports, functions, weights, sparse_left, scopes: Vec::new() }
+        Self { container, imports, functions, weights, room, sparse_left, scopes: Vec::new() }
     }
 
     fn block(&mut self, graph: &GraphProto) -> Result<Block> {
+        self.room.graph()?;
         self.scopes.push(Scope::default());
         let inputs: Vec<_> =
             graph.input.iter().map(|input| self.declared(input)).collect::<Result<_>>()?;
@@ -167,6 +180,7 @@ impl<'c> Builder<'c> {
     }
 
     fn initializer(&mut self, name: &str, tensor: Result<Tensor>) -> Result<()> {
+        self.room.value(name)?;
         let entry = constant(&mut self.weights, tensor?)?;
         let scope = self.scope()?;
         let known = scope.ids.get(name).copied();
@@ -177,6 +191,7 @@ impl<'c> Builder<'c> {
 
     /// The node of `proto`; `None` for a Constant, which becomes a constant.
     fn node(&mut self, proto: &NodeProto) -> Result<Option<Node>> {
+        self.room.node(proto)?;
         let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
         let mut attributes = self.attributes(&proto.attribute)?;
         if attributes.get(FUNCTION_BODY).is_some() {
@@ -223,23 +238,25 @@ impl<'c> Builder<'c> {
         }
         let name = name.to_string();
         let innermost = self.scopes.len().saturating_sub(1);
-        self.resolve(innermost, &name).map(Some).ok_or_else(|| not_computed(&name))
+        self.resolve(innermost, &name)?.map(Some).ok_or_else(|| not_computed(&name))
     }
 
     /// The value called `name` in the block at `depth`, which captures it if it is one of an outer block.
-    fn resolve(&mut self, depth: usize, name: &str) -> Option<ValueId> {
-        if let Some(id) = self.scopes.get(depth)?.ids.get(name) {
-            return Some(*id);
-        }
-        let outer = self.resolve(depth.checked_sub(1)?, name)?;
-        let scope = self.scopes.get_mut(depth)?;
+    fn resolve(&mut self, depth: usize, name: &str) -> Result<Option<ValueId>> {
+        let known = self.scopes.get(depth).and_then(|scope| scope.ids.get(name)).copied();
+        let (None, Some(around)) = (known, depth.checked_sub(1)) else { return Ok(known) };
+        let Some(outer) = self.resolve(around, name)? else { return Ok(None) };
+        self.room.value(name)?;
+        let Some(scope) = self.scopes.get_mut(depth) else { return Ok(None) };
         let inner = scope.define(name);
         scope.captures.push((outer, inner));
-        Some(inner)
+        Ok(Some(inner))
     }
 
     fn declared(&mut self, proto: &ValueInfoProto) -> Result<Declared> {
-        let value = self.scope()?.define(&text(proto.name.as_ref()));
+        let name = text(proto.name.as_ref());
+        self.room.value(&name)?;
+        let value = self.scope()?.define(&name);
         declaration(proto, value)
     }
 

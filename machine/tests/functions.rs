@@ -328,5 +328,5 @@ fn functions_that_multiply_are_refused() {
     };
     let container = model(vec![call("f59", &["x"], &["y"])], (0..60).map(function_of).collect());
     let error = Program::new(&container, ProgramOptions::new()).unwrap_err();
-    assert!(error.to_string().contains("multiply to too many nodes"), "{error}");
+    assert!(error.to_string().contains("the limit `program` can be raised"), "{error}");
 }

@@ -211,7 +211,7 @@ impl<'c> Builder<'c> {
             let reason = format!("the model imports no version of domain `{domain}`");
             Error::new(ErrorKind::InvalidModel, reason)
         })?;
-        if let Some(body) = self.functions.expand(proto, &self.imports)? {
+        if let Some(body) = self.functions.expand(proto, &self.imports, &self.room)? {
             let graph = self.function_body(&body)?;
             attributes.set(FUNCTION_BODY, Attribute::Graph(graph.into()));
         }

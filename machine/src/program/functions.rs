@@ -11,17 +11,14 @@ use onnx_container::proto::{
     FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
     ValueInfoProto,
 };
-use onnx_container::{FunctionSelector, InlineOptions, inline_functions};
+use onnx_container::{FunctionSelector, InlineOptions};
 
 use super::build::{domain, imports, text};
+use super::room::Room;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The name of the attribute that holds the graph of a call. A model that has an attribute of this name is refused.
 pub(crate) const FUNCTION_BODY: &str = "function body";
-
-/// How many nodes the bodies of all calls may have together: their number doubles with each function that
-/// calls the next one twice.
-const MAX_NODES: usize = 400_000;
 
 /// Domain, name and overload of a function.
 type Id = [String; 3];
@@ -36,8 +33,6 @@ pub(super) struct Functions {
     keep: Vec<(String, String)>,
     /// What was expanded so far, by the model around the call.
     expanded: HashMap<Vec<u8>, Arc<Expanded>>,
-    /// How many nodes the bodies of all calls have so far.
-    nodes: usize,
 }
 
 /// What computes a call: a graph over the distinct inputs that the call has, with nodes of these versions.
@@ -54,11 +49,13 @@ impl Functions {
         Self { list, by_id, ir_version: model.ir_version, keep, ..Self::default() }
     }
 
-    /// What computes `call` in a graph that imports `imports`; `None` when it calls no function.
+    /// What computes `call` in a graph that imports `imports`; `None` when it calls no function. There has to be
+    /// `room` for each body; whoever reads it counts it as often as it is called.
     pub(super) fn expand(
         &mut self,
         call: &NodeProto,
         imports: &HashMap<String, i64>,
+        room: &Room,
     ) -> Result<Option<Arc<Expanded>>> {
         let Some(callee) = self.callee(call) else { return Ok(None) };
         let model = self.around(call, callee, imports);
@@ -66,17 +63,11 @@ impl Functions {
         let expanded = match self.expanded.get(&key) {
             Some(expanded) => Arc::clone(expanded),
             None => {
-                let expanded = Arc::new(self.inline(model, callee)?);
+                let expanded = Arc::new(self.inline(model, callee, room)?);
                 self.expanded.insert(key, Arc::clone(&expanded));
                 expanded
             }
         };
-        self.nodes = self.nodes.saturating_add(expanded.graph.node.len());
-        if self.nodes > MAX_NODES {
-            let reason =
-                "the calls of local functions that are not inlined multiply to too many nodes";
-            return Err(Error::new(ErrorKind::InvalidModel, reason));
-        }
         Ok(Some(expanded))
     }
 
@@ -102,9 +93,9 @@ impl Functions {
     }
 
     /// Inlines the only call of `model`.
-    fn inline(&self, mut model: ModelProto, callee: usize) -> Result<Expanded> {
+    fn inline(&self, mut model: ModelProto, callee: usize, room: &Room) -> Result<Expanded> {
         model.functions = self.reachable(callee);
-        inline_functions(&mut model, self.inlining(callee))?;
+        room.inline(&mut model, self.inlining(callee))?;
         let graph = model.graph.take().map(|graph| *graph).unwrap_or_default();
         if graph.node.iter().any(|node| self.callee(node) == Some(callee)) {
             let reason = "the function that it calls cannot be put in its place";

@@ -340,7 +340,7 @@ run_fuzz() {
 
 # Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as others with other models.
 NOT_SANITIZED=(memory small_messages real_models large_tensors inline_random random_models rename_random semantic copies
-    wire_properties layers)
+    wire_properties layers digests_stored outline keys_are_as_many_as very_many_weights many_tensors_of_one_name)
 
 # Memory that is refused is an error that tests ask for, so the sanitizer refuses it as an allocator does.
 run_sanitized() {

@@ -55,6 +55,9 @@ where
         let first = parallel::look_ahead(reader.threads());
         let run = reader.run(Wire::Len, field::ahead(list, first));
         if parallel::pays(run, reader.threads()) {
+            // All at once: a list that grows takes three times its memory.
+            let all = reader.run(Wire::Len, usize::MAX);
+            field::reserve_counted(list, all.count, reader)?;
             return parallel::append(list, reader);
         }
         field::reserve_counted(list, run.count, reader)?;

@@ -126,9 +126,9 @@ fn widen_heap() {
     drop(black_box(pieces));
 }
 
+/// Decodes the messages of a chunk, whose memory is counted with that of the list to which they will be moved.
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     let tag = reader.tag_len();
-    reader.count(count.saturating_mul(size_of::<M>()))?;
     let mut list = Vec::new();
     list.resize_with(count, M::default);
     for (i, message) in list.iter_mut().enumerate() {
@@ -138,7 +138,7 @@ fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
     Ok(list)
 }
 
-/// Appends all consecutive messages from the one that `reader` is at.
+/// Appends all consecutive messages from the one that `reader` is at to `list`, which has room for them.
 pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<'_>) -> Result<()> {
     let queue = Queue { chunks: VecDeque::new(), first: 0, closed: false };
     let shared = Shared { queue: Mutex::new(queue), moved: Condvar::new() };

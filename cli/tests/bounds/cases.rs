@@ -68,8 +68,29 @@ fn branch(graph: &[u8]) -> Vec<u8> {
 /// The length of a node's name with which any number of nodes is a program that is allowed.
 const LONG: usize = 180;
 
+/// What a model has much of, and the model.
+pub type Case = (&'static str, Vec<u8>);
+
+/// Models of about `len` bytes whose graphs have a long list of messages.
+pub fn lists(len: usize) -> Vec<Case> {
+    let list = |name, number| {
+        let one = field(number, []);
+        (name, model(one.repeat(len / one.len())))
+    };
+    vec![
+        list("nodes", 1),
+        list("tensors", 5),
+        list("inputs", 11),
+        list("outputs", 12),
+        list("values", 13),
+        list("quantizations", 14),
+        list("sparse tensors", 15),
+        list("metadata of the graph", 16),
+    ]
+}
+
 /// All models, each of about `len` bytes, with a weights file `w` of 4 KiB beside them.
-pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
+pub fn cases(len: usize) -> Vec<Case> {
     let many = |unit: &[u8]| unit.repeat(len / unit.len());
     let numbered = |unit: &dyn Fn(usize) -> Vec<u8>| {
         let mut all = Vec::new();
@@ -81,7 +102,6 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
         }
         all
     };
-    let many_of = |number: u64| model(many(&field(number, [])));
     let many_in_node = |number: u64| model(node(&[&many(&field(number, []))]));
     let many_in_attribute = |number: u64| model(node(&[&field(5, many(&field(number, [])))]));
     let many_of_model = |number: u64| model_with(&[], &many(&field(number, [])));
@@ -102,15 +122,8 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
         model([&input[..], &numbered(&one)].concat())
     };
 
-    let mut all = vec![
-        ("nodes", many_of(1)),
-        ("tensors", many_of(5)),
-        ("inputs", many_of(11)),
-        ("outputs", many_of(12)),
-        ("values", many_of(13)),
-        ("quantizations", many_of(14)),
-        ("sparse tensors", many_of(15)),
-        ("metadata of the graph", many_of(16)),
+    let mut all = lists(len);
+    all.extend([
         ("inputs of a node", many_in_node(1)),
         ("outputs of a node", many_in_node(2)),
         ("attributes", many_in_node(5)),
@@ -206,7 +219,7 @@ pub fn cases(len: usize) -> Vec<(&'static str, Vec<u8>)> {
             });
             model_with(&field(1, call(0)), &functions)
         }),
-    ];
+    ]);
     all.push(("a long name around tensors", {
         let inner = tensor(&[&no_elements, &field(8, "w")]).repeat(len / 2 / 12);
         let long = vec![b'n'; (len / 2).min(1 << 20)];

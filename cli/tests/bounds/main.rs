@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use cases::Case;
 use measured::{Measured, measure};
 use p256::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 
@@ -142,9 +143,9 @@ fn signed() -> tempfile::TempDir {
     folder
 }
 
-#[test]
-fn no_command_takes_much_more_memory_than_its_model_is_long() {
-    let (cases, signed) = (cases::cases(length()), signed());
+/// Runs the commands that `is_asked_for` names on the models `cases`.
+fn hold(cases: &[Case], is_asked_for: impl Fn(usize, &str, &[&str]) -> bool + Sync) {
+    let signed = signed();
     fs::create_dir(signed.path().join("o")).unwrap();
     let program = measure_in(signed.path(), &["--version"]).peak;
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -170,5 +171,17 @@ fn no_command_takes_much_more_memory_than_its_model_is_long() {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} runs:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn no_command_takes_much_more_memory_than_its_model_is_long() {
+    let cases = cases::cases(length());
     assert!(cases.len() > 50);
+    hold(&cases, is_asked_for);
+}
+
+/// Lists of this length are read by several threads.
+#[test]
+fn lists_that_threads_read_take_no_more() {
+    hold(&cases::lists(8 << 20), |_, _, command| matches!(command, ["files", ..]));
 }

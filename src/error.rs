@@ -152,7 +152,7 @@ impl Error {
     /// Joins `errors` into one: `None` when there are none, the error itself when it is alone,
     /// otherwise an error of the first one's kind that lists them in [`related`](Self::related): of more than 1,000,
     /// the first ones.
-    pub fn join(errors: Vec<Self>) -> Option<Self> {
+    pub fn join(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         errors.into_iter().collect::<Errors>().join()
     }
 
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn of_many_errors_the_first_are_listed_and_fewer_shown() {
         let all = |n| (0..n).map(|i| Error::new(ErrorKind::Io, format!("no {i}")));
-        let joined = |n| Error::join(all(n).collect()).unwrap();
+        let joined = |n| Error::join(all(n)).unwrap();
         assert!(Error::join(Vec::new()).is_none());
         assert_eq!(joined(1).to_string(), "no 0");
         assert_eq!(joined(3).to_string(), "3 problems: no 0; no 1; no 2");

@@ -91,14 +91,24 @@ pub fn inline_functions(
     if stored_digests::has_own_digest(model) {
         stored_digests::remove_digests(model);
     }
+    let options = options.into();
+    if model.functions.is_empty() {
+        return inline_none(&options);
+    }
     let functions = mem::take(&mut model.functions);
-    match make(model, &functions, &options.into()) {
+    match make(model, &functions, &options) {
         Ok(made) => Ok(made.apply(model, functions)),
         Err(error) => {
             model.functions = functions;
             Err(error)
         }
     }
+}
+
+/// What is done for a model without functions, which may have very many nodes: they are not gone through.
+fn inline_none(options: &InlineOptions) -> Result<Inlined> {
+    select(&Functions::new(&[])?, options)?;
+    Ok(Inlined::default())
 }
 
 /// The local functions of a model, none of which calls itself.
@@ -218,7 +228,7 @@ fn select(functions: &Functions<'_>, options: &InlineOptions) -> Result<Vec<bool
     let ids: Vec<_> = functions.iter().map(|(_, function)| FunctionId::from(function)).collect();
     options.select(&ids).map_err(|unknown| {
         let errors = unknown.into_iter().map(|selector| no_such_function(selector, &ids));
-        Error::join(errors.collect()).unwrap_or_else(|| Error::internal("no selector is unknown"))
+        Error::join(errors).unwrap_or_else(|| Error::internal("no selector is unknown"))
     })
 }
 
@@ -251,7 +261,7 @@ fn refusal(functions: &Functions<'_>, conflicts: &BTreeMap<usize, String>) -> Op
         let reason = format!("function `{id}` cannot be inlined: {reason}");
         Some(Error::new(ErrorKind::Unsupported, reason))
     });
-    Error::join(errors.collect())
+    Error::join(errors)
 }
 
 /// A function that is kept, and whose body calls functions that are inlined.

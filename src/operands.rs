@@ -7,6 +7,8 @@
 //! and function calls. Using the answer is left to `Container::externalize` and `check`.
 
 use std::collections::{HashMap, HashSet};
+use std::iter;
+use std::num::NonZeroUsize;
 
 use crate::opset::normalized;
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
@@ -214,9 +216,21 @@ struct Source {
     exact: bool,
 }
 
-/// The flow of values through a model: `sources[v]` are the values that `v` is computed from.
+/// A source of a value, and the one that was found before it.
+struct Edge {
+    source: Source,
+    before: LastEdge,
+}
+
+/// The number of an edge plus one, so that it takes no more space than a number.
+type LastEdge = Option<NonZeroUsize>;
+
+/// The flow of values through a model.
 struct Flow<'m> {
-    sources: Vec<Vec<Source>>,
+    /// For each value, the last of the edges to the values that it is computed from. Lists in one vector: most
+    /// values have one source, and very many small allocations take several times the space.
+    sources: Vec<LastEdge>,
+    edges: Vec<Edge>,
     constants: HashSet<Value>,
     seeds: Vec<(Value, ShapeUse)>,
     /// Values that feed operators which are not known here, and through which nothing is followed.
@@ -244,6 +258,7 @@ impl<'m> Flow<'m> {
         let named = model.functions.iter().enumerate();
         Self {
             sources: Vec::new(),
+            edges: Vec::new(),
             constants: HashSet::new(),
             seeds: Vec::new(),
             unknown: HashSet::new(),
@@ -261,16 +276,25 @@ impl<'m> Flow<'m> {
     }
 
     fn value(&mut self) -> Value {
-        self.sources.push(Vec::new());
+        self.sources.push(None);
         self.sources.len() - 1
     }
 
     fn flows(&mut self, from: Option<Value>, to: Option<Value>, exact: bool) {
         if let Some((value, to)) = from.zip(to)
-            && let Some(sources) = self.sources.get_mut(to)
+            && let Some(last) = self.sources.get_mut(to)
         {
-            sources.push(Source { value, exact });
+            self.edges.push(Edge { source: Source { value, exact }, before: *last });
+            *last = NonZeroUsize::new(self.edges.len());
         }
+    }
+
+    /// The values that `value` is computed from.
+    fn sources(&self, value: Value) -> impl Iterator<Item = Source> {
+        let edge = |last: NonZeroUsize| self.edges.get(last.get() - 1);
+        let last = self.sources.get(value).copied().flatten();
+        let edges = iter::successors(last.and_then(edge), move |now| now.before.and_then(edge));
+        edges.map(|edge| edge.source)
     }
 
     /// Notes that `value` is `tensor`.
@@ -390,11 +414,16 @@ impl<'m> Flow<'m> {
     /// two dimensions of `[batch, 2, 3]`.
     fn fold(&mut self, inputs: &[Option<Value>], outputs: &[Option<Value>]) {
         let exact = inputs.iter().flatten().all(|input| self.constants.contains(input));
-        // All inputs flow into one value, and it into all outputs: a node may have very many of both, and
-        // edges between each pair would be quadratic.
-        let all = Some(self.value());
-        inputs.iter().for_each(|input| self.flows(*input, all, exact));
-        outputs.iter().for_each(|output| self.flows(all, *output, true));
+        match (inputs, outputs) {
+            (_, [output]) => inputs.iter().for_each(|input| self.flows(*input, *output, exact)),
+            // All inputs flow into one value, and it into all outputs: a node may have very many of both, and
+            // edges between each pair would be quadratic.
+            _ => {
+                let all = Some(self.value());
+                inputs.iter().for_each(|input| self.flows(*input, all, exact));
+                outputs.iter().for_each(|output| self.flows(all, *output, true));
+            }
+        }
         if exact {
             self.constants.extend(outputs.iter().flatten());
         }
@@ -453,7 +482,7 @@ impl<'m> Flow<'m> {
             let lower = marks.get_mut(value).filter(|slot| **slot < Some(mark));
             let Some(slot) = lower else { continue };
             *slot = Some(mark);
-            for source in self.sources.get(value).into_iter().flatten() {
+            for source in self.sources(value) {
                 let most = if source.exact { ShapeUse::Derived } else { ShapeUse::Unknown };
                 work.push((source.value, most.min(mark)));
             }

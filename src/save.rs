@@ -418,7 +418,7 @@ impl<'c, 'o> Job<'c, 'o> {
             let path = self.target.directory.join(&file.name);
             Error::new(ErrorKind::AlreadyExists, reason).with_path(path)
         });
-        Error::join(errors.collect()).map_or(Ok(()), Err)
+        Error::join(errors).map_or(Ok(()), Err)
     }
 
     fn check_len(&self) -> Result<()> {

@@ -60,8 +60,9 @@ fn asked(args: &ExtractArgs) -> Result<Vec<String>, Failure> {
 /// The model, and every file that is read: its own files, and the list of names.
 fn load(args: &ExtractArgs) -> Result<(Container, Vec<PathBuf>), Failure> {
     let reading = reading::of(&args.out.read);
-    let (container, mut own) =
-        (Container::load(&args.model, reading)?, needed::files(&args.model, reading)?);
+    // One after the other, so that the model is not in memory twice.
+    let mut own = needed::files(&args.model, reading)?;
+    let container = Container::load(&args.model, reading)?;
     own.extend(args.names_from.as_ref().and_then(|path| path.canonicalize().ok()));
     save::warn(&container);
     Ok((container, own))
@@ -132,7 +133,7 @@ impl Job<'_> {
     fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
         let no_clobber = self.args.out.no_clobber;
         let refusals = paths.iter().filter_map(|path| refusal(path, &self.own, no_clobber));
-        if let Some(error) = Error::join(refusals.collect()) {
+        if let Some(error) = Error::join(refusals) {
             return Err(error.into());
         }
         let written = self.tensors.iter().zip(&paths);

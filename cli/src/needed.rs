@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use onnx_container::external_data::{Directory, ExternalData, PathPolicy, is_external, is_handle};
 use onnx_container::proto::{ModelProto, TensorProto};
@@ -27,7 +28,7 @@ pub struct NeededFile {
     /// Where the last of them ends, in bytes.
     pub end: u64,
     /// Its length in bytes, or why it cannot be used.
-    pub len: Result<u64>,
+    pub len: Result<u64, Arc<Error>>,
     /// Whether it is what a failed download leaves.
     is_failed_download: bool,
 }
@@ -84,13 +85,41 @@ pub struct Needed {
     pub files: Vec<NeededFile>,
     /// Tensors that name no file, or not one file.
     pub errors: Vec<Error>,
+    unusable: Unusable,
+}
+
+/// How many files that cannot be used have an error of their own. A model from a stranger may name very many.
+const MOST_ERRORS: usize = 10_000;
+
+/// The files that cannot be used, and the errors of those that have none of their own, one of each kind.
+#[derive(Debug, Default)]
+struct Unusable {
+    count: usize,
+    shared: Vec<Arc<Error>>,
+}
+
+impl Unusable {
+    /// The `error` of another file.
+    fn add(&mut self, error: Error) -> Arc<Error> {
+        self.count += 1;
+        if self.count <= MOST_ERRORS {
+            return Arc::new(error);
+        }
+        if let Some(known) = self.shared.iter().find(|known| known.kind() == error.kind()) {
+            return Arc::clone(known);
+        }
+        let reason = format!("one of more than {MOST_ERRORS} files that cannot be used");
+        let error = Arc::new(Error::new(error.kind(), reason));
+        self.shared.push(Arc::clone(&error));
+        error
+    }
 }
 
 impl Needed {
     /// Everything that keeps the model from being read.
     pub fn problems(&self) -> Option<Error> {
         let files = self.files.iter().filter_map(|file| file.len.as_ref().err());
-        Error::join(self.errors.iter().chain(files).cloned().collect())
+        Error::join(self.errors.iter().chain(files.map(Arc::as_ref)).cloned())
     }
 }
 
@@ -110,7 +139,11 @@ pub fn files(path: &Path, reading: Reading) -> Result<Vec<PathBuf>> {
 /// The weights files that the model at `path` refers to.
 pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Needed> {
     let directory = Directory::of_model(path, paths)?;
-    let (mut needed, mut numbers) = (Needed::none(directory), HashMap::new());
+    // Lists of very many files do not grow; memory that is not used is not taken.
+    let most = traversal::iter(model).filter(|(_, tensor)| is_external(tensor)).count();
+    let mut needed = Needed::none(directory);
+    needed.files.reserve_exact(most);
+    let mut numbers = HashMap::with_capacity(most);
     traversal::tensors(model, |place, tensor| {
         if !is_external(tensor) {
             return Ok(());
@@ -129,7 +162,7 @@ pub fn needed(model: &ModelProto, path: &Path, paths: PathPolicy) -> Result<Need
 
 impl Needed {
     fn none(directory: Directory) -> Self {
-        Self { directory, files: Vec::new(), errors: Vec::new() }
+        Self { directory, files: Vec::new(), errors: Vec::new(), unusable: Unusable::default() }
     }
 
     /// Opens one of the files, by the rules by which it was found.
@@ -148,6 +181,7 @@ impl Needed {
             let is_failed_download =
                 opened.as_ref().is_ok_and(|opened| opened.failed_download.is_some());
             let len = opened.and_then(|opened| opened.usable_len(&path));
+            let len = len.map_err(|error| self.unusable.add(error));
             self.files.push(NeededFile {
                 location,
                 path,

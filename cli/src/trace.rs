@@ -62,7 +62,7 @@ fn check_dump(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
     let names = own.iter().filter(|path| path.parent() == Some(&real));
     let names = names.filter_map(|path| path.file_name()?.to_str()).filter(|name| is_dumped(name));
     let refusals = names.filter_map(|name| refusal(&folder.join(name), own, false));
-    Error::join(refusals.collect()).map_or(Ok(()), Err)
+    Error::join(refusals).map_or(Ok(()), Err)
 }
 
 /// How often a model is loaded again because its file was replaced meanwhile.

@@ -47,7 +47,7 @@ pub fn compare(model: &Path, reading: Reading, used: &HashSet<&str>) -> Result<(
     let errors = checked.findings.into_iter().filter(|found| found.severity == Severity::Error);
     let errors = errors.map(|found| found.error);
     let errors = errors.filter(|error| error.kind() == ErrorKind::WrongDigest && is_used(error));
-    Error::join(errors.collect()).map_or(Ok(()), |error| Err(refused(error)))
+    Error::join(errors).map_or(Ok(()), |error| Err(refused(error)))
 }
 
 /// The failure for an `error` of the comparison, with what the user can do about it.

@@ -25,8 +25,8 @@ pub(super) struct Weights<'a> {
     /// Whether digests are compared: bytes that no tensor uses are read.
     unused: bool,
     directory: Directory,
-    /// By location without dots; `None` for files that cannot be opened and were reported.
-    files: BTreeMap<String, Option<OpenFile>>,
+    /// By location without dots; `None` for files that cannot be opened and were reported, of which there may be very many.
+    files: BTreeMap<String, Option<Box<OpenFile>>>,
     /// Locations that tensors name whose other entries are wrong: what they use is not known.
     unclear: HashSet<String>,
     findings: Findings,
@@ -82,7 +82,8 @@ impl<'a> Weights<'a> {
     /// Reports what concerns whole files, which `checked` counts. Returns everything that was found.
     pub(super) fn finish(mut self, checked: &mut Checked) -> Findings {
         for (location, file) in std::mem::take(&mut self.files) {
-            let Some(OpenFile { mut use_of, format, cut_off }) = file else { continue };
+            let Some(file) = file else { continue };
+            let OpenFile { mut use_of, format, cut_off } = *file;
             checked.files += 1;
             checked.file_bytes = checked.file_bytes.saturating_add(use_of.len);
             if let Some(CutOff { tensor, range, needed, count }) = cut_off {
@@ -189,10 +190,10 @@ impl<'a> Weights<'a> {
         let key = without_dots(location);
         if !self.files.contains_key(&key) {
             self.files.insert(key.clone(), None);
-            let opened = self.open(location, &key)?;
+            let opened = Box::new(self.open(location, &key)?);
             self.files.insert(key.clone(), Some(opened));
         }
-        Ok(self.files.get_mut(&key).and_then(Option::as_mut))
+        Ok(self.files.get_mut(&key).and_then(Option::as_deref_mut))
     }
 
     fn open(&mut self, location: &str, key: &str) -> Result<OpenFile> {

@@ -12,9 +12,10 @@ pub(super) fn hashed<'c>(
     model: &'c ModelProto,
     mut external: impl FnMut(&'c TensorProto) -> Result<External<'c>>,
 ) -> impl Iterator<Item = (Place<'c>, &'c TensorProto, Result<Digest>)> {
-    let mut jobs = Jobs::new(Padding::Hashed);
-    let added: Vec<_> =
-        traversal::iter(model).map(|(_, tensor)| jobs.add_from(tensor, &mut external)).collect();
+    let count = traversal::iter(model).count();
+    let (mut jobs, mut added) =
+        (Jobs::with_room(Padding::Hashed, count), Vec::with_capacity(count));
+    added.extend(traversal::iter(model).map(|(_, tensor)| jobs.add_from(tensor, &mut external)));
     jobs.sort();
     jobs.run();
     traversal::iter(model).zip(added).map(move |((place, proto), job)| {

@@ -124,6 +124,14 @@ impl<'c> Jobs<'c> {
         Self { padding, ..Self::default() }
     }
 
+    /// As [`new`](Self::new), for the tensors of a whole model: lists of very many do not grow.
+    pub(crate) fn with_room(padding: Padding, tensors: usize) -> Self {
+        let mut jobs = Self::new(padding);
+        jobs.list.reserve_exact(tensors);
+        jobs.by_key.reserve(tensors);
+        jobs
+    }
+
     /// The number of the job that hashes the bytes of `proto`.
     pub(crate) fn add(
         &mut self,

@@ -180,7 +180,7 @@ impl Stated {
         done.files += count.into_inner();
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_by_key(|(number, _)| *number);
-        let errors = found.into_iter().map(|(_, error)| error).collect();
+        let errors = found.into_iter().map(|(_, error)| error);
         Error::join(errors).map_or(Ok(()), Err)
     }
 }

@@ -8,16 +8,33 @@ use crate::traversal;
 
 /// The digests that are stored with a model, each as far as it can be read.
 pub(crate) struct Stored {
-    pub(super) model: Result<Option<Digest>>,
+    pub(super) model: Entry,
     /// Those of the tensors, in graph order.
-    pub(super) tensors: Vec<Result<Option<Digest>>>,
+    pub(super) tensors: Vec<Entry>,
+}
+
+/// What is stored for a tensor, or the model.
+pub(super) type Entry = Result<Option<Digest>, Malformed>;
+
+/// What is stored is not 64 lower-case hexadecimal digits, or there are several.
+///
+/// Small, since every tensor of a model may have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl From<Malformed> for Error {
+    fn from(_: Malformed) -> Self {
+        let reason = "its stored digest is not the 64 hexadecimal digits of one SHA-256";
+        Self::new(ErrorKind::WrongDigest, reason)
+    }
 }
 
 impl Stored {
     /// Those of `model`.
     pub(crate) fn of(model: &ModelProto) -> Self {
-        let tensors = traversal::iter(model).map(|(_, tensor)| among(&tensor.metadata_props));
-        Self { model: among(&model.metadata_props), tensors: tensors.collect() }
+        let mut tensors = Vec::with_capacity(traversal::iter(model).count());
+        tensors.extend(traversal::iter(model).map(|(_, tensor)| among(&tensor.metadata_props)));
+        Self { model: among(&model.metadata_props), tensors }
     }
 
     /// Whether there are none.
@@ -27,16 +44,12 @@ impl Stored {
 }
 
 /// The digest among `entries`, if there is one.
-///
-/// # Errors
-/// [`ErrorKind::WrongDigest`] when it is not 64 lower-case hexadecimal digits, or when there are several.
-fn among(entries: &[StringStringEntryProto]) -> Result<Option<Digest>> {
+fn among(entries: &[StringStringEntryProto]) -> Entry {
     let mut found = entries.iter().filter(|entry| is_digest(entry));
     let Some(entry) = found.next() else { return Ok(None) };
     let digits = entry.value.as_ref().and_then(|value| value.to_str().ok());
     let digest = digits.and_then(Digest::from_digits).filter(|_| found.next().is_none());
-    let reason = "its stored digest is not the 64 hexadecimal digits of one SHA-256";
-    digest.map(Some).ok_or_else(|| Error::new(ErrorKind::WrongDigest, reason))
+    digest.map(Some).ok_or(Malformed)
 }
 
 /// Stores these digests, in place of others: that of the model and those of its tensors, in graph order.

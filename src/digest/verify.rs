@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::hashed::hashed;
 use super::jobs::External;
 use super::sha256::Digest;
-use super::stored::Stored;
+use super::stored::{Entry, Stored};
 use super::structure;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::proto::{ModelProto, TensorProto};
@@ -79,7 +79,7 @@ pub(crate) fn verify<'c>(
             errors.extend(changed(model, &declared, stored, origin(None))?);
         }
         Ok(None) => errors.push(Error::new(ErrorKind::WrongDigest, NO_DIGEST_OF_MODEL)),
-        Err(error) => errors.push(error.clone()),
+        Err(malformed) => errors.push((*malformed).into()),
     }
     errors.join().map_or(Ok(()), Err)
 }
@@ -127,7 +127,7 @@ struct Mismatch {
 
 /// The digest that counts for the model: the stored one, or of a tensor that has none the one that was `found`.
 fn compared(
-    stored: &Result<Option<Digest>>,
+    stored: &Entry,
     found: Result<Digest>,
     origin: impl FnOnce() -> Origin,
 ) -> Result<Digest, Mismatch> {
@@ -136,7 +136,9 @@ fn compared(
         None => error,
     };
     match (stored, found) {
-        (Err(error), _) => Err(Mismatch { error: in_file(error.clone(), origin()), stored: None }),
+        (Err(malformed), _) => {
+            Err(Mismatch { error: in_file((*malformed).into(), origin()), stored: None })
+        }
         (Ok(Some(stored)), Ok(found)) if *stored != found => {
             let what = "its elements were changed or damaged since its digest was stored";
             let error = differs(what, &found, stored, origin());

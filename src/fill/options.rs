@@ -98,7 +98,7 @@ impl FillOptions {
             let reason = format!("two rules for the prefix `{from}`: `{first}` and `{to}`");
             (first != to).then(|| Error::new(ErrorKind::InvalidArgument, reason))
         });
-        Error::join(wrong.collect()).map_or(Ok(()), Err)
+        Error::join(wrong).map_or(Ok(()), Err)
     }
 
     /// The names of the tensors for weights called `name`, and whether the caller gave exactly these

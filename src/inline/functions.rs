@@ -32,7 +32,7 @@ impl<'m> Functions<'m> {
     pub(super) fn new(list: &'m [FunctionProto]) -> Result<Self> {
         let mut by_id = HashMap::with_capacity_and_hasher(list.len(), RandomState::default());
         let repeated = list.iter().enumerate().filter(|(i, f)| by_id.insert(id(f), *i).is_some());
-        let errors = repeated.map(|(_, f)| invalid(f, "is defined twice")).collect();
+        let errors = repeated.map(|(_, f)| invalid(f, "is defined twice"));
         if let Some(error) = Error::join(errors) {
             return Err(error);
         }

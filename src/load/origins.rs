@@ -107,7 +107,7 @@ impl Origins {
         };
         let errors = [tensors, files].into_iter().filter_map(Result::err);
         let each = errors.flat_map(|error| error.each().cloned().collect::<Vec<_>>());
-        Error::join(each.collect()).map_or(Ok(()), Err)
+        Error::join(each).map_or(Ok(()), Err)
     }
 
     /// Compares `container`, which was loaded, with the digests that were stored with it.

@@ -27,7 +27,7 @@ pub(crate) fn refuse_attached(
         let reason = "the weights were read from this file: it is not replaced, name another one";
         Error::new(ErrorKind::AlreadyExists, reason).with_path(path)
     });
-    Error::join(refused.collect()).map_or(Ok(()), Err)
+    Error::join(refused).map_or(Ok(()), Err)
 }
 
 /// Identifies the file at `path`, also under another name, through a link, or in another case. `None`

@@ -123,7 +123,7 @@ impl Folder {
             let (kind, reason) = self.no_file_to_replace(name, meta, request.overwrite)?;
             Some(self.error(name, kind, reason))
         });
-        Error::join(refused.collect()).map_or(Ok(()), Err)?;
+        Error::join(refused).map_or(Ok(()), Err)?;
         let mut replaced = Vec::new();
         for (name, _) in &there {
             // Where a model replaces a model no weights are lost.
@@ -310,7 +310,7 @@ impl Folder {
         let cannot_tell = "cannot be read, so a file that it may need is not replaced; save under another \
                            name, or as a user who may read it";
         let errors = errors.into_iter().map(|error| error.because(cannot_tell));
-        Error::join(errors.collect()).map_or(Ok(users), Err)
+        Error::join(errors).map_or(Ok(users), Err)
     }
 
     /// The files in `base` that may be another model.

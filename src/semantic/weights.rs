@@ -6,10 +6,8 @@
 //! The graph is gone through while the bytes are hashed. Who needs a digest that is not there yet hashes with the
 //! others until it is.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use super::body::Constant;
@@ -25,17 +23,26 @@ use crate::traversal::{self, Place};
 pub(super) struct Weights<'c> {
     container: &'c Container,
     jobs: Arc<Jobs<'c>>,
-    /// Each tensor's place in the model, and the job that hashes its bytes.
-    tensors: HashMap<*const TensorProto, (Place<'c>, Result<usize>), RandomState>,
+    /// Each tensor's address, its place in the model, and the job that hashes its bytes: in the order of the addresses,
+    /// which takes less memory than a map.
+    tensors: Vec<(usize, Place<'c>, Result<usize>)>,
+}
+
+fn address(tensor: &TensorProto) -> usize {
+    std::ptr::from_ref(tensor).addr()
 }
 
 impl<'c> Weights<'c> {
     /// Finds every tensor of the model of `container`. None is hashed before it is needed.
     pub(super) fn of(container: &'c Container) -> Self {
-        let mut jobs = Jobs::new(Padding::Zero);
-        let tensors = traversal::iter(&container.model)
-            .map(|(place, proto)| (std::ptr::from_ref(proto), (place, jobs.add(container, proto))))
-            .collect();
+        let count = traversal::iter(&container.model).count();
+        let (mut jobs, mut tensors) =
+            (Jobs::with_room(Padding::Zero, count), Vec::with_capacity(count));
+        let found = traversal::iter(&container.model);
+        tensors.extend(
+            found.map(|(place, proto)| (address(proto), place, jobs.add(container, proto))),
+        );
+        tensors.sort_unstable_by_key(|(address, ..)| *address);
         jobs.sort();
         Self { container, jobs: Arc::new(jobs), tensors }
     }
@@ -47,7 +54,8 @@ impl<'c> Weights<'c> {
 
     /// The digest of `tensor`, which is in the model.
     pub(super) fn get(&self, tensor: &TensorProto) -> Result<Digest> {
-        if let Some((place, job)) = self.tensors.get(&std::ptr::from_ref(tensor)) {
+        let found = self.tensors.binary_search_by_key(&address(tensor), |(address, ..)| *address);
+        if let Some((_, place, job)) = found.ok().and_then(|at| self.tensors.get(at)) {
             let bytes = job.clone().and_then(|job| self.jobs.result(job));
             let digest = bytes.and_then(|bytes| of_tensor(tensor, &bytes));
             return digest.map_err(|error| error.with_tensor(place.qualified_name(tensor)));

@@ -48,7 +48,7 @@ pub fn check_targets(
         )));
     }
     let refusals = paths.iter().filter_map(|path| refusal(path, model, false));
-    Error::join(refusals.collect()).map_or(Ok(()), |error| Err(error.into()))
+    Error::join(refusals).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The file of output `i`: one npz file has all of them.

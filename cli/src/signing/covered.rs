@@ -3,9 +3,10 @@
 //! Whoever changes a model names the files that it needs. Such a file may be excused from being signed only if the
 //! content says all that is in it: the elements of tensors, and zeros between them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::iter;
 use std::ops::Range;
 use std::path::Path;
 
@@ -27,12 +28,18 @@ pub fn only_weights(
 ) -> Result<BTreeSet<String>> {
     let container = Container::load(path, LoadOptions::from(reading).weights(false))?;
     let needed = needed(container.model(), path, reading.paths)?;
-    let mut used = used(container.model(), names);
+    let used = used(container.model(), names);
+    drop(container);
     let mut only = BTreeSet::new();
     for file in &needed.files {
         let name = plain(&file.location);
-        let Some(ranges) = used.remove(&name) else { continue };
+        let before = used.partition_point(|(of, _)| **of < *name);
+        let mut ranges = used.iter().skip(before).take_while(|(of, _)| **of == *name).peekable();
+        if ranges.peek().is_none() {
+            continue;
+        }
         let opened = needed.open(file)?;
+        let ranges = ranges.map(|(_, range)| range.clone());
         if is_zero_beside(opened, ranges).map_err(|error| Error::io(&file.path, error))? {
             only.insert(name);
         }
@@ -40,17 +47,16 @@ pub fn only_weights(
     Ok(only)
 }
 
-/// The bytes of tensors in each of the files called `names`.
-fn used(model: &ModelProto, names: &BTreeSet<String>) -> HashMap<String, Vec<Range<u64>>> {
-    let mut used: HashMap<_, Vec<_>> = HashMap::new();
+/// The bytes of tensors in each of the files called `names`: the name of the file and the range, sorted.
+fn used<'n>(model: &ModelProto, names: &'n BTreeSet<String>) -> Vec<(&'n str, Range<u64>)> {
+    let mut used = Vec::new();
     for (_, tensor) in traversal::iter(model).filter(|(_, tensor)| is_external(tensor)) {
         let Ok(data) = ExternalData::parse(tensor) else { continue };
-        let name = plain(&data.location);
         let end = byte_len(tensor).and_then(|len| data.offset.checked_add(len));
-        if let Some(end) = end.filter(|_| names.contains(&name)) {
-            used.entry(name).or_default().push(data.offset..end);
-        }
+        let name = names.get(&plain(&data.location));
+        used.extend(name.zip(end).map(|(name, end)| (name.as_str(), data.offset..end)));
     }
+    used.sort_unstable_by_key(|(name, range)| (*name, range.start, range.end));
     used
 }
 
@@ -59,13 +65,15 @@ fn byte_len(tensor: &TensorProto) -> Option<u64> {
     dtype.byte_len(&tensor.dims).ok()
 }
 
-/// Whether all bytes of `file` outside of `ranges` are zero.
-fn is_zero_beside(mut file: File, mut ranges: Vec<Range<u64>>) -> std::io::Result<bool> {
+/// Whether all bytes of `file` outside of `ranges`, which are sorted, are zero.
+fn is_zero_beside(
+    mut file: File,
+    ranges: impl Iterator<Item = Range<u64>>,
+) -> std::io::Result<bool> {
     let len = file.metadata()?.len();
-    ranges.push(len..len);
-    ranges.sort_by_key(|range| (range.start, range.end));
     let (mut end, mut chunk) = (0, vec![0; CHUNK]);
-    for range in ranges {
+    // Behind the last of them comes the end of the file.
+    for range in ranges.chain(iter::once(len..len)) {
         let gap = end..range.start.min(len);
         end = end.max(range.end);
         if gap.is_empty() {

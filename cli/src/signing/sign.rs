@@ -30,11 +30,12 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let job = Job::new(args, key.public())?;
     job.check_targets()?;
     job.remove_abandoned();
-    let container = job.load()?;
+    // One after the other, so that the model is not in memory twice.
     let own = match &job.places.model {
         Some(model) => files_of(&args.model, model, job.reading)?,
         None => BTreeSet::new(),
     };
+    let container = job.load()?;
     let (manifest, others) = job.manifest(&own)?;
     let statement = manifest.statement(job.places.folder_name());
     let files = signed(&statement, &key)?;
@@ -201,7 +202,7 @@ impl<'a> Job<'a> {
             Error::new(ErrorKind::UnsafePath, &*problem.reason)
                 .with_path(folder.join(&problem.path))
         });
-        Error::join(refused.collect()).map_or(Ok(()), Err)?;
+        Error::join(refused).map_or(Ok(()), Err)?;
         let files = found.files.into_iter();
         let files = files.filter(|path| tree::temporary(folder, path).is_none());
         let (signatures, files) =

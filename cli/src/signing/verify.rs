@@ -208,36 +208,29 @@ impl<'a> Judge<'a> {
         problems: &mut Vec<Problem>,
     ) -> Result<BTreeSet<String>, Failure> {
         let Some(model) = &self.places.model else { return Ok(BTreeSet::new()) };
-        let mut own = match sign::files_of(&self.args.model, model, self.reading) {
+        let own = match sign::files_of(&self.args.model, model, self.reading) {
             Ok(own) => own,
             // Files that are not as signed explain it.
             Err(_) if !problems.is_empty() => BTreeSet::from([model.clone()]),
             Err(failure) => return Err(failure),
         };
-        let known: BTreeSet<_> = problems.iter().map(|problem| problem.path.clone()).collect();
-        let unsigned: BTreeSet<_> = own
-            .iter()
-            .filter(|path| !signed.contains(path.as_str()) && *path != model)
-            .cloned()
-            .collect();
+        let (mut own, unsigned): (BTreeSet<_>, BTreeSet<_>) =
+            own.into_iter().partition(|path| signed.contains(path.as_str()) || path == model);
         let only_weights = match unsigned.is_empty() {
             true => BTreeSet::new(),
             false => covered::only_weights(&self.args.model, self.reading, &unsigned)?,
         };
+        let known: BTreeSet<_> = problems.iter().map(|problem| problem.path.clone()).collect();
         for path in unsigned {
-            if !only_weights.contains(&path) {
-                own.remove(&path);
-            }
+            let reason = match only_weights.contains(&path) {
+                true => "the model needs it, and it was not signed",
+                false => "the model needs it, it was not signed, and it holds more than weights",
+            };
             if !known.contains(&path) {
-                let reason = match only_weights.contains(&path) {
-                    true => "the model needs it, and it was not signed",
-                    false => {
-                        "the model needs it, it was not signed, and it holds more than weights"
-                    }
-                };
                 problems.push(not_signed(path, reason));
             }
         }
+        own.extend(only_weights);
         Ok(own)
     }
 

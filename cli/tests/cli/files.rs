@@ -42,6 +42,27 @@ fn every_missing_file_is_named_and_listed() {
 }
 
 #[test]
+fn of_very_many_files_that_cannot_be_used_the_first_have_a_reason_of_their_own() {
+    let folder = Folder::new();
+    let names: Vec<_> = (0..10_002)
+        .map(|i| if i == 10_001 { "../up".to_owned() } else { format!("{i}.bin") })
+        .collect();
+    folder.save("m.onnx", &external(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let list = folder.run(&["files", "m.onnx", "--json"]).failed(&["10002 problems"]).json();
+    let said = |i: usize| (list["files"][i]["state"].clone(), list["files"][i]["reason"].clone());
+    let own = "No such file or directory (os error 2)";
+    let shared = "one of more than 10000 files that cannot be used";
+    for (i, state, reason) in [
+        (0, "missing", own),
+        (9_999, "missing", own),
+        (10_000, "missing", shared),
+        (10_001, "refused", shared),
+    ] {
+        assert_eq!(said(i), (state.into(), reason.into()), "{i}");
+    }
+}
+
+#[test]
 fn locations_outside_the_folder_are_not_listed() {
     let folder = Folder::new();
     folder.save("m.onnx", &external(&["../up.bin", "/etc/passwd", "#handle"]));

@@ -53,7 +53,7 @@ impl<'c> Layout<'c, '_> {
             );
             Error::new(ErrorKind::TooLarge, reason).with_tensor(weight.handle.name())
         });
-        Error::join(errors.collect()).map_or(Ok(()), Err)
+        Error::join(errors).map_or(Ok(()), Err)
     }
 
     fn fill(&mut self, max: u64, options: &SaveOptions) -> Result<()> {

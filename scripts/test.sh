@@ -349,6 +349,19 @@ run_sanitized() {
         --target "$HOST" --target-dir target/asan -- "${NOT_SANITIZED[@]/#/--skip=}"
 }
 
+# What Miri can run: no memory map, no other system call than reading files, and no tests of very many elements.
+INTERPRETED=(buffer:: tensor:: initializer:: placement:: external_data::tests proto:: parallel:: save::overlaps)
+NOT_INTERPRETED=(memory_is_aligned small_memory_takes_no_page_of_its_own tensor::packed)
+
+run_interpreted() {
+    installed nightly || skip 'no nightly toolchain'
+    cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src ||
+        skip 'the nightly toolchain has no Miri, and it cannot be fetched'
+    # The tests read the folder of the crate, which Miri hides otherwise.
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p onnx-container --lib --target-dir target/miri -- \
+        "${INTERPRETED[@]}" "${NOT_INTERPRETED[@]/#/--skip=}"
+}
+
 list() {
     local kind=$1
     shift
@@ -389,4 +402,5 @@ section 'node tests' run_node_tests
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized
+section 'Miri' run_interpreted
 summary

@@ -248,7 +248,7 @@ fn named(
     }
     initializers.sort_by(|(a, _), (b, _)| a.cmp(b));
     errors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let errors = errors.into_iter().map(|(_, error)| error).collect();
+    let errors = errors.into_iter().map(|(_, error)| error);
     Error::join(errors).map_or(Ok(initializers), Err)
 }
 

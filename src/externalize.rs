@@ -108,11 +108,12 @@ pub(crate) fn set_handles(model: &mut ModelProto, handles: &HashMap<Position, Ha
 pub struct ExternalizeOptions {
     min_bytes: u64,
     all_tensors: bool,
+    attributes: bool,
 }
 
 impl Default for ExternalizeOptions {
     fn default() -> Self {
-        Self { min_bytes: 1024, all_tensors: false }
+        Self { min_bytes: 1024, all_tensors: false, attributes: true }
     }
 }
 
@@ -131,7 +132,7 @@ impl From<u64> for ExternalizeOptions {
 
 /// The decision for one tensor.
 enum Verdict {
-    /// Not moved: external already, or below the threshold.
+    /// Not moved: external already, below the threshold, or not asked for.
     Stay,
     /// Large enough to be moved, but kept; with its length in bytes.
     Keep(KeepReason, u64),
@@ -170,13 +171,21 @@ impl ExternalizeOptions {
         self
     }
 
+    /// Whether tensors in attributes, such as the values of `Constant` nodes, are moved too, or initializers alone.
+    /// Default true.
+    #[must_use]
+    pub fn attributes(mut self, attributes: bool) -> Self {
+        self.attributes = attributes;
+        self
+    }
+
     fn judge(
         &self,
         place: &Place<'_>,
         tensor: &TensorProto,
         operands: &ShapeOperands,
     ) -> Result<Verdict> {
-        if is_external(tensor) {
+        if is_external(tensor) || !self.attributes && place.site.is_attribute() {
             return Ok(Verdict::Stay);
         }
         let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;

@@ -36,6 +36,17 @@ impl Site {
     pub const fn is_sparse_indices(self) -> bool {
         matches!(self, Self::SparseIndices | Self::SparseAttributeIndices)
     }
+
+    /// Whether the tensor is in an attribute, or is the default of one.
+    pub const fn is_attribute(self) -> bool {
+        matches!(
+            self,
+            Self::Attribute
+                | Self::SparseAttributeValues
+                | Self::SparseAttributeIndices
+                | Self::AttributeDefault
+        )
+    }
 }
 
 /// The graph that holds a tensor, as a path from the main graph: `if_node.then_branch`.

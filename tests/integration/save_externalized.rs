@@ -123,3 +123,14 @@ fn a_save_that_externalizes_copies_neither_graph_nor_weights() {
     let inline = container.model().graph.as_ref().unwrap().initializer[0].raw_data.clone();
     assert!(parts.files[0].1.same_owner(&inline.unwrap()));
 }
+
+#[test]
+fn tensors_of_attributes_stay_where_that_is_asked_for() {
+    let mut container = Container::new(tensors_everywhere());
+    let options = ExternalizeOptions::from(1).all_tensors(true).attributes(false);
+    assert!(container.externalize(options).unwrap().moved > 0);
+    for (place, tensor) in onnx_container::traversal::iter(container.model()) {
+        let is_external = onnx_container::external_data::is_external(tensor);
+        assert_eq!(is_external, !place.site.is_attribute(), "{}", place.qualified_name(tensor));
+    }
+}

@@ -108,9 +108,9 @@ onnx.checker.check_model(path, full_check=True) does that.")]
 
 /// The name of the command in the arguments of this process, even when other arguments are wrong. The
 /// command is the first word that is not an option, because no option before it takes a value.
-pub fn command_given() -> Option<String> {
-    let is_word = |arg: &OsString| !arg.as_encoded_bytes().starts_with(b"-");
-    let mut words = std::env::args_os().skip(1).filter(is_word);
+pub fn command_given(args: &[OsString]) -> Option<String> {
+    let is_word = |arg: &&OsString| !arg.as_encoded_bytes().starts_with(b"-");
+    let mut words = args.iter().skip(1).filter(is_word);
     let cli = Cli::command();
     let command = cli.find_subcommand(words.next()?)?;
     let name = command.get_name();

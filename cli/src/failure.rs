@@ -4,7 +4,6 @@
 
 use std::error::Error as _;
 use std::io;
-use std::process::ExitCode;
 
 use onnx_container::Error;
 use serde::Serialize;
@@ -27,11 +26,11 @@ impl Outcome {
     }
 }
 
-impl From<Outcome> for ExitCode {
+impl From<Outcome> for u8 {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Findings => Self::FAILURE,
+            Outcome::Done => 0,
+            Outcome::Findings => 1,
         }
     }
 }
@@ -104,8 +103,8 @@ impl Failure {
     }
 
     /// The exit code: 2 for wrong usage, else 1.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
     }
 
     /// Whether standard output does not take what was to be printed.

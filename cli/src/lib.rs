@@ -1,0 +1,141 @@
+//! The `onnx-container` command, which `main.rs` and the Python package run.
+//!
+//! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
+//! 1 failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in the module of its name.
+
+mod args;
+mod check;
+mod completions;
+mod data_files;
+mod digest;
+#[cfg(feature = "machine")]
+mod evaluate;
+mod export;
+mod extract;
+mod failure;
+mod files;
+mod findings;
+mod inline;
+mod inspect;
+mod leftovers;
+mod names;
+mod needed;
+mod output;
+#[cfg(feature = "machine")]
+mod plan;
+mod progress;
+mod reading;
+mod recover;
+mod replace;
+#[cfg(feature = "machine")]
+mod run;
+mod save;
+mod semantic;
+mod sha256;
+mod signing;
+mod staged;
+mod stop;
+mod tensor_file;
+#[cfg(feature = "machine")]
+mod trace;
+mod unfinished;
+#[cfg(feature = "machine")]
+mod verify;
+mod vouched;
+mod write;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::{Failed, Failure, Outcome};
+use crate::output::{Output, print_on_stderr};
+
+/// Runs the command line `args`, of which the first one is the name of the program, and returns the exit code. A signal
+/// ends the process.
+pub fn run_command(args: Vec<OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &args),
+    };
+    let (command, json) = cli.command.name_and_json();
+    let models: Vec<_> = cli.command.models().into_iter().map(Path::to_path_buf).collect();
+    stop::watch(command, json);
+    models.iter().for_each(|model| recover::before_reading(model));
+    let mut out = Output::stdout();
+    let mut outcome = run(cli.command, &mut out);
+    if let Err(failure) = &outcome
+        && json
+        && !failure.is_about_output()
+        && let Err(error) = out.json(&Failed::new(command, failure))
+    {
+        outcome = Err(error.into());
+    }
+    let flushed = out.finish().map_err(Failure::from);
+    let outcome = outcome.and_then(|outcome| flushed.map(|()| outcome));
+    let code = match &outcome {
+        Ok(outcome) => (*outcome).into(),
+        Err(failure) => {
+            failure.print(stop::changed().as_deref());
+            failure.exit_code()
+        }
+    };
+    // A check that was completed has the leftovers among its findings.
+    if command != "check" || outcome.is_err() {
+        let notes = models.iter().flat_map(|model| leftovers::notes(model));
+        notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));
+    }
+    code
+}
+
+/// Prints what is wrong with the arguments `given`, or the help or version that they ask for.
+fn usage(error: &clap::Error, given: &[OsString]) -> u8 {
+    if error.use_stderr() && given.iter().any(|arg| arg == "--json") {
+        let mut out = Output::stdout();
+        // Should this fail, the same message is still printed on stderr.
+        let said = Failed::usage(args::command_given(given), &sentence(&error.to_string()));
+        let _ = out.json(&said).and_then(|()| out.finish());
+    }
+    // Nobody reads what cannot be printed.
+    let _ = error.print();
+    if error.use_stderr() { 2 } else { 0 }
+}
+
+/// What is wrong with the arguments, in one line: without the word `error`, tips and the usage.
+fn sentence(error: &str) -> String {
+    let first = error.split("\n\n").next().unwrap_or_default();
+    let words: Vec<_> = first.split_whitespace().skip_while(|word| *word == "error:").collect();
+    words.join(" ")
+}
+
+fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
+    match command {
+        Command::Pack(args) => write::pack(&args, out),
+        Command::Split(args) => write::split(&args, out),
+        Command::Embed(args) => write::embed(&args, out),
+        Command::InlineFunctions(args) => inline::run(&args, out),
+        Command::ImportSafetensors(args) => write::import(&args, out),
+        Command::ExportSafetensors(args) => export::run(&args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Inspect(args) => inspect::run(&args, out),
+        Command::Files(args) => files::run(&args, out),
+        Command::Recover(args) => recover::run(&args, out),
+        Command::Digest(args) => digest::run(&args, out),
+        Command::Diff(args) => semantic::diff(&args, out),
+        Command::Sign(args) => signing::sign(&args, out),
+        Command::VerifySignature(args) => signing::verify(&args, out),
+        Command::Extract(args) => extract::run(&args, out),
+        Command::Replace(args) => replace::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Plan(args) => plan::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Run(args) => run::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Trace(args) => trace::run(&args, out),
+        #[cfg(feature = "machine")]
+        Command::Verify(args) => verify::run(&args, out),
+        Command::Completions(args) => completions::run(&args, out),
+    }
+}

@@ -244,6 +244,33 @@ run_torch_interop() {
         cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
+# The wheel as users build it, at the level of `build_release`, which has compiled what it is made of.
+build_wheel() {
+    rm -rf "$BUILD/wheels"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --manifest-path python/Cargo.toml \
+        --interpreter "$VENV/bin/python" --out "$BUILD/wheels" \
+        --config profile.release.package.onnx-container-machine.opt-level=0 \
+        --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
+}
+
+# In an environment that has nothing else, then in the one with the peers.
+run_python_package() {
+    [[ -x $VENV/bin/maturin ]] || skip 'no Python environment'
+    local wheel bare=$BUILD/bare-venv
+    build_wheel
+    wheel=$(echo "$BUILD"/wheels/onnx_container-*-cp311-abi3-*.whl)
+    "$VENV/bin/abi3audit" --strict "$wheel"
+    "$(python)" -m venv --clear --without-pip "$bare"
+    "$(python)" -m pip --python "$bare/bin/python" install --quiet --disable-pip-version-check \
+        "$wheel" "$(grep '^pytest==' tests/requirements.txt)" || offline 'pytest cannot be fetched'
+    "$bare/bin/python" -m pytest -q -p no:cacheprovider python/tests/test_bare.py
+    "$bare/bin/python" -m onnx_container --version
+    "$(python)" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+    "$VENV/bin/python" -m pytest -q -p no:cacheprovider python/tests
+    "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
+    "$VENV/bin/python" -m mypy.stubtest onnx_container._core
+}
+
 # mount_new KIND FOLDER: a new file system of this kind, in a file, mounted in the folder.
 mount_new() {
     local kind=$1 folder=$2
@@ -399,6 +426,7 @@ section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
+section 'Python package' run_python_package
 section 'PyTorch interop' with_libtorch run_torch_interop
 section 'fuzz' run_fuzz
 section 'address sanitizer' run_sanitized

@@ -1,0 +1,71 @@
+"""A container for large ONNX models: external data in and out, mapped, verified and crash-safe.
+
+    import onnx_container
+
+    container = onnx_container.Container.load("model.onnx")     # weights are mapped
+    container.tensor("encoder.weight").numpy()                  # read-only, not copied
+    container.save("packed.onnx")                               # packed.onnx and packed.onnx.data
+    session = container.inference_session()                     # onnxruntime, on the same maps
+
+``ExtendedModelContainer`` and ``ModelContainer`` are the classes of yobx and onnx; ``save_model``, ``load_model`` and
+``external_data_helper`` have onnx's functions, ``onnx_container.ir`` those of onnx_ir. No other package is needed: numpy, onnx,
+torch, onnx_ir and onnxruntime are imported when they are used.
+"""
+
+from . import external_data_helper
+from ._container import (
+    Container,
+    Externalized,
+    Filled,
+    Inlined,
+    Saved,
+    check_model,
+    inline_functions,
+    recover,
+)
+from ._core import Bytes, Error, __version__, map_file, model_that_needs
+from ._dtypes import DataType
+from ._onnx import load_model, load_model_from_string, save_model
+from ._tensor import Tensor
+
+from .model_container import (
+    ExtendedModelContainer,
+    ModelContainer,
+    TorchModelContainer,
+    make_large_model,
+    make_large_tensor_proto,
+)
+
+load = load_model
+load_from_string = load_model_from_string
+save = save_model
+
+__all__ = [
+    "Bytes",
+    "Container",
+    "DataType",
+    "Error",
+    "ExtendedModelContainer",
+    "Externalized",
+    "Filled",
+    "Inlined",
+    "ModelContainer",
+    "Saved",
+    "Tensor",
+    "TorchModelContainer",
+    "__version__",
+    "check_model",
+    "external_data_helper",
+    "inline_functions",
+    "load",
+    "load_from_string",
+    "load_model",
+    "load_model_from_string",
+    "make_large_model",
+    "make_large_tensor_proto",
+    "map_file",
+    "model_that_needs",
+    "recover",
+    "save",
+    "save_model",
+]

@@ -1,0 +1,159 @@
+"""Element types, and what numpy, ml_dtypes and torch call them."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["DataType"]
+
+
+class DataType(enum.IntEnum):
+    """The element type of a tensor: ``TensorProto.DataType`` of onnx.proto."""
+
+    UNDEFINED = 0
+    FLOAT = 1
+    UINT8 = 2
+    INT8 = 3
+    UINT16 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    STRING = 8
+    BOOL = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    UINT32 = 12
+    UINT64 = 13
+    COMPLEX64 = 14
+    COMPLEX128 = 15
+    BFLOAT16 = 16
+    FLOAT8E4M3FN = 17
+    FLOAT8E4M3FNUZ = 18
+    FLOAT8E5M2 = 19
+    FLOAT8E5M2FNUZ = 20
+    UINT4 = 21
+    INT4 = 22
+    FLOAT4E2M1 = 23
+    FLOAT8E8M0 = 24
+    UINT2 = 25
+    INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
+
+    @property
+    def bits(self) -> int | None:
+        """The width of one element in bits; None for strings and the undefined type."""
+        return _BITS[self]
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether several elements share a byte."""
+        return (self.bits or 8) < 8
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_BITS = {DataType(number): bits for number, _, bits in _core.dtype_names()}
+
+# The names of numpy's types, and of those that ml_dtypes adds to them.
+_NUMPY = {
+    DataType.FLOAT: "float32",
+    DataType.UINT8: "uint8",
+    DataType.INT8: "int8",
+    DataType.UINT16: "uint16",
+    DataType.INT16: "int16",
+    DataType.INT32: "int32",
+    DataType.INT64: "int64",
+    DataType.BOOL: "bool",
+    DataType.FLOAT16: "float16",
+    DataType.DOUBLE: "float64",
+    DataType.UINT32: "uint32",
+    DataType.UINT64: "uint64",
+    DataType.COMPLEX64: "complex64",
+    DataType.COMPLEX128: "complex128",
+}
+_ML_DTYPES = {
+    DataType.BFLOAT16: "bfloat16",
+    DataType.FLOAT8E4M3FN: "float8_e4m3fn",
+    DataType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    DataType.FLOAT8E5M2: "float8_e5m2",
+    DataType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    DataType.FLOAT8E8M0: "float8_e8m0fnu",
+    DataType.UINT4: "uint4",
+    DataType.INT4: "int4",
+    DataType.FLOAT4E2M1: "float4_e2m1fn",
+    DataType.UINT2: "uint2",
+    DataType.INT2: "int2",
+    DataType.FLOAT6E2M3: "float6_e2m3fn",
+    DataType.FLOAT6E3M2: "float6_e3m2fn",
+}
+_BY_NUMPY_NAME = {name: dtype for dtype, name in (_NUMPY | _ML_DTYPES).items()}
+
+_TORCH = {
+    DataType.FLOAT: "float32",
+    DataType.UINT8: "uint8",
+    DataType.INT8: "int8",
+    DataType.UINT16: "uint16",
+    DataType.INT16: "int16",
+    DataType.INT32: "int32",
+    DataType.INT64: "int64",
+    DataType.BOOL: "bool",
+    DataType.FLOAT16: "float16",
+    DataType.DOUBLE: "float64",
+    DataType.UINT32: "uint32",
+    DataType.UINT64: "uint64",
+    DataType.COMPLEX64: "complex64",
+    DataType.COMPLEX128: "complex128",
+    DataType.BFLOAT16: "bfloat16",
+    DataType.FLOAT8E4M3FN: "float8_e4m3fn",
+    DataType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    DataType.FLOAT8E5M2: "float8_e5m2",
+    DataType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    DataType.FLOAT8E8M0: "float8_e8m0fnu",
+}
+_BY_TORCH_NAME = {name: dtype for dtype, name in _TORCH.items()}
+
+
+def of_numpy(dtype: np.dtype[Any]) -> DataType | None:
+    """The type of elements that numpy calls ``dtype``; None for strings, objects and records."""
+    return _BY_NUMPY_NAME.get(dtype.name)
+
+
+def to_numpy(dtype: DataType) -> np.dtype[Any]:
+    """What numpy calls ``dtype``, with the help of ml_dtypes where it has no such type itself."""
+    import numpy as np
+
+    if dtype in _NUMPY:
+        return np.dtype(_NUMPY[dtype])
+    if dtype not in _ML_DTYPES:
+        raise TypeError(f"numpy has no type for {dtype}")
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[dtype]))
+    except (ImportError, AttributeError) as error:
+        raise TypeError(
+            f"numpy has no type for {dtype} without a current ml_dtypes: install it, or use `raw`"
+        ) from error
+
+
+def of_torch(dtype: Any) -> DataType | None:
+    """The type of elements that torch calls ``dtype``."""
+    return _BY_TORCH_NAME.get(str(dtype).removeprefix("torch."))
+
+
+def to_torch(dtype: DataType) -> Any:
+    """What torch calls ``dtype``."""
+    import torch
+
+    found = getattr(torch, _TORCH.get(dtype, ""), None)
+    if found is None:
+        raise TypeError(f"this torch has no type for {dtype}: use `raw`, or `numpy()`")
+    return found

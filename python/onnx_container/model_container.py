@@ -1,0 +1,232 @@
+"""``ModelContainer`` and ``ExtendedModelContainer``: the classes of onnx and yobx, by this package.
+
+Change the import and nothing else. What they write is complete or not there, tensors that share memory are written once, elements
+narrower than a byte are packed, and weights are written from where they are and loaded as maps of their files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import external_data_helper
+from ._container import Container
+from ._convert import initializer
+from ._tensor import Tensor
+
+try:
+    from onnx.model_container import ModelContainer as _Base
+except ImportError:  # Without onnx there are no messages, and nothing asks for its class.
+    _Base = object
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ._container import Path
+
+__all__ = ["ExtendedModelContainer", "ModelContainer", "TorchModelContainer", "make_large_model", "make_large_tensor_proto"]
+
+
+class ModelContainer(_Base):  # type: ignore[misc]
+    """A model and its large initializers, which protobuf never sees: ``onnx.model_container.ModelContainer``."""
+
+    _one_file = False
+    _suffix = ".weight"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.model_proto_: onnx.ModelProto | None = None
+        self.large_initializers: dict[str, Any] = {}
+        self.graphs_: list[onnx.GraphProto] = []
+        self.inline = False
+        self._stats: dict[str, float] = {}
+
+    def check_model(self) -> None:
+        """Checks the model by ``onnx.checker``."""
+        import onnx.checker
+
+        onnx.checker.check_model(self.model_proto)
+
+    def __getitem__(self, name: str) -> Any:
+        """The large initializer behind the handle ``name``."""
+        if name not in self.large_initializers:
+            known = sorted(self.large_initializers)
+            raise ValueError(f"Unable to find large tensor {name!r} among {known}.")
+        return self.large_initializers[name]
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The model, whose external tensors name handles."""
+        if self.model_proto_ is None:
+            raise RuntimeError("ModelContainer is empty.")
+        return self.model_proto_
+
+    @model_proto.setter
+    def model_proto(self, model_proto: onnx.ModelProto) -> None:
+        self.model_proto_ = model_proto
+        self.graphs_ = list(self.enumerate_graph_protos())
+
+    def enumerate_graph_protos(self) -> Iterator[onnx.GraphProto]:
+        """Every graph of the model, subgraphs included."""
+        pending = [self.model_proto.graph]
+        while pending:
+            graph = pending.pop()
+            yield graph
+            inner = [
+                found
+                for node in graph.node
+                for attribute in node.attribute
+                for found in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+            ]
+            pending.extend(reversed(inner))
+
+    def is_in_memory_external_initializer(self, name: str) -> bool:
+        """Whether ``name`` is a handle: it begins with ``#``."""
+        return name.startswith("#")
+
+    def set_large_initializers(self, large_initializers: dict[str, Any]) -> None:
+        """Sets all large initializers, by handle."""
+        for name in large_initializers:
+            if not self.is_in_memory_external_initializer(name):
+                raise ValueError(f"The location {name!r} must start with '#' to be ignored by check model.")
+        self.large_initializers = large_initializers
+
+    def check_large_initializers(self) -> None:
+        """Refuses external tensors without a large initializer."""
+        for tensor in self._external():
+            location = _location(tensor)
+            if location is None:
+                raise RuntimeError(f"No location found for tensor name {tensor.name!r}.")
+            if location not in self.large_initializers:
+                raise RuntimeError(
+                    f"Unable to find large tensor named {tensor.name!r} with location {location!r} in "
+                    f"{sorted(self.large_initializers)}."
+                )
+
+    def _external(self) -> Iterable[onnx.TensorProto]:
+        tensors = external_data_helper._get_all_tensors(self.model_proto)
+        return (tensor for tensor in tensors if external_data_helper.uses_external_data(tensor))
+
+    def to_container(self) -> Container:
+        """The model and its large initializers as a :class:`Container`, which shares their memory."""
+        self.check_large_initializers()
+        container = Container(self.model_proto)
+        container.update({k: v for k, v in self.large_initializers.items() if k in container._declared()})
+        return container
+
+    def save(self, file_path: Path, all_tensors_to_one_file: bool | None = None, **options: Any) -> onnx.ModelProto:
+        """Writes the model to ``file_path`` and its weights beside it: to one file, or to one for each tensor. Returns the
+        model as it was written. Other options are those of :meth:`Container.save`."""
+        one_file = self._one_file if all_tensors_to_one_file is None else all_tensors_to_one_file
+        return self._save_external(file_path, one_file, **options)
+
+    def _save_external(self, file_path: Path, all_tensors_to_one_file: bool, **options: Any) -> onnx.ModelProto:
+        folder = os.path.dirname(os.fspath(file_path))
+        if folder and not os.path.exists(folder):
+            raise FileNotFoundError(f"Folder {folder!r} does not exist.")
+        if all_tensors_to_one_file and not any(key in options for key in ("data_name", "files", "max_shard_bytes")):
+            options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
+        options.setdefault("inline", self.inline)
+        saved = self.to_container().save(file_path, all_tensors_to_one_file, **options)
+        for part, seconds in saved.seconds.items():
+            self._stats[f"time_export_{part}"] = self._stats.get(f"time_export_{part}", 0.0) + seconds
+        return saved.model_proto
+
+    def load(self, file_path: Path, load_large_initializers: bool = True) -> ModelContainer:
+        """Loads the model, and the large initializers as maps of their files; without these,
+        :meth:`_load_large_initializers` loads them later."""
+        self._set_loaded(Container.load(file_path, weights=load_large_initializers), load_large_initializers)
+        return self
+
+    def _load_large_initializers(self, file_path: Path) -> None:
+        if self.model_proto_ is None:
+            raise RuntimeError("A model must be loaded before loading the weights.")
+        self._set_loaded(Container.from_bytes(self.model_proto_.SerializeToString(), model_path=file_path), True)
+
+    def _set_loaded(self, container: Container, has_weights: bool) -> None:
+        """Takes model and weights of ``container``; handles are the numbers of the tensors, as in onnx."""
+        self.model_proto = container.model_proto
+        self.large_initializers = {}
+        if not has_weights:
+            return
+        for number, tensor in enumerate(external_data_helper._get_all_tensors(self.model_proto)):
+            if not external_data_helper.uses_external_data(tensor):
+                continue
+            handle = f"#t{number}"
+            found = container[_location(tensor) or ""]
+            external_data_helper._set_entries(tensor, {"location": handle})
+            self.large_initializers[handle] = _as_loaded(found)
+
+    def get_raw_data(self, tensor: Any) -> bytes:
+        """The packed little-endian bytes of weights of any kind."""
+        return bytes(memoryview(initializer(tensor)))
+
+    def get_prop(self, tensor: onnx.TensorProto) -> onnx.StringStringEntryProto:
+        """The entry of ``tensor`` that has its location."""
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                return entry
+        raise RuntimeError(f"No location found for tensor name {tensor.name!r}.")
+
+    def get_model_with_data(self) -> onnx.ModelProto:
+        """The model with every tensor inline; it has less than 2 GiB."""
+        return self.to_container().embed()
+
+    def to_ir(self) -> Any:
+        """The model as an ``onnx_ir.Model``, whose tensors share the memory of the large initializers."""
+        from . import ir
+
+        return ir.from_container(self.to_container())
+
+
+class ExtendedModelContainer(ModelContainer):
+    """As :class:`ModelContainer`, with the defaults of yobx: one weights file, ``<model>.onnx.data``. Large initializers are
+    arrays, torch tensors and parameters, ``TensorProto``, tensors of onnx_ir, callables and whatever has memory to read.
+
+    ``inline = True`` has a save inline the local functions of the model.
+    """
+
+    _one_file = True
+    _suffix = ".data"
+
+
+TorchModelContainer = ExtendedModelContainer
+
+
+def _location(tensor: onnx.TensorProto) -> str | None:
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), None)
+
+
+def _as_loaded(tensor: Tensor) -> Any:
+    """An array on the bytes of ``tensor``; the tensor itself where numpy has no such type."""
+    try:
+        return tensor.numpy()
+    except (ImportError, TypeError):
+        return tensor
+
+
+def make_large_tensor_proto(
+    location: str, tensor_name: str, tensor_type: int, shape: tuple[int, ...]
+) -> onnx.TensorProto:
+    """An external tensor whose elements are behind the handle ``location``."""
+    import onnx
+
+    tensor = onnx.TensorProto(name=tensor_name, data_type=tensor_type, dims=shape)
+    external_data_helper._set_entries(tensor, {"location": location})
+    return tensor
+
+
+def make_large_model(
+    graph: onnx.GraphProto, large_initializers: dict[str, Any] | None = None, **kwargs: Any
+) -> ModelContainer:
+    """A container of a model with ``graph``. Keywords are those of ``onnx.helper.make_model``."""
+    import onnx.helper
+
+    container = ModelContainer()
+    container.model_proto = onnx.helper.make_model(graph, **kwargs)
+    if large_initializers:
+        container.set_large_initializers(large_initializers)
+        container.check_large_initializers()
+    return container
+
+

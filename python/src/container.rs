@@ -1,0 +1,358 @@
+//! [`Container`]: a model and the large initializers behind its handles.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use onnx_container::external_data::{ExternalData, is_external};
+use onnx_container::proto::{Message, ModelProto};
+use onnx_container::{Alignment, ConsolidateOptions, TensorStorage, Tied, traversal};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::bytes::{Bytes, buffer};
+use crate::error::{OrRaise, exception};
+use crate::initializer::Initializer;
+use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
+use crate::saved::{filled, inlined, names, saved};
+
+type Inner = onnx_container::Container;
+
+/// A model, and the large initializers behind its handles. Threads may share it: who reads or saves it has it as it was
+/// when the call began, whatever others change meanwhile.
+#[derive(Debug)]
+#[pyclass(frozen, module = "onnx_container._core")]
+pub struct Container(RwLock<Arc<Inner>>);
+
+impl Container {
+    fn of(container: Inner) -> Self {
+        Self(RwLock::new(Arc::new(container)))
+    }
+
+    /// The container as it is now. Whoever changes it may wait for the interpreter meanwhile, to free what was replaced, so
+    /// nobody waits for the lock and keeps the interpreter.
+    fn now(&self, py: Python<'_>) -> Arc<Inner> {
+        if let Ok(held) = self.0.try_read() {
+            return Arc::clone(&held);
+        }
+        py.detach(|| Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// What `work` makes of the container, while other threads run Python.
+    fn read<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Inner) -> onnx_container::Result<T> + Send,
+    ) -> PyResult<T> {
+        let container = self.now(py);
+        py.detach(|| work(&container)).or_raise()
+    }
+
+    /// As [`read`](Self::read), to change it: threads that change it take turns.
+    fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
+    ) -> PyResult<T> {
+        let changed = py.detach(|| {
+            let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            work(Arc::make_mut(&mut held))
+        });
+        changed.or_raise()
+    }
+}
+
+#[pymethods]
+impl Container {
+    /// A container of the model whose bytes are given.
+    #[new]
+    fn new(py: Python<'_>, model: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = buffer(model)?;
+        let model = py.detach(|| ModelProto::decode(&bytes)).or_raise()?;
+        Ok(Self::of(Inner::new(model)))
+    }
+
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf, options: Load) -> PyResult<Self> {
+        let options = options.options()?;
+        Ok(Self::of(py.detach(|| Inner::load(path, options)).or_raise()?))
+    }
+
+    #[staticmethod]
+    fn load_bytes(py: Python<'_>, model: &Bound<'_, PyAny>, options: Load) -> PyResult<Self> {
+        let (bytes, options) = (buffer(model)?, options.options()?);
+        Ok(Self::of(py.detach(|| Inner::load_bytes(bytes, options)).or_raise()?))
+    }
+
+    /// A container that shares everything with this one until either is changed.
+    fn copy(&self, py: Python<'_>) -> Self {
+        Self(RwLock::new(self.now(py)))
+    }
+
+    fn attach(&self, py: Python<'_>, folder: PathBuf, options: Load) -> PyResult<()> {
+        let options = options.options()?;
+        self.change(py, |container| container.attach(folder, options))
+    }
+
+    fn attach_safetensors(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        load: Load,
+        fill: Fill,
+    ) -> PyResult<Py<PyDict>> {
+        let (load, options) = (load.options()?, fill.options()?);
+        let report =
+            self.change(py, |container| container.attach_safetensors(path, load, options))?;
+        Ok(filled(py, &report)?.unbind())
+    }
+
+    /// The model as bytes; its external tensors name handles.
+    fn model_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.read(py, |container| container.model().encode_to_vec())?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn set_model_bytes(&self, py: Python<'_>, model: &Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = buffer(model)?;
+        self.change(py, |container| {
+            *container.model_mut() = ModelProto::decode(&bytes)?;
+            Ok(())
+        })
+    }
+
+    /// The model with every tensor inline, as bytes.
+    fn embedded_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.read(py, |container| container.embed()?.encode_to_vec())?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// What the model declares for its external tensors: location, type and dimensions.
+    fn declared(&self, py: Python<'_>) -> PyResult<Vec<(String, i32, Vec<i64>)>> {
+        let container = self.now(py);
+        let external = traversal::iter(container.model()).map(|(_, tensor)| tensor);
+        let external = external.filter(|tensor| is_external(tensor));
+        let declared = external.map(|tensor| {
+            let location = ExternalData::parse(tensor)?.location;
+            Ok((location, tensor.data_type.unwrap_or_default(), tensor.dims.to_vec()))
+        });
+        declared.collect::<onnx_container::Result<_>>().or_raise()
+    }
+
+    fn handles(&self, py: Python<'_>) -> Vec<String> {
+        self.now(py).iter().map(|(handle, _)| handle.as_str().to_owned()).collect()
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.now(py).len()
+    }
+
+    fn get(&self, py: Python<'_>, handle: &str) -> Option<Initializer> {
+        self.now(py).get(handle).cloned().map(Initializer)
+    }
+
+    fn insert(&self, py: Python<'_>, handle: &str, initializer: &Initializer) -> PyResult<()> {
+        let initializer = initializer.0.clone();
+        self.change(py, |container| container.insert(handle, initializer).map(drop))
+    }
+
+    /// Several at once.
+    fn insert_all(&self, py: Python<'_>, all: Vec<(String, Py<Initializer>)>) -> PyResult<()> {
+        let all = all.into_iter().map(|(handle, it)| (handle, it.get().0.clone()));
+        let all: Vec<_> = all.collect();
+        self.change(py, |container| {
+            all.into_iter().try_for_each(|(handle, it)| container.insert(&handle, it).map(drop))
+        })
+    }
+
+    fn remove(&self, py: Python<'_>, handle: &str) -> PyResult<bool> {
+        self.change(py, |container| Ok(container.remove(handle).is_some()))
+    }
+
+    /// Adds an initializer to the main graph, and returns its handle.
+    fn add(&self, py: Python<'_>, name: &str, initializer: &Initializer) -> PyResult<String> {
+        let initializer = initializer.0.clone();
+        let handle = self.change(py, |container| container.add(name, initializer))?;
+        Ok(handle.as_str().to_owned())
+    }
+
+    /// Every tensor of the model: its unique name, its handle, and its elements or why there are none.
+    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<Listed>> {
+        let container = self.now(py);
+        py.detach(|| {
+            let listed = container.tensors().map(|tensor| {
+                let (name, storage) = (tensor.name().to_owned(), tensor.storage());
+                let (handle, found) = match storage {
+                    Ok(TensorStorage::Handle { handle, initializer }) => {
+                        (Some(handle.as_str().to_owned()), Ok(initializer.clone()))
+                    }
+                    Ok(_) => (None, tensor.tensor().map(Into::into)),
+                    Err(error) => (None, Err(error)),
+                };
+                Listed { name, handle, found: found.map(Initializer) }
+            });
+            Ok(listed.collect())
+        })
+    }
+
+    /// The tensor of this name.
+    fn tensor(&self, py: Python<'_>, name: &str) -> PyResult<Initializer> {
+        let found = self.read(py, |container| {
+            let index = container.index();
+            let tensor = index.get(name)?;
+            match tensor.storage()? {
+                TensorStorage::Handle { initializer, .. } => Ok(initializer.clone()),
+                _ => tensor.tensor().map(Into::into),
+            }
+        });
+        Ok(Initializer(found?))
+    }
+
+    fn replace(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        initializer: &Initializer,
+        tied_all: bool,
+    ) -> PyResult<()> {
+        let initializer = initializer.0.clone();
+        let tied = if tied_all { Tied::All } else { Tied::This };
+        self.change(py, |container| container.replace(name, initializer, tied).map(drop))
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.read(py, Inner::check)
+    }
+
+    fn warnings(&self, py: Python<'_>) -> Vec<String> {
+        names(self.now(py).warnings())
+    }
+
+    /// How many tensors were moved, their bytes, and those that stay: name, bytes, reason.
+    #[allow(clippy::type_complexity)]
+    fn externalize(
+        &self,
+        py: Python<'_>,
+        min_bytes: Option<u64>,
+        all_tensors: bool,
+        attributes: bool,
+    ) -> PyResult<(usize, u64, Vec<(String, u64, String)>)> {
+        let options = externalizing(min_bytes, all_tensors, attributes);
+        let report = self.change(py, |container| container.externalize(options))?;
+        let kept = report
+            .kept
+            .iter()
+            .map(|kept| (kept.tensor.clone(), kept.bytes, kept.reason.to_string()));
+        Ok((report.moved, report.moved_bytes, kept.collect()))
+    }
+
+    fn inline_functions(&self, py: Python<'_>, options: Inline) -> PyResult<Py<PyDict>> {
+        let options = options.options()?;
+        let report = self.change(py, |container| container.inline_functions(options))?;
+        Ok(inlined(py, &report)?.unbind())
+    }
+
+    /// One buffer with all tensors, which are slices of it from here on.
+    fn consolidate(
+        &self,
+        py: Python<'_>,
+        threshold: Option<u64>,
+        alignment: Option<u64>,
+        typed_fields: bool,
+    ) -> PyResult<Bytes> {
+        let mut options = ConsolidateOptions::new().typed_fields(typed_fields);
+        if let Some(bytes) = threshold {
+            options = options.raw_data_threshold(bytes);
+        }
+        if let Some(bytes) = alignment {
+            options = options.alignment(Alignment::new(bytes).or_raise()?);
+        }
+        Ok(Bytes(self.change(py, |container| container.consolidate(options))?))
+    }
+
+    fn fill(
+        &self,
+        py: Python<'_>,
+        weights: Vec<(String, Py<Initializer>)>,
+        options: Fill,
+    ) -> PyResult<Py<PyDict>> {
+        let options = options.options()?;
+        let weights = weights.into_iter().map(|(name, it)| (name, it.get().0.clone()));
+        let weights: Vec<_> = weights.collect();
+        let report = self.change(py, |container| container.fill(weights, options))?;
+        Ok(filled(py, &report)?.unbind())
+    }
+
+    /// How many weights were cast, their bytes before and after, and those that were not: name and reason.
+    #[allow(clippy::type_complexity)]
+    fn cast(
+        &self,
+        py: Python<'_>,
+        to: i32,
+        options: Cast,
+    ) -> PyResult<(usize, u64, u64, Vec<(String, String)>)> {
+        let (to, options) = (dtype(to)?, options.options()?);
+        let report = self.change(py, |container| container.cast(to, options))?;
+        let uncast = report.uncast.iter().map(|it| (it.tensor.clone(), it.reason.to_string()));
+        Ok((report.cast, report.bytes_before, report.bytes_after, uncast.collect()))
+    }
+
+    /// The digest of model and weights, and those of the tensors with their names.
+    #[allow(clippy::type_complexity)]
+    fn digest(&self, py: Python<'_>) -> PyResult<(String, Vec<(String, String)>)> {
+        let digest = self.read(py, Inner::digest)?;
+        let tensors = digest.tensors().iter().map(|it| (it.name().to_owned(), it.to_string()));
+        Ok((digest.to_string(), tensors.collect()))
+    }
+
+    fn semantic_digest(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.read(py, Inner::semantic_digest)?.to_string())
+    }
+
+    /// Where two models that do not compute the same part; None if they do.
+    fn semantic_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<String>> {
+        let other = other.now(py);
+        let found = self.read(py, |container| container.semantic_difference(&other))?;
+        Ok(found.map(|difference| difference.to_string()))
+    }
+
+    fn save(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
+        let ((options, raised), now) = (options.options()?, self.now(py));
+        let result = py.detach(|| now.save(path, options));
+        Ok(saved(py, &raised.or(result)?)?.unbind())
+    }
+
+    fn dry_run(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
+        let ((options, raised), now) = (options.options()?, self.now(py));
+        let result = py.detach(|| now.dry_run(path, options));
+        Ok(saved(py, &raised.or(result)?)?.unbind())
+    }
+
+    /// The bytes of the model and of each weights file, without writing any.
+    fn to_parts(&self, py: Python<'_>, options: Save) -> PyResult<(Bytes, Vec<(String, Bytes)>)> {
+        let ((options, raised), now) = (options.options()?, self.now(py));
+        let parts = raised.or(py.detach(|| now.to_parts(options)))?;
+        let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
+        Ok((Bytes(parts.model), files.collect()))
+    }
+}
+
+/// A tensor of a model, as a tuple.
+struct Listed {
+    name: String,
+    handle: Option<String>,
+    found: onnx_container::Result<Initializer>,
+}
+
+impl<'py> IntoPyObject<'py> for Listed {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        let found = match self.found {
+            Ok(initializer) => Bound::new(py, initializer)?.into_any(),
+            Err(error) => exception(&error).into_value(py).into_bound(py).into_any(),
+        };
+        Ok((self.name, self.handle, found).into_pyobject(py)?.into_any())
+    }
+}

@@ -1,0 +1,95 @@
+//! Functions of the package that need no container.
+
+use std::path::PathBuf;
+
+use onnx_container::proto::{Message, ModelProto};
+use onnx_container::{CheckOptions, DataType, Severity};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::bytes::{Bytes, buffer};
+use crate::error::{OrRaise, exception};
+use crate::options::{Inline, Load, mapping};
+use crate::saved::inlined;
+
+/// Whether the model at `path` is right, and every fault of it: severity and error.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub fn check_model(
+    py: Python<'_>,
+    path: PathBuf,
+    load: Load,
+    contents: bool,
+    digests: bool,
+) -> PyResult<(bool, Vec<(&'static str, Py<PyAny>)>)> {
+    let options = CheckOptions::from(load.options()?).contents(contents).digests(digests);
+    let checked = py.detach(|| onnx_container::check_model(path, options)).or_raise()?;
+    let findings = checked.findings.iter().map(|finding| {
+        let severity = match finding.severity {
+            Severity::Error => "error",
+            _ => "advice",
+        };
+        (severity, exception(&finding.error).into_value(py).into_any())
+    });
+    Ok((checked.is_ok(), findings.collect()))
+}
+
+/// The model, given as bytes, with its local functions in its graphs; and what was done.
+#[pyfunction]
+pub fn inline_functions<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, PyAny>,
+    options: Inline,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyDict>)> {
+    let (bytes, options) = (buffer(model)?, options.options()?);
+    let done = py.detach(|| {
+        let mut model = ModelProto::decode(&bytes)?;
+        let report = onnx_container::inline_functions(&mut model, options)?;
+        Ok((model.encode_to_vec()?, report))
+    });
+    let (bytes, report) = done.or_raise()?;
+    Ok((PyBytes::new(py, &bytes), inlined(py, &report)?))
+}
+
+/// Completes or undoes what saves that were killed left at `path`: the models that were finished and undone, how many staging
+/// folders were removed, and what failed.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub fn recover(
+    py: Python<'_>,
+    path: PathBuf,
+) -> PyResult<(Vec<PathBuf>, Vec<PathBuf>, usize, Vec<String>)> {
+    let done = py.detach(|| onnx_container::recover(path)).or_raise()?;
+    let errors = done.errors.iter().map(ToString::to_string).collect();
+    Ok((done.finished, done.undone, done.removed, errors))
+}
+
+/// The model whose external data the file at `path` is, if there is one beside it.
+#[pyfunction]
+pub fn model_that_needs(py: Python<'_>, path: PathBuf) -> PyResult<Option<PathBuf>> {
+    py.detach(|| onnx_container::model_that_needs(path)).or_raise()
+}
+
+/// All bytes of the file at `path`, mapped or read.
+#[pyfunction]
+pub fn map_file(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Bytes> {
+    Ok(Bytes(py.detach(|| mapping(mmap).buffer(path)).or_raise()?))
+}
+
+/// The element types: number, name in onnx.proto, and width in bits where there is one.
+#[pyfunction]
+pub fn dtype_names() -> Vec<(i32, &'static str, Option<u8>)> {
+    DataType::ALL.iter().map(|it| (it.number(), it.name(), it.bit_width())).collect()
+}
+
+/// The length in bytes of a tensor.
+#[pyfunction]
+pub fn byte_len(dtype: i32, dims: Vec<i64>) -> PyResult<u64> {
+    DataType::try_from(dtype).and_then(|dtype| dtype.byte_len(&dims)).or_raise()
+}
+
+/// Runs the command with these arguments, of which the first one is the name of the program. Returns the exit code.
+#[pyfunction]
+pub fn run_command(py: Python<'_>, args: Vec<std::ffi::OsString>) -> u8 {
+    py.detach(|| onnx_container_cli::run_command(args))
+}

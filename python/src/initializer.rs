@@ -1,0 +1,125 @@
+//! [`Initializer`]: the elements of one tensor, wherever they are.
+
+use std::ffi::c_int;
+
+use onnx_container::DataType;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::{Borrowed, ffi};
+
+use crate::bytes::{Bytes, buffer};
+use crate::error::OrRaise;
+
+/// The elements of one tensor: their type (the number in onnx.proto), dimensions and bytes. What Python calls a tensor is
+/// a subclass, with a name.
+#[derive(Debug)]
+#[pyclass(frozen, subclass, module = "onnx_container._core")]
+pub struct Initializer(pub onnx_container::Initializer);
+
+#[pymethods]
+impl Initializer {
+    /// The elements of another initializer; or those in the memory of `source`, packed and little-endian. They are not
+    /// copied. Other arguments are for subclasses.
+    #[new]
+    #[pyo3(signature = (source, dtype=None, dims=None, **_other))]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        dtype: Option<i32>,
+        dims: Option<Vec<i64>>,
+        _other: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let (Some(dtype), Some(dims)) = (dtype, dims) else {
+            let given = source.cast::<Self>()?;
+            return Ok(Self(given.get().0.clone()));
+        };
+        let dtype = DataType::try_from(dtype).or_raise()?;
+        let tensor = onnx_container::Tensor::new(dtype, dims, buffer(source)?).or_raise()?;
+        Ok(Self(tensor.into()))
+    }
+
+    /// The packed bytes, by the buffer protocol: in one dimension, read-only.
+    #[allow(unsafe_code)]
+    unsafe fn __getbuffer__(
+        slf: Borrowed<'_, '_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = Bound::new(slf.py(), slf.get().bytes(slf.py())?)?;
+        // SAFETY: `view` comes from the interpreter.
+        unsafe { Bytes::__getbuffer__(bytes.as_borrowed(), view, flags) }
+    }
+
+    /// Elements that `make` returns, as an object with the buffer protocol, each time they are needed.
+    #[staticmethod]
+    fn lazy(dtype: i32, dims: Vec<i64>, make: Py<PyAny>) -> PyResult<Self> {
+        let dtype = DataType::try_from(dtype).or_raise()?;
+        let make = move || {
+            Python::attach(|py| buffer(&make.call0(py)?.into_bound(py)))
+                .map_err(onnx_container::Error::other)
+        };
+        Ok(Self(onnx_container::Initializer::lazy(dtype, dims, make).or_raise()?))
+    }
+
+    /// The elements of a TensorProto, given as its bytes. Those of a raw field are not copied.
+    #[staticmethod]
+    fn from_tensor_proto(message: &Bound<'_, PyAny>) -> PyResult<Self> {
+        use onnx_container::proto::{Message, TensorProto};
+        let proto = TensorProto::decode(&buffer(message)?).or_raise()?;
+        Ok(Self(onnx_container::Initializer::try_from(proto).or_raise()?))
+    }
+
+    /// The element type, as the number in onnx.proto.
+    #[getter]
+    fn dtype(&self) -> i32 {
+        self.0.dtype().number()
+    }
+
+    /// The dimensions.
+    #[getter]
+    fn dims<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.dims())
+    }
+
+    /// The length in bytes, packed; of strings, the sum of their lengths.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.0.byte_len()
+    }
+
+    /// Whether the elements are produced each time they are needed.
+    #[getter]
+    fn is_lazy(&self) -> bool {
+        self.0.is_lazy()
+    }
+
+    /// The packed little-endian bytes, shared where they are in memory or in a mapped file.
+    fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
+        Ok(Bytes(py.detach(|| self.0.to_buffer()).or_raise()?))
+    }
+
+    /// The elements of a tensor of strings; None for other types.
+    fn strings<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+        let tensor = self.0.to_tensor().or_raise()?;
+        Ok(tensor.strings().map(|all| all.iter().map(|text| PyBytes::new(py, text)).collect()))
+    }
+
+    /// The codes of elements narrower than a byte, one in each byte, in its low bits.
+    fn unpacked(&self, py: Python<'_>) -> PyResult<Bytes> {
+        let codes = py.detach(|| self.0.to_tensor()?.unpack()).or_raise()?;
+        Ok(Bytes(codes.into()))
+    }
+
+    /// The elements as bytes of one each, packed as `dtype` asks for.
+    #[staticmethod]
+    fn pack(
+        py: Python<'_>,
+        dtype: i32,
+        dims: Vec<i64>,
+        codes: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let dtype = DataType::try_from(dtype).or_raise()?;
+        let codes = buffer(codes)?;
+        let packed = py.detach(|| onnx_container::Tensor::pack(dtype, dims, &codes));
+        Ok(Self(packed.or_raise()?.into()))
+    }
+}

@@ -1,0 +1,45 @@
+//! `onnx_container._core`: what the Python package is built on.
+//!
+//! Python code gives the package its classes and names; this module does what has to be fast and safe. Messages cross
+//! the border as bytes, weights as buffers that are not copied, and the interpreter is released while files are read,
+//! written or hashed.
+
+mod bytes;
+mod container;
+mod dlpack;
+mod error;
+mod functions;
+mod initializer;
+mod options;
+mod saved;
+
+use mimalloc::MiMalloc;
+use pyo3::prelude::*;
+
+/// As in the command: a large graph consists of millions of small allocations.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use crate::bytes::Bytes;
+    #[pymodule_export]
+    use crate::container::Container;
+    #[pymodule_export]
+    use crate::dlpack::dlpack;
+    #[pymodule_export]
+    use crate::error::Error;
+    #[pymodule_export]
+    use crate::functions::{
+        byte_len, check_model, dtype_names, inline_functions, map_file, model_that_needs, recover,
+        run_command,
+    };
+    #[pymodule_export]
+    use crate::initializer::Initializer;
+
+    /// The version of the package.
+    #[allow(non_upper_case_globals)]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

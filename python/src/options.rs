@@ -1,0 +1,321 @@
+//! Keyword arguments as options of the library. Their names and defaults are in the Python methods, which pass them all.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use onnx_container::external_data::PathPolicy;
+use onnx_container::{
+    Alignment, CastOptions, DataType, ExternalizeOptions, FillOptions, InlineOptions, Limit,
+    Limits, LoadOptions, MmapChoice, Progress, SaveOptions, ShardNames, Tied, WeightFiles,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error::OrRaise;
+
+/// The error for a `value` of the argument `name` that is none of `those`.
+fn none_of(name: &str, value: &str, those: &str) -> PyErr {
+    PyValueError::new_err(format!("{name} is {value:?}, not one of {those}"))
+}
+
+/// Whether files are mapped.
+#[allow(unsafe_code)]
+pub fn mapping(mmap: bool) -> MmapChoice {
+    if !mmap {
+        return MmapChoice::never();
+    }
+    // SAFETY: the caller of the Python method asks for a map, whose documentation says that no process may truncate or
+    // write to the files meanwhile.
+    unsafe { MmapChoice::auto() }
+}
+
+/// Which links are followed.
+pub fn policy(name: &str) -> PyResult<PathPolicy> {
+    match name {
+        "strict" => Ok(PathPolicy::Strict),
+        "model-dirs" => Ok(PathPolicy::ModelDirs),
+        "trusted" => Ok(PathPolicy::Trusted),
+        other => Err(none_of("paths", other, "'strict', 'model-dirs', 'trusted'")),
+    }
+}
+
+/// Limits by their names.
+pub fn limits(given: &[(String, u64)]) -> PyResult<Limits> {
+    given.iter().try_fold(Limits::new(), |limits, (name, most)| {
+        let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name.replace('_', "-"));
+        let known = || Limit::ALL.map(Limit::name).join(", ");
+        Ok(limits.with(limit.ok_or_else(|| none_of("limits", name, &known()))?, *most))
+    })
+}
+
+fn alignment(bytes: u64) -> PyResult<Alignment> {
+    Alignment::new(bytes).or_raise()
+}
+
+/// An element type by its number in onnx.proto.
+pub fn dtype(number: i32) -> PyResult<DataType> {
+    DataType::try_from(number).or_raise()
+}
+
+/// How a model is loaded.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Load {
+    mmap: bool,
+    weights: bool,
+    base_dir: Option<PathBuf>,
+    model_path: Option<PathBuf>,
+    paths: String,
+    limits: Vec<(String, u64)>,
+    no_copy: Option<bool>,
+    alignment: Option<u64>,
+    verify_digests: bool,
+}
+
+impl Load {
+    pub fn options(self) -> PyResult<LoadOptions> {
+        let mut options = LoadOptions::new()
+            .mmap(mapping(self.mmap))
+            .weights(self.weights)
+            .paths(policy(&self.paths)?)
+            .limits(limits(&self.limits)?)
+            .verify_digests(self.verify_digests);
+        if let Some(folder) = self.base_dir {
+            options = options.base_dir(folder);
+        }
+        if let Some(path) = self.model_path {
+            options = options.model_path(path);
+        }
+        if let Some(no_copy) = self.no_copy {
+            options = options.no_copy(no_copy);
+        }
+        if let Some(bytes) = self.alignment {
+            options = options.alignment(alignment(bytes)?);
+        }
+        Ok(options)
+    }
+}
+
+/// Which functions are inlined: names as `FunctionSelector` reads them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Inline {
+    only: Option<Vec<String>>,
+    except: Vec<String>,
+    max_nodes: Option<u64>,
+    refuse_conflicts: bool,
+}
+
+impl Inline {
+    pub fn options(self) -> PyResult<InlineOptions> {
+        let mut options = InlineOptions::new().except(self.except);
+        if let Some(only) = self.only {
+            options = options.only(only);
+        }
+        if let Some(max) = self.max_nodes {
+            options = options.max_nodes(max);
+        }
+        Ok(options.refuse_conflicts(self.refuse_conflicts))
+    }
+}
+
+/// Which tensors are moved out of the model.
+pub fn externalizing(
+    min_bytes: Option<u64>,
+    all_tensors: bool,
+    attributes: bool,
+) -> ExternalizeOptions {
+    let options = ExternalizeOptions::new().all_tensors(all_tensors).attributes(attributes);
+    min_bytes.into_iter().fold(options, ExternalizeOptions::min_bytes)
+}
+
+/// How weights are put into a model.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Fill {
+    rename: Vec<(String, String)>,
+    strip_prefix: Option<String>,
+    ignore: Vec<String>,
+    partial: bool,
+    strict: bool,
+    tied: Option<String>,
+}
+
+impl Fill {
+    pub fn options(self) -> PyResult<FillOptions> {
+        let mut options = FillOptions::new().partial(self.partial).strict(self.strict);
+        for (from, to) in self.rename {
+            options = options.rename(from, to);
+        }
+        for name in self.ignore {
+            options = options.ignore(name);
+        }
+        if let Some(prefix) = self.strip_prefix {
+            options = options.strip_prefix(prefix);
+        }
+        match self.tied.as_deref() {
+            None => Ok(options),
+            Some("all") => Ok(options.tied(Tied::All)),
+            Some("this") => Ok(options.tied(Tied::This)),
+            Some(other) => Err(none_of("tied", other, "'all', 'this'")),
+        }
+    }
+}
+
+/// Which weights are cast.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Cast {
+    from_: Option<i32>,
+    min_bytes: Option<u64>,
+    except_: Vec<String>,
+    compute: bool,
+    keep_io: bool,
+}
+
+impl Cast {
+    pub fn options(self) -> PyResult<CastOptions> {
+        let mut options =
+            CastOptions::new().except(self.except_).compute(self.compute).keep_io(self.keep_io);
+        if let Some(from) = self.from_ {
+            options = options.from_dtype(dtype(from)?);
+        }
+        if let Some(bytes) = self.min_bytes {
+            options = options.min_bytes(bytes);
+        }
+        Ok(options)
+    }
+}
+
+/// How a model is saved.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Save {
+    files: String,
+    max_shard_bytes: Option<u64>,
+    shard_names: String,
+    data_name: Option<String>,
+    externalize: bool,
+    threshold: Option<u64>,
+    alignment: Option<u64>,
+    alignment_large: Option<u64>,
+    dedup: bool,
+    inline: Option<Inline>,
+    digests: bool,
+    checksums: bool,
+    max_model_bytes: Option<u64>,
+    max_bytes_in_flight: Option<u64>,
+    sync: bool,
+    direct_io: bool,
+    overwrite: bool,
+    protect: Vec<PathBuf>,
+    progress: Option<Py<PyAny>>,
+}
+
+impl Save {
+    /// The options, and where the exception is kept that ends the save.
+    pub fn options(self) -> PyResult<(SaveOptions, Raised)> {
+        let raised = Raised::default();
+        let mut options = SaveOptions::new()
+            .weight_files(weight_files(&self.files, self.max_shard_bytes)?)
+            .shard_names(shard_names(&self.shard_names)?)
+            .externalize(self.externalize)
+            .dedup(self.dedup)
+            .digests(self.digests)
+            .checksums(self.checksums)
+            .max_model_bytes(self.max_model_bytes)
+            .sync(self.sync)
+            .direct_io(self.direct_io)
+            .overwrite(self.overwrite)
+            .protect(self.protect)
+            .progress(raised.report(self.progress));
+        if let Some(name) = self.data_name {
+            options = options.data_name(name);
+        }
+        if let Some(bytes) = self.threshold {
+            options = options.raw_data_threshold(bytes);
+        }
+        if let Some(bytes) = self.alignment {
+            options = options.alignment(alignment(bytes)?);
+        }
+        if let Some(bytes) = self.alignment_large {
+            options = options.alignment_large(alignment(bytes)?);
+        }
+        if let Some(bytes) = self.max_bytes_in_flight {
+            options = options.max_bytes_in_flight(bytes);
+        }
+        if let Some(inline) = self.inline {
+            options = options.inline_with(inline.options()?);
+        }
+        Ok((options, raised))
+    }
+}
+
+fn weight_files(files: &str, max_bytes: Option<u64>) -> PyResult<WeightFiles> {
+    let found = match files {
+        "packed" => WeightFiles::Packed,
+        "per-tensor" => WeightFiles::PerTensor,
+        "safetensors" => WeightFiles::Safetensors,
+        "embedded" => WeightFiles::Embedded,
+        "as-loaded" => WeightFiles::AsLoaded,
+        other => {
+            let those = "'packed', 'per-tensor', 'safetensors', 'embedded', 'as-loaded'";
+            return Err(none_of("files", other, those));
+        }
+    };
+    match (found, max_bytes) {
+        (found, None) => Ok(found),
+        (WeightFiles::Packed, Some(max_bytes)) => Ok(WeightFiles::Sharded { max_bytes }),
+        _ => Err(PyValueError::new_err("max_shard_bytes is for files=\"packed\"")),
+    }
+}
+
+fn shard_names(names: &str) -> PyResult<ShardNames> {
+    match names {
+        "numbered" => Ok(ShardNames::Numbered),
+        "transformers-js" => Ok(ShardNames::TransformersJs),
+        other => Err(none_of("shard_names", other, "'numbered', 'transformers-js'")),
+    }
+}
+
+/// The exception that ended some work: of the caller's callback, or of a signal such as Ctrl-C.
+#[derive(Clone, Default)]
+pub struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    /// What a save calls while it writes: `callback(done, total)`, with bytes, which cancels the save by returning False or
+    /// raising. Signals are looked at as well.
+    fn report(&self, callback: Option<Py<PyAny>>) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
+        let raised = self.clone();
+        move |progress| {
+            let goes_on = Python::attach(|py| {
+                py.check_signals()?;
+                let Some(callback) = &callback else { return Ok(true) };
+                let said = callback.call1(py, (progress.done, progress.total))?;
+                Ok(said.is_none(py) || said.is_truthy(py)?)
+            });
+            match goes_on {
+                Ok(true) => ControlFlow::Continue(()),
+                Ok(false) => ControlFlow::Break(()),
+                Err(error) => {
+                    raised.lock().get_or_insert(error);
+                    ControlFlow::Break(())
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PyErr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `result`, or what was raised meanwhile.
+    pub fn or<T>(&self, result: onnx_container::Result<T>) -> PyResult<T> {
+        let raised = self.lock().take();
+        match (result, raised) {
+            (Err(_), Some(raised)) => Err(raised),
+            (result, _) => result.or_raise(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What calls of the library report, as dicts: Python classes give them names and types.
+
+use onnx_container::{Filled, Inlined, Saved, SavedFile};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::error::OrRaise;
+
+/// What a save wrote.
+pub fn saved<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {
+    let report = PyDict::new(py);
+    let mut model = Vec::new();
+    py.detach(|| saved.encode_model(&mut model)).or_raise()?;
+    report.set_item("model_bytes", PyBytes::new(py, &model))?;
+    report.set_item("files", files(&saved.files))?;
+    report.set_item("kept", files(&saved.kept))?;
+    report.set_item("nbytes", saved.bytes)?;
+    report.set_item("unused", names(&saved.unused))?;
+    report.set_item("left_behind", saved.left_behind.clone())?;
+    report.set_item("warnings", names(&saved.warnings))?;
+    report.set_item("inlined", saved.inlined.as_ref().map(|it| inlined(py, it)).transpose()?)?;
+    let deduplicated = saved.deduplicated.as_ref().map(|it| (it.tensors, it.bytes));
+    report.set_item("deduplicated", deduplicated)?;
+    let statistics = PyDict::new(py);
+    for (name, time) in [
+        ("planning", saved.statistics.planning),
+        ("producing", saved.statistics.producing),
+        ("writing", saved.statistics.writing),
+        ("flushing", saved.statistics.flushing),
+        ("publishing", saved.statistics.publishing),
+    ] {
+        statistics.set_item(name, time.as_secs_f64())?;
+    }
+    report.set_item("seconds", statistics)?;
+    Ok(report)
+}
+
+fn files(files: &[SavedFile]) -> Vec<(String, u64)> {
+    files.iter().map(|file| (file.name.clone(), file.bytes)).collect()
+}
+
+/// The texts of `items`.
+pub fn names(items: &[impl ToString]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+/// What an inlining did.
+pub fn inlined<'py>(py: Python<'py>, inlined: &Inlined) -> PyResult<Bound<'py, PyDict>> {
+    let report = PyDict::new(py);
+    report.set_item("calls", inlined.calls)?;
+    report.set_item("removed", names(&inlined.removed))?;
+    let kept = inlined.kept.iter().map(|kept| (kept.function.to_string(), kept.reason.clone()));
+    report.set_item("kept", kept.collect::<Vec<_>>())?;
+    report.set_item("imported", inlined.imported.clone())?;
+    report.set_item("warnings", names(&inlined.warnings))?;
+    Ok(report)
+}
+
+/// What a fill did.
+pub fn filled<'py>(py: Python<'py>, filled: &Filled) -> PyResult<Bound<'py, PyDict>> {
+    let report = PyDict::new(py);
+    let sharing = |all: &[onnx_container::Sharing]| {
+        all.iter().map(|it| (it.tensor.clone(), it.with.clone())).collect::<Vec<_>>()
+    };
+    report.set_item("filled", filled.filled)?;
+    report.set_item("nbytes", filled.bytes)?;
+    report.set_item("unused", &filled.unused)?;
+    report.set_item("missing", &filled.missing)?;
+    report.set_item("kept", &filled.kept)?;
+    report.set_item("tied", sharing(&filled.tied))?;
+    report.set_item("untied", sharing(&filled.untied))?;
+    Ok(report)
+}

@@ -1,0 +1,321 @@
+"""``Container``: save and load in every layout, changes, lifetimes, threads, errors."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import threading
+import weakref
+from pathlib import Path
+
+import models
+import numpy as np
+import onnx
+import pytest
+from onnx_container import Container, Error, check_model, inline_functions, recover
+
+LAYOUTS = [
+    ({}, {"m.onnx", "m.onnx.data"}),
+    ({"one_file": True}, {"m.onnx", "m.onnx.data"}),
+    ({"one_file": False}, {"m.onnx", "m-a.weight", "m-b.weight"}),
+    ({"files": "embedded"}, {"m.onnx"}),
+    ({"files": "safetensors"}, {"m.onnx", "m.safetensors"}),
+    ({"max_shard_bytes": 20_000}, {"m.onnx", "m-00001-of-00002.onnx.data", "m-00002-of-00002.onnx.data"}),
+    ({"data_name": "weights.bin", "digests": True}, {"m.onnx", "weights.bin"}),
+]
+
+
+def filled() -> tuple[Container, dict[str, np.ndarray]]:
+    model, weights = models.matmul()
+    return Container(model, weights), weights
+
+
+@pytest.mark.parametrize(("options", "names"), LAYOUTS)
+@pytest.mark.parametrize("mmap", [True, False])
+def test_every_layout_comes_back(tmp_path: Path, options: dict, names: set[str], mmap: bool) -> None:
+    container, weights = filled()
+    saved = container.save(tmp_path / "m.onnx", **options)
+    assert set(os.listdir(tmp_path)) == names == {name for name, _ in saved.files}
+    assert saved.model_proto == onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert [kind for kind, _ in check_model(tmp_path / "m.onnx") if kind == "error"] == []
+    loaded = Container.load(tmp_path / "m.onnx", mmap=mmap)
+    for name in "ab":
+        np.testing.assert_array_equal(loaded.tensor(name).numpy(), weights[f"#{name}"])
+    assert loaded.digest() == container.digest()
+    x = np.ones((3, 64), np.float32)
+    np.testing.assert_allclose(
+        models.run(str(tmp_path / "m.onnx"), x=x)[0], x @ weights["#a"] @ weights["#b"], rtol=1e-3
+    )
+
+
+def test_a_container_is_a_mapping() -> None:
+    container, weights = filled()
+    assert list(container) == container.keys() == ["#a", "#b"]
+    assert len(container) == 2 and "#a" in container and "#c" not in container
+    assert container.get("#c") is None
+    with pytest.raises(KeyError):
+        container["#c"]
+    del container["#a"]
+    with pytest.raises(KeyError):
+        del container["#a"]
+    with pytest.raises(Error) as raised:
+        container.check()
+    assert (raised.value.kind, raised.value.tensor) == ("MissingHandle", "a")
+    container["#a"] = weights["#a"]
+    container.check()
+
+
+def test_copies_share_until_they_are_changed() -> None:
+    container, weights = filled()
+    other = copy.copy(container)
+    other["#a"] = weights["#a"] + 1
+    np.testing.assert_array_equal(container["#a"].numpy(), weights["#a"])
+    np.testing.assert_array_equal(other["#a"].numpy(), weights["#a"] + 1)
+
+
+def test_arrays_are_not_copied() -> None:
+    container, weights = filled()
+    for handle, tensor in container.items():
+        assert tensor.bytes().address == weights[handle].ctypes.data
+
+
+def test_a_tensor_outlives_its_container_and_a_map_its_tensors(tmp_path: Path) -> None:
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count(str(tmp_path / "m.onnx.data"))
+
+    container, weights = filled()
+    container.save(tmp_path / "m.onnx")
+    loaded = Container.load(tmp_path / "m.onnx")
+    gone = weakref.ref(loaded)
+    array = loaded.tensor("a").numpy()
+    view = memoryview(loaded.tensor("b"))
+    del loaded
+    gc.collect()
+    assert gone() is None and maps() > 0
+    np.testing.assert_array_equal(array, weights["#a"])
+    del array
+    gc.collect()
+    assert maps() > 0 and bytes(view) == weights["#b"].tobytes()
+    del view
+    gc.collect()
+    assert maps() == 0
+
+
+def test_weights_live_as_long_as_the_container() -> None:
+    class Array(np.ndarray):
+        pass
+
+    model = models.add(("w", 1, (4,)))
+    array = np.ones(4, np.float32).view(Array)
+    alive = weakref.ref(array)
+    container = Container(model, {"#w": array})
+    del array
+    gc.collect()
+    assert alive() is not None
+    del container
+    gc.collect()
+    assert alive() is None
+
+
+def test_lazy_weights_are_made_for_each_save_and_freed(tmp_path: Path) -> None:
+    made = []
+
+    class Array(np.ndarray):
+        pass
+
+    def make() -> np.ndarray:
+        array = np.full(1000, 7, np.float32).view(Array)
+        made.append(weakref.ref(array))
+        return array
+
+    container = Container(models.add(("w", 1, (1000,))), {"#w": make})
+    assert container["#w"].is_lazy and made == []
+    container.save(tmp_path / "m.onnx")
+    gc.collect()
+    assert len(made) == 1 and made[0]() is None
+    assert Container.load(tmp_path / "m.onnx").tensor("w").numpy().sum() == 7000
+
+
+def test_what_a_callable_raises_is_the_cause(tmp_path: Path) -> None:
+    def fails() -> bytes:
+        raise RuntimeError("no such checkpoint")
+
+    container = Container(models.add(("w", 1, (4,))), {"#w": fails})
+    with pytest.raises(Error, match="no such checkpoint") as raised:
+        container.save(tmp_path / "m.onnx")
+    assert isinstance(raised.value.__cause__, RuntimeError) and raised.value.tensor is not None
+    assert os.listdir(tmp_path) == []
+    container["#w"] = lambda: b"\0" * 8
+    with pytest.raises(Error):
+        container.save(tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []
+
+
+def test_progress_reports_and_cancels(tmp_path: Path) -> None:
+    container, _ = filled()
+    seen: list[tuple[int, int]] = []
+    container.save(tmp_path / "m.onnx", progress=lambda done, total: seen.append((done, total)))
+    assert seen[0][0] == 0 and seen[-1][0] == seen[-1][1] > 2 * 64 * 64 * 4
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    container["#a"] = np.zeros((64, 64), np.float32)
+    with pytest.raises(Error) as raised:
+        container.save(tmp_path / "m.onnx", progress=lambda done, total: False)
+    assert raised.value.kind == "Cancelled"
+
+    def fails(done: int, total: int) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        container.save(tmp_path / "m.onnx", progress=fails)
+    assert before == {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+
+
+def test_threads_share_a_container(tmp_path: Path) -> None:
+    container, weights = filled()
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(5):
+                container["#a"] = weights["#a"]
+                path = tmp_path / f"m{number}-{turn}.onnx"
+                container.save(path, sync=False, progress=lambda done, total: None)
+                assert Container.load(path).digest() == digest
+        except BaseException as error:
+            errors.append(error)
+
+    digest = container.digest()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert errors == []
+
+
+def test_inline_tensors_move_out_and_back() -> None:
+    model, weights = models.matmul(inline=True)
+    container = Container(model)
+    assert len(container) == 0 and list(container.tensors()) == ["a", "b"]
+    moved = container.externalize(min_bytes=1024)
+    assert (moved.moved, moved.nbytes, len(container)) == (2, 2 * 64 * 64 * 4, 2)
+    again = container.embed()
+    assert again.graph.initializer[0].raw_data == weights["#a"].tobytes()
+    assert container.digest() == Container(model).digest()
+
+
+def test_functions_are_inlined() -> None:
+    model = models.with_function()
+    done, report = inline_functions(model)
+    assert report.calls == 1 and report.removed == ["local::double"]
+    container = Container(model)
+    assert container.inline_functions(except_=["local::"]).calls == 0
+    assert container.inline_functions().calls == 1
+    assert container.model_bytes == done
+    assert [node.op_type for node in container.model_proto.graph.node] == ["Add"]
+    with pytest.raises(Error, match="no function"):
+        container.inline_functions(only=["local::triple"])
+
+
+def test_weights_are_filled_by_name(tmp_path: Path) -> None:
+    import safetensors.numpy
+
+    model, weights = models.matmul()
+    named = {handle[1:]: weight for handle, weight in weights.items()}
+    container = Container(model)
+    report = container.fill({f"model.{name}": weight for name, weight in named.items()}, strip_prefix="model.")
+    assert (report.filled, report.missing) == (2, [])
+    safetensors.numpy.save_file(named, tmp_path / "w.safetensors")
+    other = Container(model)
+    assert other.attach_safetensors(tmp_path / "w.safetensors").filled == 2
+    assert other.digest() == container.digest()
+
+
+def test_one_buffer_holds_all() -> None:
+    container, weights = filled()
+    buffer = container.consolidate(alignment=256)
+    for handle, tensor in container.items():
+        offset = tensor.bytes().address - buffer.address
+        assert offset % 256 == 0 and 0 <= offset < len(buffer)
+        np.testing.assert_array_equal(tensor.numpy(), weights[handle])
+
+
+def test_weights_are_cast() -> None:
+    container, weights = filled()
+    assert container.cast(10) == []
+    # A Cast node computes the value of the old name.
+    assert [tensor.dtype for tensor in container.tensors().values()] == [10, 10]
+    np.testing.assert_array_equal(container.values()[0].numpy(), weights["#a"].astype(np.float16))
+
+
+def test_errors_say_what_and_where(tmp_path: Path) -> None:
+    container, _ = filled()
+    container.save(tmp_path / "m.onnx")
+    data = tmp_path / "m.onnx.data"
+    os.truncate(data, 100)
+    with pytest.raises(Error) as raised:
+        Container.load(tmp_path / "m.onnx")
+    error = raised.value
+    assert (error.kind, error.path) == ("OutOfBounds", str(data)) or error.related
+    data.unlink()
+    with pytest.raises(Error) as raised:
+        Container.load(tmp_path / "m.onnx")
+    assert raised.value.kind == "MissingFile" and str(data) in str(raised.value)
+    with pytest.raises(Error) as raised:
+        Container(b"\xff\xff")
+    assert raised.value.kind == "Decode"
+    for wrong in [{"files": "zip"}, {"shard_names": "x"}, {"files": "embedded", "max_shard_bytes": 1}]:
+        with pytest.raises(ValueError):
+            container.save(tmp_path / "n.onnx", **wrong)
+    with pytest.raises(TypeError):
+        container.save(tmp_path / "n.onnx", unknown=1)
+    with pytest.raises(ValueError):
+        Container.load(tmp_path / "m.onnx", paths="everywhere")
+
+
+def test_untrusted_models_are_limited(tmp_path: Path) -> None:
+    model = models.add(("w", 1, (4,)))
+    model.graph.initializer[0].external_data[0].value = "../w.bin"
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(Error) as raised:
+        Container.load(tmp_path / "m.onnx")
+    assert raised.value.kind == "UnsafePath"
+    with pytest.raises(Error) as raised:
+        Container.load(tmp_path / "m.onnx", weights=False, limits={"nodes": 0})
+    assert raised.value.kind == "TooLarge"
+    assert [kind for kind, _ in check_model(tmp_path / "m.onnx")][0] == "error"
+
+
+def test_stored_digests_are_verified(tmp_path: Path) -> None:
+    container, _ = filled()
+    container.save(tmp_path / "m.onnx", digests=True)
+    Container.load(tmp_path / "m.onnx", verify_digests=True)
+    data = tmp_path / "m.onnx.data"
+    content = bytearray(data.read_bytes())
+    content[0] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(Error) as raised:
+        Container.load(tmp_path / "m.onnx", verify_digests=True)
+    assert raised.value.kind == "WrongDigest" and raised.value.tensor == "a"
+
+
+def test_nothing_is_left_to_recover(tmp_path: Path) -> None:
+    filled()[0].save(tmp_path / "m.onnx")
+    assert recover(tmp_path) == ([], [], 0, [])
+
+
+def test_parts_are_what_a_save_writes(tmp_path: Path) -> None:
+    container, _ = filled()
+    model, files = container.to_parts()
+    container.save(tmp_path / "m.onnx", data_name=next(iter(files)))
+    (name, data), = files.items()
+    assert bytes(data) == (tmp_path / name).read_bytes()
+    assert bytes(model) == (tmp_path / "m.onnx").read_bytes()
+
+
+def test_models_that_compute_the_same_are_told() -> None:
+    container, weights = filled()
+    other = container.copy()
+    assert container.semantic_difference(other) is None
+    other["#a"] = weights["#a"] + 1
+    assert "a" in (container.semantic_difference(other) or "")
+    assert container.semantic_digest() != other.semantic_digest()

@@ -1,0 +1,111 @@
+"""``onnx_container.ir``: models of onnx_ir on our tensors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import models
+import numpy as np
+import onnx
+import onnx_container.ir
+import onnx_ir
+import pytest
+from onnx_container import Container
+
+
+def model_and_weights() -> tuple[onnx_ir.Model, dict[str, np.ndarray]]:
+    proto, weights = models.matmul(inline=True)
+    return onnx_ir.from_proto(proto), {handle[1:]: weight for handle, weight in weights.items()}
+
+
+@pytest.mark.parametrize("name", ["m.onnx.data", "w.bin"])
+def test_models_are_saved_as_onnx_ir_does(tmp_path: Path, name: str) -> None:
+    model, weights = model_and_weights()
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    onnx_container.ir.save(model, tmp_path / "m.onnx", external_data=name)
+    assert [value.const_value for value in model.graph.initializers.values()] == tensors
+    assert sorted(os.listdir(tmp_path)) == sorted(["m.onnx", name])
+    for read in (onnx_ir.load(tmp_path / "m.onnx"), onnx_container.ir.load(tmp_path / "m.onnx")):
+        for key, value in read.graph.initializers.items():
+            np.testing.assert_array_equal(value.const_value.numpy(), weights[key])
+
+
+def test_loaded_tensors_are_tensors_of_onnx_ir(tmp_path: Path) -> None:
+    model, weights = model_and_weights()
+    onnx_container.ir.save(model, tmp_path / "m.onnx", external_data="w")
+    loaded = onnx_container.ir.load(tmp_path / "m.onnx")
+    tensor = loaded.graph.initializers["a"].const_value
+    assert isinstance(tensor, onnx_ir.TensorProtocol) and tensor.bytes().file_range
+    assert (tensor.dtype, tensor.shape, tensor.name) == (onnx_ir.DataType.FLOAT, onnx_ir.Shape([64, 64]), "a")
+    # onnx_ir writes them, by both of its ways.
+    onnx_ir.save(loaded, tmp_path / "n.onnx", external_data="n.data")
+    onnx_ir.save(loaded, tmp_path / "i.onnx")
+    for name in ("n", "i"):
+        np.testing.assert_array_equal(
+            onnx.numpy_helper.to_array(onnx.load(tmp_path / f"{name}.onnx").graph.initializer[0]), weights["a"]
+        )
+    # And so does this package, over the files that they are mapped from.
+    onnx_container.ir.save(loaded, tmp_path / "m.onnx", external_data="w")
+    np.testing.assert_array_equal(Container.load(tmp_path / "m.onnx").tensor("b").numpy(), weights["b"])
+
+
+def test_callbacks_name_each_tensor(tmp_path: Path) -> None:
+    model, _ = model_and_weights()
+    seen = []
+    onnx_container.ir.save(
+        model, tmp_path / "m.onnx", external_data="w", callback=lambda tensor, info: seen.append((tensor.name, info))
+    )
+    assert [(name, info.index, info.total, info.filename) for name, info in seen] == [("a", 0, 2, "w"), ("b", 1, 2, "w")]
+    offsets = [ours.offset for ours in (info for _, info in seen)]
+    read = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    written = [onnx.external_data_helper.ExternalDataInfo(it).offset or 0 for it in read.graph.initializer]
+    assert offsets == written
+
+
+def test_thresholds_shards_and_alignment(tmp_path: Path) -> None:
+    model, _ = model_and_weights()
+    onnx_container.ir.save(model, tmp_path / "a.onnx", external_data="a", size_threshold_bytes=64 * 64 * 4)
+    assert os.listdir(tmp_path) == ["a.onnx"]
+    onnx_container.ir.save(model, tmp_path / "s.onnx", external_data="s.data", max_shard_size_bytes=20_000)
+    assert len(os.listdir(tmp_path)) == 4
+    onnx_container.ir.save(model, tmp_path / "l.onnx", external_data="l", alignment=65536, align_threshold=0)
+    read = onnx.load(tmp_path / "l.onnx", load_external_data=False)
+    offset = onnx.external_data_helper.ExternalDataInfo(read.graph.initializer[1]).offset
+    assert offset == 65536
+
+
+def test_safetensors_are_written(tmp_path: Path) -> None:
+    import safetensors.numpy
+
+    model, weights = model_and_weights()
+    onnx_container.ir.save_safetensors(model, tmp_path / "m.onnx")
+    read = safetensors.numpy.load_file(tmp_path / "m.safetensors")
+    assert read.keys() == weights.keys()
+    np.testing.assert_array_equal(read["a"], weights["a"])
+    loaded = onnx_container.ir.load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(loaded.graph.initializers["b"].const_value.numpy(), weights["b"])
+
+
+def test_without_external_data_the_model_is_one_file(tmp_path: Path) -> None:
+    model, weights = model_and_weights()
+    onnx_container.ir.save(model, tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == ["m.onnx"]
+    np.testing.assert_array_equal(
+        onnx_ir.load(tmp_path / "m.onnx").graph.initializers["a"].const_value.numpy(), weights["a"]
+    )
+
+
+def test_lazy_tensors_are_evaluated_by_the_save(tmp_path: Path) -> None:
+    model, weights = model_and_weights()
+    calls = []
+
+    def make() -> onnx_ir.Tensor:
+        calls.append(1)
+        return onnx_ir.Tensor(weights["a"] + 1)
+
+    value = model.graph.initializers["a"]
+    value.const_value = onnx_ir.LazyTensor(make, dtype=onnx_ir.DataType.FLOAT, shape=onnx_ir.Shape([64, 64]), name="a")
+    onnx_container.ir.save(model, tmp_path / "m.onnx", external_data="w")
+    assert len(calls) == 1
+    np.testing.assert_array_equal(Container.load(tmp_path / "m.onnx").tensor("a").numpy(), weights["a"] + 1)

@@ -1,0 +1,239 @@
+"""``Tensor``: every type, to and from numpy and torch, by every protocol."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import ml_dtypes
+import models
+import numpy as np
+import onnx
+import pytest
+from onnx_container import Container, DataType, Error, Tensor
+
+EVERY = [dtype for dtype in DataType if dtype not in (DataType.UNDEFINED, DataType.STRING)]
+NATIVE = [dtype for dtype in EVERY if dtype.bits >= 8 and hasattr(np, dtype.name.lower()) or dtype in (1, 9, 11)]
+
+
+def like(dtype: DataType) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(dtype)
+
+
+def example(dtype: DataType, shape: tuple[int, ...] = (3, 5)) -> np.ndarray:
+    count = int(np.prod(shape))
+    if dtype.is_packed:
+        codes = np.arange(count, dtype=np.uint8) % (1 << dtype.bits)
+        if dtype in (DataType.INT4, DataType.INT2):
+            half = 1 << (dtype.bits - 1)
+            return (codes.astype(np.int8) - half).astype(like(dtype)).reshape(shape)
+        return codes.view(like(dtype)).reshape(shape)
+    if dtype == DataType.BOOL:
+        return (np.arange(count) % 2 == 0).reshape(shape)
+    bytes_ = np.arange(count * dtype.bits // 8, dtype=np.uint8) % 60
+    return bytes_.view(like(dtype)).reshape(shape)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("dtype", EVERY, ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 4), (7,)], ids=str)
+def test_every_type_goes_out_and_comes_back(tmp_path: Path, dtype: DataType, shape: tuple[int, ...]) -> None:
+    array = example(dtype, shape)
+    container = Container(models.add(("w", dtype, shape)), {"#w": array})
+    container.save(tmp_path / "m.onnx")
+    tensor = Container.load(tmp_path / "m.onnx").tensor("w")
+    assert (tensor.dtype, tensor.shape, tensor.size) == (dtype, shape, array.size)
+    assert same(tensor.numpy(), array)
+    # As onnx packs it, and as it reads it.
+    proto = onnx.numpy_helper.from_array(array, "w")
+    assert tensor.tobytes() == proto.raw_data and tensor.nbytes == len(proto.raw_data)
+    read = onnx.load(tmp_path / "m.onnx").graph.initializer[0]
+    assert same(onnx.numpy_helper.to_array(read), array)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in EVERY if not dtype.is_packed], ids=str)
+def test_arrays_share_the_memory_and_are_read_only(dtype: DataType) -> None:
+    array = example(dtype)
+    tensor = Container(models.add(("w", dtype, array.shape)), {"#w": array})["#w"]
+    shared = tensor.numpy()
+    assert shared.ctypes.data == array.ctypes.data and not shared.flags.writeable
+    copied = tensor.numpy(copy=True)
+    assert copied.ctypes.data != array.ctypes.data and copied.flags.writeable
+    assert memoryview(tensor).readonly and np.asarray(tensor).ctypes.data == array.ctypes.data
+
+
+LAYOUTS = {
+    "transposed": lambda a: a.T,
+    "every second": lambda a: a[:, ::2],
+    "reversed": lambda a: a[::-1],
+    "fortran": np.asfortranarray,
+    "broadcast": lambda a: np.broadcast_to(a[0], a.shape),
+    "big-endian": lambda a: a.astype(">f4"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_arrays_in_any_layout_are_written_in_order(tmp_path: Path, layout) -> None:
+    array = layout(np.arange(24, dtype=np.float32).reshape(4, 6))
+    container = Container(models.add(("w", 1, array.shape)), {"#w": array})
+    container.save(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(Container.load(tmp_path / "m.onnx").tensor("w").numpy(), array)
+
+
+class Interface:
+    """Something with an array interface and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.__array_interface__, self.array = array.__array_interface__, array
+
+
+class Dlpack:
+    """Something with DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Tensorflow:
+    """Something with ``numpy()``, as tensors of TensorFlow."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def numpy(self) -> np.ndarray:
+        return self.array
+
+
+SOURCES = {
+    "array": lambda a: a,
+    "interface": Interface,
+    "dlpack": Dlpack,
+    "numpy()": Tensorflow,
+    "bytes": lambda a: a.tobytes(),
+    "bytearray": lambda a: bytearray(a.tobytes()),
+    "memoryview": lambda a: memoryview(a),
+    "callable": lambda a: lambda: a,
+    "callable of bytes": lambda a: a.tobytes,
+    "TensorProto": lambda a: onnx.numpy_helper.from_array(a, "other"),
+    "TensorProto of typed fields": lambda a: onnx.helper.make_tensor("t", 1, a.shape, a.reshape(-1)),
+    "tensor": lambda a: Tensor(a.tobytes(), 1, a.shape),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_weights_come_from_anywhere(tmp_path: Path, source) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    container = Container(models.add(("w", 1, (3, 4))), {"#w": source(array)})
+    container.save(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(Container.load(tmp_path / "m.onnx").tensor("w").numpy(), array)
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "LazyTensor", "PackedTensor", "ExternalTensor"])
+def test_tensors_of_onnx_ir_are_weights(tmp_path: Path, kind: str) -> None:
+    import onnx_ir
+
+    array = example(DataType.INT4 if kind == "PackedTensor" else DataType.FLOAT, (4, 6))
+    dtype = onnx_ir.DataType.from_numpy(array.dtype)
+    plain = onnx_ir.Tensor(array, name="w")
+    if kind == "LazyTensor":
+        tensor = onnx_ir.LazyTensor(lambda: plain, dtype=dtype, shape=plain.shape)
+    elif kind == "PackedTensor":
+        tensor = onnx_ir.PackedTensor(np.frombuffer(plain.tobytes(), np.uint8), dtype, shape=plain.shape)
+    elif kind == "ExternalTensor":
+        (tmp_path / "ext").write_bytes(plain.tobytes())
+        tensor = onnx_ir.ExternalTensor("ext", None, None, dtype, shape=plain.shape, name="w", base_dir=tmp_path)
+    else:
+        tensor = plain
+    container = Container(models.add(("w", dtype, (4, 6))), {"#w": tensor})
+    container.save(tmp_path / "m.onnx")
+    assert same(Container.load(tmp_path / "m.onnx").tensor("w").numpy(), array)
+
+
+@pytest.mark.parametrize("wrong", [3, None, "text", np.array(["a"]), np.array([object()]), np.zeros(2, [("x", "f4")])])
+def test_what_cannot_be_weights_is_refused(wrong) -> None:
+    with pytest.raises(TypeError):
+        Container(models.add(("w", 1, (2,))), {"#w": wrong})
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(Error):
+        Container(models.add(("w", 1, (2,))), {"#w": b"123"})
+    container = Container(models.add(("w", 1, (2,))), {"#w": np.zeros(2)})
+    with pytest.raises(Error) as raised:
+        container.check()
+    assert raised.value.kind == "DataType"
+
+
+def test_tied_weights_are_written_once(tmp_path: Path) -> None:
+    array = np.ones((512, 512), np.float32)
+    names = [("a", 1, array.shape), ("b", 1, array.shape)]
+    for number, weights in enumerate([(array, array), (array, array.view()), (array.T, array.T)]):
+        same_object = weights[0] is weights[1]
+        container = Container(models.add(*names), dict(zip(("#a", "#b"), weights, strict=True)))
+        container.save(tmp_path / f"{number}.onnx")
+        written = (tmp_path / f"{number}.onnx.data").stat().st_size
+        assert written == array.nbytes or not same_object and number == 2
+
+
+def test_lazy_tied_weights_are_made_once(tmp_path: Path) -> None:
+    calls = []
+
+    def make() -> np.ndarray:
+        calls.append(1)
+        return np.ones(4, np.float32)
+
+    container = Container(models.add(("a", 1, (4,)), ("b", 1, (4,))), {"#a": make, "#b": make})
+    container.save(tmp_path / "m.onnx")
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("dtype", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15], ids=lambda n: str(DataType(n)))
+def test_numpy_takes_dlpack_without_a_copy(dtype: int) -> None:
+    array = example(DataType(dtype))
+    tensor = Container(models.add(("w", dtype, array.shape)), {"#w": array})["#w"]
+    taken = np.from_dlpack(tensor)
+    assert taken.ctypes.data == array.ctypes.data and not taken.flags.writeable and same(taken, array)
+    copied = np.from_dlpack(tensor, copy=True)
+    assert copied.ctypes.data != array.ctypes.data and same(copied, array)
+
+
+def test_dlpack_capsules_that_nobody_takes_are_freed() -> None:
+    tensor = Tensor(bytes(1 << 20), 2, (1 << 20,))
+    for versioned in (None, (1, 0)):
+        for _ in range(1000):
+            tensor.__dlpack__(max_version=versioned)
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(copy=False)
+
+
+def test_strings_are_read() -> None:
+    proto = onnx.helper.make_tensor("s", 8, (2,), [b"a", b"bc"])
+    model = models.add()
+    model.graph.initializer.append(proto)
+    tensor = Container(model).tensor("s")
+    assert tensor.numpy().tolist() == [b"a", b"bc"]
+    with pytest.raises(Error):
+        memoryview(tensor)
+
+
+def test_tensors_are_pickled() -> None:
+    tensor = Tensor(np.arange(4, dtype=np.float32), 1, (2, 2), name="w")
+    again = pickle.loads(pickle.dumps(tensor))
+    assert (again.name, again.dtype, again.shape, again.tobytes()) == ("w", 1, (2, 2), tensor.tobytes())
+
+
+def test_bfloat16_is_what_ml_dtypes_has() -> None:
+    array = np.array([1.5, -2], ml_dtypes.bfloat16)
+    tensor = Container(models.add(("w", 16, (2,))), {"#w": array})["#w"]
+    assert tensor.numpy().dtype == ml_dtypes.bfloat16 and tensor.numpy()[0] == 1.5

@@ -1,8 +1,26 @@
+import builtins
 import os
 from collections.abc import Callable
 from typing import Any, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
+
+__all__ = [
+    "Bytes",
+    "Container",
+    "Error",
+    "Initializer",
+    "__version__",
+    "byte_len",
+    "check_model",
+    "dlpack",
+    "dtype_names",
+    "inline_functions",
+    "map_file",
+    "model_that_needs",
+    "recover",
+    "run_command",
+]
 
 __version__: str
 
@@ -27,6 +45,7 @@ class Bytes:
     def slice(self, start: int, end: int) -> Bytes: ...
     def writable(self) -> Any: ...
 
+@disjoint_base
 class Initializer:
     def __new__(cls, source: Any, dtype: int | None = None, dims: Any = None, **_other: Any) -> Initializer: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -45,7 +64,7 @@ class Initializer:
     @property
     def is_lazy(self) -> bool: ...
     def bytes(self) -> Bytes: ...
-    def strings(self) -> list[bytes] | None: ...
+    def strings(self) -> list[builtins.bytes] | None: ...
     def unpacked(self) -> Bytes: ...
 
 @final

@@ -266,7 +266,7 @@ run_python_package() {
     "$bare/bin/python" -m pytest -q -p no:cacheprovider python/tests/test_bare.py
     "$bare/bin/python" -m onnx_container --version
     "$(python)" -m pip --python "$VENV/bin/python" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
-    "$VENV/bin/python" -m pytest -q -p no:cacheprovider python/tests
+    "$VENV/bin/python" -m pytest -q -rs -p no:cacheprovider python/tests
     "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
 }

@@ -7,6 +7,7 @@ freed after it.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,12 @@ def initializer(weights: Any, declared: Declared | None = None) -> _core.Initial
     """
     if isinstance(weights, _core.Initializer):
         return weights
-    for kind, convert in _KINDS:
-        if kind(weights):
-            return convert(weights, declared)
+    convert = _BY_TYPE.get(type(weights))
+    if convert is None:
+        convert = next((convert for kind, convert in _KINDS if kind(weights)), None)
+    if convert is not None:
+        _BY_TYPE[type(weights)] = convert
+        return convert(weights, declared)
     raise TypeError(
         f"{type(weights).__name__} cannot be the weights of a tensor: give an array, a tensor, a TensorProto, "
         "bytes, or a callable that returns one of these"
@@ -196,6 +200,11 @@ def _of_buffer(weights: Any, declared: Declared | None) -> _core.Initializer:
 def _of_numpy_method(weights: Any, declared: Declared | None) -> _core.Initializer:
     return _of_numpy(weights.numpy(), declared)
 
+
+# How objects of a type are converted, of the types that were met: models may have very many tensors.
+_BY_TYPE: weakref.WeakKeyDictionary[type, Callable[[Any, Declared | None], _core.Initializer]] = (
+    weakref.WeakKeyDictionary()
+)
 
 _KINDS: list[tuple[Callable[[Any], bool], Callable[[Any, Declared | None], _core.Initializer]]] = [
     (_is_numpy, _of_numpy),

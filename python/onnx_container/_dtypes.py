@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -121,11 +122,13 @@ _TORCH = {
 _BY_TORCH_NAME = {name: dtype for dtype, name in _TORCH.items()}
 
 
+@functools.cache
 def of_numpy(dtype: np.dtype[Any]) -> DataType | None:
     """The type of elements that numpy calls ``dtype``; None for strings, objects and records."""
     return _BY_NUMPY_NAME.get(dtype.name)
 
 
+@functools.cache
 def to_numpy(dtype: DataType) -> np.dtype[Any]:
     """What numpy calls ``dtype``, with the help of ml_dtypes where it has no such type itself."""
     import numpy as np

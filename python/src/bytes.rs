@@ -11,6 +11,7 @@ use onnx_container::{Alignment, Buffer, BufferMut, Ownership};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 use pyo3::{Borrowed, ffi};
 
 use crate::error::OrRaise;
@@ -149,7 +150,8 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     if let Ok(bytes) = object.cast::<Bytes>() {
         return Ok(bytes.get().0.clone());
     }
-    let view = PyUntypedBuffer::get(object)?;
+    // A view has the strides that some objects, such as arrays of ctypes, leave out.
+    let view = PyUntypedBuffer::get(PyMemoryView::from(object)?.as_any())?;
     if !view.is_c_contiguous() {
         return Err(PyBufferError::new_err("the memory is not contiguous"));
     }

@@ -6,14 +6,16 @@ each tensor when its turn comes.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper
 from ._container import Container
+from ._convert import initializer
 from ._onnx import _is_other, save_model
 from ._tensor import Tensor as _Tensor
 
@@ -67,6 +69,19 @@ def from_container(container: Container) -> onnx_ir.Model:
     return model
 
 
+def graph_of(proto: onnx.GraphProto, large_initializers: Mapping[str, Any]) -> onnx_ir.Graph:
+    """The graph of ``proto``; its external tensors have the weights behind their handles."""
+    import onnx_ir
+
+    graph = onnx_ir.serde.deserialize_graph(proto)
+    for place in itertools.chain.from_iterable(map(_places_in, [graph, *graph.subgraphs()])):
+        tensor = place.tensor
+        if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.location in large_initializers:
+            declared = (int(tensor.dtype), tuple(int(dim) for dim in tensor.shape))
+            place.set(_tensor(_Tensor(initializer(large_initializers[tensor.location], declared)), tensor))
+    return graph
+
+
 def _tensor(found: _Tensor, declared: Any) -> Tensor:
     """The elements ``found``, with the name and the metadata of the tensor that the model declares."""
     # Elements that are behind several handles, or tied, may be declared with other dimensions.
@@ -88,12 +103,16 @@ class _Place:
 def _places(model: onnx_ir.Model) -> Iterator[_Place]:
     """Every initializer of ``model``, and every tensor in an attribute."""
     for graph in model.graphs():
-        for value in list(graph.initializers.values()):
-            if value.const_value is not None:
-                yield _Place(value.const_value, lambda new, value=value: setattr(value, "const_value", new))
-        yield from _attribute_places(graph)
+        yield from _places_in(graph)
     for function in model.functions.values():
         yield from _attribute_places(function)
+
+
+def _places_in(graph: onnx_ir.Graph) -> Iterator[_Place]:
+    for value in list(graph.initializers.values()):
+        if value.const_value is not None:
+            yield _Place(value.const_value, lambda new, value=value: setattr(value, "const_value", new))
+    yield from _attribute_places(graph)
 
 
 def _attribute_places(nodes: Any) -> Iterator[_Place]:

@@ -179,6 +179,15 @@ class ModelContainer(_Base):  # type: ignore[misc]
         return ir.from_container(self.to_container())
 
 
+    def _deserialize_graph(self, proto: onnx.GraphProto, scoped_values: list[Any]) -> Any:
+        """``proto`` as an ``onnx_ir.Graph`` with the large initializers in it."""
+        from . import ir
+
+        if scoped_values:
+            raise NotImplementedError("a graph inside of another is read with it: give the outer one")
+        return ir.graph_of(proto, self.large_initializers)
+
+
 class ExtendedModelContainer(ModelContainer):
     """As :class:`ModelContainer`, with the defaults of yobx: one weights file, ``<model>.onnx.data``. Large initializers are
     arrays, torch tensors and parameters, ``TensorProto``, tensors of onnx_ir, callables and whatever has memory to read.

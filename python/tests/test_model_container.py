@@ -157,3 +157,13 @@ def test_times_are_kept(tmp_path: Path) -> None:
 
 def test_both_names_are_one_class() -> None:
     assert onnx_container.TorchModelContainer is ExtendedModelContainer
+
+
+def test_a_graph_becomes_one_of_onnx_ir() -> None:
+    container, weights = filled(ExtendedModelContainer)
+    graph = container._deserialize_graph(container.model_proto.graph, [])
+    assert [it.name for it in graph.inputs] == ["x"] and len(list(graph)) == 2
+    np.testing.assert_array_equal(graph.initializers["a"].const_value.numpy(), weights["#a"])
+    # Handles that the model does not name are no weights of it.
+    container.large_initializers["#unused"] = weights["#a"]
+    container.check_large_initializers()

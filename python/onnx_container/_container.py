@@ -171,7 +171,7 @@ def _fill(
     strip_prefix: str | None = None,
     ignore: Iterable[str] = (),
     partial: bool = False,
-    strict: bool = True,
+    strict: bool = False,
     tied: Literal["all", "this"] | None = None,
 ) -> dict[str, Any]:
     return {**locals(), "rename": list((rename or {}).items()), "ignore": list(ignore)}
@@ -368,7 +368,7 @@ class Container:
             strip_prefix: is left out of the names of weights.
             ignore: names of weights that are left out.
             partial: allows external tensors without weights.
-            strict: refuses weights that match no tensor, and tensors that keep inline elements.
+            strict: refuses weights that match no tensor, and inline tensors of several elements that get none.
             tied: ``"all"`` gives weights to all tensors that share bytes, ``"this"`` to those alone that are named.
 
         Raises:

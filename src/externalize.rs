@@ -109,11 +109,12 @@ pub struct ExternalizeOptions {
     min_bytes: u64,
     all_tensors: bool,
     attributes: bool,
+    sparse: bool,
 }
 
 impl Default for ExternalizeOptions {
     fn default() -> Self {
-        Self { min_bytes: 1024, all_tensors: false, attributes: true }
+        Self { min_bytes: 1024, all_tensors: false, attributes: true, sparse: true }
     }
 }
 
@@ -179,13 +180,23 @@ impl ExternalizeOptions {
         self
     }
 
+    /// Whether the values of sparse tensors are moved too. onnxruntime reads them from files; onnx does not, and leaves
+    /// such a tensor without elements. Without them, indices stay too. Default true.
+    #[must_use]
+    pub fn sparse(mut self, sparse: bool) -> Self {
+        self.sparse = sparse;
+        self
+    }
+
     fn judge(
         &self,
         place: &Place<'_>,
         tensor: &TensorProto,
         operands: &ShapeOperands,
     ) -> Result<Verdict> {
-        if is_external(tensor) || !self.attributes && place.site.is_attribute() {
+        let unasked =
+            !self.attributes && place.site.is_attribute() || !self.sparse && place.site.is_sparse();
+        if is_external(tensor) || unasked {
             return Ok(Verdict::Stay);
         }
         let dtype = DataType::try_from(tensor.data_type.unwrap_or(0))?;

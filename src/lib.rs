@@ -60,6 +60,7 @@
 //! | [`Ownership`] | who holds the memory of a buffer |
 //! | [`SaveOptions`], [`WeightFiles`], [`ShardNames`], [`Saved`], [`Statistics`] | how a save writes, to which files, and what it wrote |
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
+//! | [`PrivateMap`] | a part of a mapped file as memory that may be written to, copy-on-write |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`], [`Sharing`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
@@ -209,7 +210,7 @@ pub use inline::{
 };
 pub use limits::{Limit, Limits};
 pub use load::{LoadOptions, VerifyDigests};
-pub use mmap::MmapChoice;
+pub use mmap::{MmapChoice, PrivateMap};
 pub use operands::{ShapeOperands, ShapeUse};
 pub use outline::Outline;
 pub use placement::Alignment;

@@ -5,6 +5,7 @@
 //! what finds none is read instead: small files first, which cost little memory, and all of them
 //! when slots run out.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A number of slots for maps.
@@ -43,6 +44,12 @@ impl Slots {
 /// A slot that a map has; dropping it gives it back. A closure, because a reference to the counter would
 /// make buffers, and the strings in them, types with interior mutability.
 pub(crate) struct Slot(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Slot")
+    }
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {

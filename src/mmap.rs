@@ -18,7 +18,7 @@ use memmap2::Mmap;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file_identity::FileIdentity;
-use crate::map_count::{self, Slots};
+use crate::map_count::{self, Slot, Slots};
 use crate::placement::Alignment;
 
 /// Whether weights files are mapped or read.
@@ -166,19 +166,43 @@ fn is_still(file: &File, identity: &FileIdentity) -> bool {
     file.metadata().is_ok_and(|now| FileIdentity::new(&now) == *identity)
 }
 
-/// A part of a file, mapped apart from the container and for writing: pages that are written to are
-/// copied first, so the file never changes.
-#[cfg(feature = "tch")]
+/// A part of a file, mapped apart from the container and for writing: pages that are written to are copied first, so
+/// that neither the file nor any [`Buffer`] of it changes.
+///
+/// It is for code that needs memory which it may write to, such as PyTorch, and that may write to little of it.
+///
+/// ```
+/// use onnx_container::{MmapChoice, PrivateMap};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let path = folder.path().join("w.bin");
+/// std::fs::write(&path, [1, 2, 3]).unwrap();
+/// // SAFETY: nobody truncates or writes to the file while it is mapped.
+/// let bytes = unsafe { MmapChoice::auto() }.buffer(&path)?;
+/// let map = unsafe { PrivateMap::new(&bytes.slice(1..).unwrap()) }?;
+/// // SAFETY: the map has two bytes, which nothing else refers to.
+/// unsafe { *map.as_ptr() = 9 };
+/// assert_eq!(unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }, [9, 3]);
+/// assert_eq!(*bytes, [1, 2, 3]);
+/// # Ok::<(), onnx_container::Error>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct PrivateMap(memmap2::MmapRaw);
+pub struct PrivateMap {
+    map: memmap2::MmapRaw,
+    _slot: Slot,
+}
 
-#[cfg(feature = "tch")]
 impl PrivateMap {
     /// Maps again what `bytes`, part of a mapped file, shows.
     ///
     /// # Safety
-    /// As [`MmapChoice::auto`], for as long as the map lives.
-    pub(crate) unsafe fn new(bytes: &Buffer) -> Result<Self> {
+    /// As for [`MmapChoice::auto`], for as long as the map lives.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the bytes are in no mapped file, or where this process has mapped so many files
+    /// already that small ones are read; [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] where the file cannot be mapped
+    /// again, or was replaced since.
+    pub unsafe fn new(bytes: &Buffer) -> Result<Self> {
         let mapped = bytes.file_range().is_some();
         let (place, identity) = bytes.source().filter(|_| mapped).ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "the bytes do not lie in a mapped file")
@@ -193,6 +217,9 @@ impl PrivateMap {
                 Err(Error::new(ErrorKind::Io, reason).with_path(place.path))
             }
         };
+        let slot = map_count::FILES.take(bytes.len() as u64).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "too many files are mapped").with_path(place.path)
+        })?;
         // Also looked at before it is opened: opening a FIFO would wait for its writer.
         is_the_same(std::fs::metadata(place.path).map_err(io)?)?;
         let file = File::open(place.path).map_err(io)?;
@@ -202,12 +229,22 @@ impl PrivateMap {
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();
         // SAFETY: the caller promises that the file is neither truncated nor written.
         let map = unsafe { options.map_copy(&file) }.map_err(io)?;
-        Ok(Self(map.into()))
+        Ok(Self { map: map.into(), _slot: slot })
     }
 
     /// The first of the bytes, to be read and written by whoever owns the map.
-    pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
-        self.0.as_mut_ptr().cast()
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

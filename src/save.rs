@@ -13,6 +13,7 @@ mod folder;
 mod kept;
 mod listing;
 mod meter;
+mod new_tensor;
 mod options;
 mod overlaps;
 mod plan;

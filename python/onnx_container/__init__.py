@@ -12,36 +12,63 @@
 torch, onnx_ir and onnxruntime are imported when they are used.
 """
 
-from . import external_data_helper
+from typing import TYPE_CHECKING, Any
+
+from . import external_data_helper, ir
 from ._container import (
+    Casted,
     Container,
     Externalized,
     Filled,
     Inlined,
+    Recovered,
     Saved,
     check_model,
     inline_functions,
     recover,
 )
-from ._core import Bytes, Error, __version__, map_file, model_that_needs
+from ._core import Bytes, Error, MissingFileError, __version__, map_file, model_that_needs
 from ._dtypes import DataType
 from ._onnx import load_model, load_model_from_string, save_model
 from ._tensor import Tensor
 
-from .model_container import (
-    ExtendedModelContainer,
-    ModelContainer,
-    TorchModelContainer,
-    make_large_model,
-    make_large_tensor_proto,
-)
+if TYPE_CHECKING:
+    from .model_container import (
+        BuildStats,
+        ExtendedModelContainer,
+        ModelContainer,
+        TorchModelContainer,
+        make_large_model,
+        make_large_tensor_proto,
+    )
 
 load = load_model
 load_from_string = load_model_from_string
 save = save_model
 
+
+def __getattr__(name: str) -> Any:
+    """What is built on onnx's own class: onnx is imported when it is asked for."""
+    if name in _FROM_MODEL_CONTAINER:
+        from . import model_container
+
+        return getattr(model_container, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_FROM_MODEL_CONTAINER = (
+    "BuildStats",
+    "ExtendedModelContainer",
+    "ModelContainer",
+    "TorchModelContainer",
+    "make_large_model",
+    "make_large_tensor_proto",
+)
+
 __all__ = [
+    "BuildStats",
     "Bytes",
+    "Casted",
     "Container",
     "DataType",
     "Error",
@@ -49,7 +76,9 @@ __all__ = [
     "Externalized",
     "Filled",
     "Inlined",
+    "MissingFileError",
     "ModelContainer",
+    "Recovered",
     "Saved",
     "Tensor",
     "TorchModelContainer",
@@ -57,6 +86,7 @@ __all__ = [
     "check_model",
     "external_data_helper",
     "inline_functions",
+    "ir",
     "load",
     "load_from_string",
     "load_model",

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from . import _core
-from ._convert import Declared, initializer
+from . import _core, _options
+from ._convert import arrays, initializer
+from ._dtypes import DataType
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
     import onnx
+    import onnxruntime
 
-    Path = str | os.PathLike[str]
+    from ._options import CastOptions, FillOptions, InlineOptions, LoadOptions, Path, SaveOptions
+
     Model = onnx.ModelProto | bytes | bytearray | memoryview
-    Progress = Callable[[int, int], bool | None]
 
-__all__ = ["Container", "Externalized", "Filled", "Inlined", "Saved", "check_model", "inline_functions", "recover"]
+__all__ = [
+    "Casted",
+    "Container",
+    "Externalized",
+    "Filled",
+    "Inlined",
+    "Recovered",
+    "Saved",
+    "check_model",
+    "inline_functions",
+    "recover",
+]
 
 
 @dataclass(frozen=True)
@@ -41,8 +55,6 @@ class Inlined:
 class Saved:
     """What a save wrote."""
 
-    model_bytes: bytes = field(repr=False)
-    """The model as it was written."""
     files: list[tuple[str, int]]
     """The files that were written, with their lengths in bytes; the model comes last."""
     kept: list[tuple[str, int]]
@@ -54,12 +66,19 @@ class Saved:
     left_behind: list[os.PathLike[str]]
     """Weights files of the model that was replaced, which the new one does not need."""
     warnings: list[str]
+    """What does not prevent the save, such as tensors that some readers refuse."""
     inlined: Inlined | None
     """What an inlining did, where one was asked for."""
     deduplicated: tuple[int, int] | None
     """The number of tensors that share the bytes of others, and how many bytes that saved, where it was asked for."""
     seconds: dict[str, float] = field(repr=False)
     """How long each part of the save took."""
+    _model: _core.SavedModel = field(repr=False, compare=False)
+
+    @property
+    def model_bytes(self) -> bytes:
+        """The model as it was written."""
+        return self._model.encode()
 
     @property
     def model_proto(self) -> onnx.ModelProto:
@@ -109,72 +128,40 @@ def _parsed(model: Any) -> onnx.ModelProto:
 
 def _serialized(model: Any) -> Any:
     """``model`` as bytes."""
-    return model.SerializeToString() if hasattr(model, "SerializeToString") else model
+    if hasattr(model, "SerializeToString"):
+        return model.SerializeToString()
+    if isinstance(model, (bytes, bytearray, memoryview, _core.Bytes)):
+        return model
+    hint = ": Container.load(path) loads a file" if isinstance(model, (str, os.PathLike)) else ""
+    raise TypeError(f"a model is a ModelProto or its bytes, not {type(model).__name__}{hint}")
 
 
-def _load(
-    mmap: bool = False,
-    weights: bool = True,
-    base_dir: Path | None = None,
-    model_path: Path | None = None,
-    paths: str = "model-dirs",
-    limits: Mapping[str, int] | None = None,
-    no_copy: bool | None = None,
-    alignment: int | None = None,
-    verify_digests: bool = False,
-) -> dict[str, Any]:
-    return {**locals(), "limits": list((limits or {}).items())}
+@dataclass(frozen=True)
+class Casted:
+    """What a cast did."""
+
+    cast: int
+    """The number of weights that are stored as the other type."""
+    bytes_before: int
+    """Their length in bytes before."""
+    bytes_after: int
+    """Their length in bytes now."""
+    kept: list[tuple[str, str]]
+    """Weights that stay as they are, with the reason."""
 
 
-def _inline(
-    only: Iterable[str] | None = None,
-    except_: Iterable[str] = (),
-    max_nodes: int | None = None,
-    refuse_conflicts: bool = False,
-) -> dict[str, Any]:
-    return {
-        "only": None if only is None else list(only),
-        "except": list(except_),
-        "max_nodes": max_nodes,
-        "refuse_conflicts": refuse_conflicts,
-    }
+@dataclass(frozen=True)
+class Recovered:
+    """What was done after saves that were killed."""
 
-
-def _save(
-    files: str = "packed",
-    *,
-    max_shard_bytes: int | None = None,
-    shard_names: str = "numbered",
-    data_name: str | None = None,
-    externalize: bool = False,
-    threshold: int | None = None,
-    alignment: int | None = None,
-    alignment_large: int | None = None,
-    dedup: bool = False,
-    inline: bool | dict[str, Any] = False,
-    digests: bool = False,
-    checksums: bool = False,
-    max_model_bytes: int | None = None,
-    max_bytes_in_flight: int | None = None,
-    sync: bool = True,
-    direct_io: bool = True,
-    overwrite: bool = True,
-    protect: Iterable[Path] = (),
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    inline = _inline(**inline) if isinstance(inline, dict) else _inline() if inline else None
-    return {**locals(), "inline": inline, "protect": list(protect)}
-
-
-def _fill(
-    rename: Mapping[str, str] | None = None,
-    strip_prefix: str | None = None,
-    ignore: Iterable[str] = (),
-    partial: bool = False,
-    strict: bool = False,
-    tied: Literal["all", "this"] | None = None,
-) -> dict[str, Any]:
-    return {**locals(), "rename": list((rename or {}).items()), "ignore": list(ignore)}
+    finished: list[os.PathLike[str]]
+    """The models whose save was completed."""
+    undone: list[os.PathLike[str]]
+    """The models that are as they were before the save."""
+    removed: int
+    """The number of staging folders that were removed."""
+    errors: list[str]
+    """What failed."""
 
 
 class Container:
@@ -193,9 +180,17 @@ class Container:
 
     __slots__ = ("_core", "__weakref__")
 
-    def __init__(self, model: Model | None = None, initializers: Mapping[str, Any] | None = None) -> None:
-        """A container of ``model``, a ``ModelProto`` or its bytes, and of large initializers by handle."""
-        self._core = _core.Container(b"" if model is None else _serialized(model))
+    def __init__(self, model: Model | Any = None, initializers: Mapping[str, Any] | None = None) -> None:
+        """A container of ``model`` and of large initializers by handle.
+
+        ``model`` is a ``ModelProto`` or its bytes; or an ``onnx_ir.Model``, or what ``torch.onnx.export`` returns, whose initializers
+        over 256 bytes become large ones, without a copy."""
+        if hasattr(model, "graph") and not hasattr(model, "SerializeToString") or hasattr(model, "model_proto"):
+            from . import ir
+
+            self._core = ir.to_container(getattr(model, "model", model))._core
+        else:
+            self._core = _core.Container(b"" if model is None else _serialized(model))
         self.update(initializers or {})
 
     @classmethod
@@ -205,11 +200,12 @@ class Container:
         return container
 
     @classmethod
-    def load(cls, path: Path, mmap: bool = True, **options: Any) -> Container:
+    def load(cls, path: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> Container:
         """The model at ``path`` with its weights, which are mapped (``mmap=True``) or read.
 
         A file that is mapped takes no memory and no time before it is used. No process may truncate or overwrite it
-        meanwhile; saves of this package replace files, which is fine.
+        meanwhile, which would end this process or change the weights; saves of this package replace files, which is fine. Read
+        files that others write to with ``mmap=False``.
 
         Args:
             weights: False loads the structure alone; :meth:`attach` loads the weights later.
@@ -223,12 +219,20 @@ class Container:
         Raises:
             Error: what is wrong with the model or its files.
         """
-        return cls._of(_core.Container.load(path, _load(mmap, **options)))
+        return cls._of(_core.Container.load(path, _options.load("load", mmap, **options)))
 
     @classmethod
-    def from_bytes(cls, model: bytes | bytearray | memoryview, mmap: bool = True, **options: Any) -> Container:
+    def from_bytes(
+        cls,
+        model: bytes | bytearray | memoryview,
+        mmap: bool = True,
+        *,
+        model_path: Path | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> Container:
         """As :meth:`load`, for the bytes of a model. Weights are beside ``model_path``, or in ``base_dir``."""
-        return cls._of(_core.Container.load_bytes(model, _load(mmap, **options)))
+        given = _options.load("from_bytes", mmap, model_path=model_path, **options)
+        return cls._of(_core.Container.load_bytes(_serialized(model), given))
 
     def copy(self) -> Container:
         """A container that shares everything with this one until either is changed."""
@@ -236,8 +240,14 @@ class Container:
 
     __copy__ = copy
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Container:
+        return self.copy()
+
     def __repr__(self) -> str:
-        return f"<Container of {len(self)} large initializers>"
+        return f"<Container of a model and {len(self)} large initializers>"
+
+    def __bool__(self) -> bool:
+        return True
 
     # The model
 
@@ -279,11 +289,12 @@ class Container:
     def __getitem__(self, handle: str) -> Tensor:
         found = self._core.get(handle)
         if found is None:
-            raise KeyError(handle)
+            hint = "" if handle.startswith("#") else ": handles begin with '#', and `tensor` finds tensors by name"
+            raise KeyError(handle + hint)
         return Tensor(found, name=handle.removeprefix("#"))
 
     def __setitem__(self, handle: str, weights: Any) -> None:
-        self._core.insert(handle, initializer(weights, self._declared().get(handle)))
+        self.update({handle: weights})
 
     def __delitem__(self, handle: str) -> None:
         if not self._core.remove(handle):
@@ -307,26 +318,20 @@ class Container:
 
     def update(self, initializers: Mapping[str, Any]) -> None:
         """Puts large initializers behind their handles. An object that is given for several is one weight."""
-        declared = self._declared() if initializers else {}
-        converted: dict[tuple[int, Declared | None], _core.Initializer] = {}
-        given = []
-        for handle, weights in initializers.items():
-            of = declared.get(handle)
-            known = (id(weights), of)
-            if known not in converted:
-                converted[known] = initializer(weights, of)
-            given.append((handle, converted[known]))
-        self._core.insert_all(given)
+        self._core.update(_weights(initializers), False)
 
     def add(self, name: str, weights: Any) -> str:
         """Adds an initializer called ``name`` to the main graph, and returns its handle."""
         return self._core.add(name, initializer(weights))
 
-    def _declared(self) -> dict[str, Declared]:
-        """What the model declares for the tensors behind its handles."""
-        return {location: (dtype, tuple(dims)) for location, dtype, dims in self._core.declared()}
-
     # The tensors
+
+    def declared(self) -> dict[str, tuple[DataType, tuple[int, ...], str | None]]:
+        """What the model says of every tensor, by its unique name, also where no weights are loaded: element type, shape,
+        and the handle or file of an external one."""
+        return {
+            name: (DataType(dtype), tuple(dims), location) for name, location, dtype, dims in self._core.declared()
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the model, wherever its elements are, by a name that no other has: its own, with the path of its
@@ -352,16 +357,17 @@ class Container:
         or for this one alone."""
         if tied not in ("all", "this"):
             raise ValueError("tied is neither 'all' nor 'this'")
-        self._core.replace(name, initializer(weights), tied == "all")
+        known = self._core.tensor(name)
+        self._core.replace(name, initializer(weights, (int(known.dtype), known.dims)), tied == "all")
 
     # Changes
 
-    def attach(self, folder: Path, mmap: bool = True, **options: Any) -> None:
+    def attach(self, folder: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
         """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`."""
-        self._core.attach(folder, _load(mmap, **options))
+        self._core.attach(folder, _options.load("attach", mmap, **options))
 
-    def fill(self, weights: Mapping[str, Any], **options: Any) -> Filled:
-        """Puts weights into the tensors of their names, such as those of a ``state_dict``.
+    def fill(self, weights: Mapping[str, Any] | Any, **options: Unpack[FillOptions]) -> Filled:
+        """Puts weights into the tensors of their names: a mapping such as a ``state_dict``, or a module that has one.
 
         Args:
             rename: names of weights, and the tensors that they are for.
@@ -374,26 +380,28 @@ class Container:
         Raises:
             Error: one for all weights that do not fit; the container is then unchanged.
         """
-        given = [(name, initializer(it)) for name, it in weights.items()]
-        return Filled(**self._core.fill(given, _fill(**options)))
+        weights = weights if isinstance(weights, Mapping) else weights.state_dict()
+        return Filled(**self._core.fill(_weights(weights), _options.fill(**options)))
 
-    def attach_safetensors(self, path: Path, mmap: bool = True, **options: Any) -> Filled:
+    def attach_safetensors(self, path: Path, mmap: bool = True, **options: Unpack[FillOptions]) -> Filled:
         """Puts the tensors of a safetensors file, or of the files of an index, into those of their names. Options are
         those of :meth:`fill`."""
-        return Filled(**self._core.attach_safetensors(path, _load(mmap), _fill(**options)))
+        given = _options.fill("attach_safetensors", **options)
+        return Filled(**self._core.attach_safetensors(path, _options.load("attach_safetensors", mmap), given))
 
     def externalize(
-        self, min_bytes: int | None = None, all_tensors: bool = False, attributes: bool = True
+        self, min_bytes: int | None = None, all_tensors: bool = False, attributes: bool = True, sparse: bool = True
     ) -> Externalized:
         """Moves inline tensors of at least ``min_bytes`` (1024) out of the model, but for those that readers need in it, such
-        as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone."""
-        return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes))
+        as shapes: with ``all_tensors`` these too. Without ``attributes``, initializers alone; without ``sparse``, no sparse
+        tensors, which onnx does not read from files."""
+        return Externalized(*self._core.externalize(min_bytes, all_tensors, attributes, sparse))
 
     def embed(self) -> onnx.ModelProto:
         """The model with every tensor inline, as a message of onnx, which has less than 2 GiB."""
         return _parsed(self._core.embedded_bytes())
 
-    def inline_functions(self, **options: Any) -> Inlined:
+    def inline_functions(self, **options: Unpack[InlineOptions]) -> Inlined:
         """Puts the local functions of the model into its graphs.
 
         Args:
@@ -402,7 +410,7 @@ class Container:
             max_nodes: refuses to make more nodes.
             refuse_conflicts: refuses functions that cannot be inlined; otherwise they are kept.
         """
-        return Inlined(**self._core.inline_functions(_inline(**options)))
+        return Inlined(**self._core.inline_functions(_options.inline(**options)))
 
     def consolidate(
         self, alignment: int | None = None, threshold: int | None = None, typed_fields: bool = False
@@ -410,26 +418,29 @@ class Container:
         """Puts all tensors of at least ``threshold`` bytes into one buffer, and returns it."""
         return self._core.consolidate(threshold, alignment, typed_fields)
 
-    def cast(
-        self,
-        to: int,
-        *,
-        from_: int | None = None,
-        min_bytes: int | None = None,
-        except_: Iterable[str] = (),
-        compute: bool = False,
-        keep_io: bool = False,
-    ) -> list[tuple[str, str]]:
-        """Stores float weights as type ``to``, a :class:`DataType`. Returns those that stay as they are, with the
-        reason."""
-        options = {
-            "from_": from_,
-            "min_bytes": min_bytes,
-            "except_": list(except_),
-            "compute": compute,
-            "keep_io": keep_io,
-        }
-        return self._core.cast(to, options)[3]
+    def cast(self, to: Any, **options: Unpack[CastOptions]) -> Casted:
+        """Stores float weights as type ``to``: a :class:`DataType`, its name, or what numpy or torch call it.
+
+        A weight gets a new name, such as ``w_float16``, and a ``Cast`` node computes the value of the old one from it, so that the
+        model computes as before. Numbers beyond the largest of the type become infinite.
+
+        Args:
+            from_: casts this type; otherwise FLOAT, or all narrower types if ``to`` is FLOAT.
+            min_bytes: casts weights of this length or more (1024).
+            except_: names of tensors that stay as they are.
+            compute: computes in the type too, instead of adding ``Cast`` nodes.
+            keep_io: with ``compute``, inputs and outputs keep their types.
+
+        Raises:
+            Error: weights that cannot be cast. The container is then as it was.
+            ValueError: no tensor has a name of ``except_``.
+        """
+        given = _options.cast(**options)
+        if given["from_"] is not None:
+            given["from_"] = DataType.of(given["from_"])
+        if unknown := sorted(set(given["except_"]) - self._core.names() if given["except_"] else ()):
+            raise ValueError(f"cast(): except_ names tensors that the model does not have: {', '.join(unknown)}")
+        return Casted(*self._core.cast(DataType.of(to), given))
 
     # What it is
 
@@ -459,7 +470,7 @@ class Container:
 
     # Saving
 
-    def save(self, path: Path, one_file: bool | None = None, **options: Any) -> Saved:
+    def save(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:
         """Writes the model to ``path`` and its weights beside it. What was there is replaced when all is written, or left as
         it is.
 
@@ -487,65 +498,78 @@ class Container:
         Raises:
             Error: nothing was replaced.
         """
-        if one_file is not None:
-            options.setdefault("files", "packed" if one_file else "per-tensor")
-        return _saved(self._core.save(path, _save(**options)))
+        report = self._core.save(path, _options.save("save", one_file, **options))
+        for missing in report["missing"]:
+            warnings.warn(missing, stacklevel=2)
+        return _saved(report)
 
-    def dry_run(self, path: Path, **options: Any) -> Saved:
+    def dry_run(self, path: Path, one_file: bool | None = None, **options: Unpack[SaveOptions]) -> Saved:
         """What :meth:`save` would write; nothing is written, and no weights are read."""
-        return _saved(self._core.dry_run(path, _save(**options)))
+        return _saved(self._core.dry_run(path, _options.save("dry_run", one_file, **options)))
 
-    def to_parts(self, **options: Any) -> tuple[_core.Bytes, dict[str, _core.Bytes]]:
+    def to_parts(
+        self, one_file: bool | None = None, **options: Unpack[SaveOptions]
+    ) -> tuple[_core.Bytes, dict[str, _core.Bytes]]:
         """The bytes of the model and of each weights file by name, as :meth:`save` would write them."""
-        model, files = self._core.to_parts(_save(**options))
+        model, files = self._core.to_parts(_options.save("to_parts", one_file, **options))
         return model, dict(files)
 
     # onnxruntime
 
-    def session_options(self, options: Any = None) -> Any:
-        """``onnxruntime.SessionOptions`` that have the weights, for a session of ``model_bytes``. See
-        :meth:`inference_session`."""
+    def session_options(self, sess_options: onnxruntime.SessionOptions | None = None) -> onnxruntime.SessionOptions:
+        """Options, new ones or those that are given, that have the weights: for one session of ``model_bytes``, whose
+        external tensors all are initializers of the main graph. They keep the weights alive, as does the session.
+
+        onnxruntime itself copies weights that it packs for its kernels, unless its entry ``session.disable_prepacking`` is
+        ``"1"``."""
         from ._onnxruntime import session_options
 
-        return session_options(self, options)[0]
+        return session_options(self, sess_options)
 
-    def inference_session(self, sess_options: Any = None, **keywords: Any) -> Any:
+    def inference_session(
+        self, sess_options: onnxruntime.SessionOptions | None = None, providers: Any = None, **keywords: Any
+    ) -> onnxruntime.InferenceSession:
         """An ``onnxruntime.InferenceSession`` of the model on the weights as they are in memory, or mapped: without a copy
-        and without a file. Both live as long as the session. Keywords are those of ``InferenceSession``."""
+        of ours, and without a file. Weights that are produced when they are needed are produced once, and live as long as
+        the session. External tensors that onnxruntime reads from files alone, such as those of subgraphs, are put into the
+        model that it gets. Keywords are those of ``InferenceSession``."""
         from ._onnxruntime import inference_session
 
-        return inference_session(self, sess_options, **keywords)
+        return inference_session(self, sess_options, providers=providers, **keywords)
+
+
+def _weights(given: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any]:
+    """``given`` as the core takes it."""
+    return dict(given), arrays(), initializer
 
 
 def _saved(report: dict[str, Any]) -> Saved:
+    del report["missing"]
     inlined = report["inlined"]
     return Saved(**{**report, "inlined": None if inlined is None else Inlined(**inlined)})
 
 
-def inline_functions(model: Model, **options: Any) -> tuple[bytes, Inlined]:
+def inline_functions(model: Model, **options: Unpack[InlineOptions]) -> tuple[bytes, Inlined]:
     """The bytes of ``model`` with its local functions in its graphs, and what was done. Options are those of
     :meth:`Container.inline_functions`."""
-    done, report = _core.inline_functions(_serialized(model), _inline(**options))
+    done, report = _core.inline_functions(_serialized(model), _options.inline(**options))
     return done, Inlined(**report)
 
 
 def check_model(
-    path: Path, *, contents: bool = False, digests: bool = False, **options: Any
+    path: Path, *, contents: bool = False, digests: bool = False, **options: Unpack[LoadOptions]
 ) -> list[tuple[str, _core.Error]]:
-    """Every fault of the model at ``path``: ``"error"`` or ``"advice"``, and what it is. Options are those of
-    :meth:`Container.load`.
+    """Every fault of the model at ``path``: ``"error"`` or ``"advice"``, and what it is. Nothing is raised for them, as
+    ``onnx.checker.check_model`` does. Options are those of :meth:`Container.load`.
 
     Args:
         contents: also reads elements that may have no meaning, such as BOOL that are neither 0 nor 1.
         digests: also compares all weights with the digests that are stored with them.
     """
-    return _core.check_model(path, _load(**options), contents, digests)[1]
+    return _core.check_model(path, _options.load("check_model", False, **options), contents, digests)[1]
 
 
-def recover(path: Path) -> tuple[list[Any], list[Any], int, list[str]]:
-    """Completes or undoes what saves that were killed left in the folder ``path``, or of the model ``path``: the models that
-    were finished, those that were undone, how many staging folders were removed, and what failed. Loads and saves do it
+def recover(path: Path) -> Recovered:
+    """Completes or undoes what saves that were killed left in the folder ``path``, or of the model ``path``. Loads and saves do it
     for their model."""
-    return _core.recover(path)
-
-
+    return Recovered(*_core.recover(path))

@@ -6,18 +6,20 @@ freed after it.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import math
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._dtypes import DataType, of_numpy, of_torch
+from ._dtypes import DataType, is_added, of_numpy, of_torch, to_numpy
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Declared", "initializer"]
+__all__ = ["Declared", "arrays", "initializer"]
 
 Declared = tuple[int, tuple[int, ...]]
 """The type and the dimensions that a model declares for a tensor."""
@@ -42,6 +44,21 @@ def initializer(weights: Any, declared: Declared | None = None) -> _core.Initial
         f"{type(weights).__name__} cannot be the weights of a tensor: give an array, a tensor, a TensorProto, "
         "bytes, or a callable that returns one of these"
     )
+
+
+def arrays() -> tuple[type, dict[Any, int]] | None:
+    """numpy's class of arrays, and the numbers of the element types that arrays have in memory as they are written; None where
+    numpy is not in use."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    found = {}
+    for dtype in DataType:
+        if (dtype.bits or 0) < 8 or (is_added(dtype) and "ml_dtypes" not in sys.modules):
+            continue
+        with contextlib.suppress(TypeError):  # An old ml_dtypes lacks some.
+            found[to_numpy(dtype)] = int(dtype)
+    return numpy.ndarray, found
 
 
 def _is_numpy(weights: Any) -> bool:
@@ -75,7 +92,11 @@ def _of_tensor_proto(proto: Any, declared: Declared | None) -> _core.Initializer
 def _of_numpy(array: Any, declared: Declared | None) -> _core.Initializer:
     import numpy as np
 
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("a masked array has elements that are not there: fill them first, by `filled()`")
     array = np.asanyarray(array)
+    if declared is not None and declared[0] == DataType.STRING and array.dtype.kind in "SUO":
+        return _of_strings(array)
     dtype = of_numpy(array.dtype)
     if dtype is None:
         raise TypeError(f"an array of {array.dtype} cannot be external: no element type of ONNX has these bytes")
@@ -87,6 +108,12 @@ def _of_numpy(array: Any, declared: Declared | None) -> _core.Initializer:
     if not array.flags.c_contiguous:
         return _core.Initializer.lazy(dtype, dims, lambda: _flat(np.ascontiguousarray(array)))
     return _core.Initializer(_flat(array), dtype, dims)
+
+
+def _of_strings(array: np.ndarray) -> _core.Initializer:
+    """Strings, which are stored in the model."""
+    texts = [text.encode() if isinstance(text, str) else bytes(text) for text in array.reshape(-1).tolist()]
+    return _core.Initializer.of_strings(array.shape, texts)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
@@ -106,19 +133,19 @@ def _packed(array: np.ndarray, dtype: DataType) -> _core.Bytes:
 
 def _of_torch(tensor: Any, declared: Declared | None) -> _core.Initializer:
     tensor = tensor.detach()
-    dtype = of_torch(tensor.dtype)
-    if dtype is None and str(tensor.dtype) == "torch.float4_e2m1fn_x2":
-        # Two elements in a byte.
-        dims = (*tensor.shape[:-1], tensor.shape[-1] * 2)
-        return _torch_bytes(tensor, DataType.FLOAT4E2M1, dims)
+    dtype, dims = of_torch(tensor.dtype), tuple(tensor.shape)
     if dtype is None:
         raise TypeError(f"a tensor of {tensor.dtype} cannot be external: ONNX has no such element type")
-    return _torch_bytes(tensor, dtype, tuple(tensor.shape))
+    if dtype == DataType.FLOAT4E2M1:
+        dims = (*dims[:-1], dims[-1] * 2) if dims else (2,)  # torch has two elements in a byte
+    return _torch_bytes(tensor, dtype, dims)
 
 
 def _torch_bytes(tensor: Any, dtype: DataType, dims: tuple[int, ...]) -> _core.Initializer:
-    if tensor.is_meta or tensor.layout.__str__() != "torch.strided":
-        raise TypeError(f"a tensor of layout {tensor.layout} on {tensor.device} has no memory to read")
+    if tensor.is_meta:
+        raise TypeError("a tensor on the meta device has no elements: load the weights into it first")
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        raise TypeError(f"a tensor of layout {tensor.layout} has no elements in a row: make it dense first")
     in_place = (
         tensor.device.type == "cpu"
         and tensor.is_contiguous()
@@ -134,14 +161,16 @@ def _in_order(tensor: Any) -> Any:
     return tensor.cpu().resolve_conj().resolve_neg().contiguous()
 
 
-def _torch_memory(tensor: Any) -> Any:
-    """The memory of ``tensor``, which lives as long as what is returned."""
+def _torch_memory(tensor: Any) -> _core.Bytes:
+    """The memory of ``tensor``, whose storage lives as long as what is returned."""
     count = tensor.numel() * tensor.element_size()
-    if count == 0:
-        return b""
-    memory = (ctypes.c_ubyte * count).from_address(tensor.data_ptr())
-    memory.owner = tensor
-    return memory
+    try:
+        storage, start = tensor.untyped_storage(), tensor.data_ptr()
+        if count == 0 or start != 0:
+            return _core.torch_memory(storage, start or storage.data_ptr(), count)
+    except RuntimeError as error:
+        raise TypeError(f"a {type(tensor).__name__} has no memory of its own: {error}") from None
+    raise TypeError(f"a {type(tensor).__name__} has no memory of its own")
 
 
 def _of_ir_tensor(tensor: Any, declared: Declared | None) -> _core.Initializer:
@@ -163,8 +192,14 @@ def _of_callable(make: Callable[[], Any], declared: Declared | None) -> _core.In
 
     def made() -> Any:
         found = initializer(make(), declared)
-        if (int(found.dtype), found.nbytes) != (int(declared[0]), _core.byte_len(declared[0], list(declared[1]))):
-            raise TypeError(f"the callable returned {DataType(found.dtype)} {list(found.dims)}, not what is declared")
+        shape = tuple(found.dims)
+        # As `check` does it: elements in one dimension are taken for those of any shape.
+        fits = shape == tuple(declared[1]) or shape == (math.prod(declared[1]),)
+        if int(found.dtype) != int(declared[0]) or not fits:
+            raise TypeError(
+                f"the callable returned {DataType(found.dtype)} {list(shape)}; "
+                f"the model declares {DataType(declared[0])} {list(declared[1])}"
+            )
         return found
 
     return _core.Initializer.lazy(*declared, made)
@@ -192,6 +227,10 @@ def _of_dlpack(weights: Any, declared: Declared | None) -> _core.Initializer:
 
 
 def _of_buffer(weights: Any, declared: Declared | None) -> _core.Initializer:
+    if memoryview(weights).format not in ("B", "b", "c"):
+        import numpy as np  # Elements of a type, which may not be the one that is declared.
+
+        return _of_numpy(np.asarray(weights), declared)
     if declared is None:
         raise TypeError("bytes need a tensor of the model that declares their type and shape")
     return _core.Initializer(weights, *declared)

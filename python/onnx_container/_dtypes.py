@@ -57,6 +57,22 @@ class DataType(enum.IntEnum):
         """Whether several elements share a byte."""
         return (self.bits or 8) < 8
 
+    @classmethod
+    def of(cls, dtype: Any) -> DataType:
+        """The type that ``dtype`` names: a number, a name such as ``"float16"``, or a type of numpy, ml_dtypes or torch.
+
+        Raises:
+            TypeError: ONNX has no such type.
+        """
+        if isinstance(dtype, int):
+            return cls(dtype)
+        name = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+        name = getattr(name, "name", None) or getattr(name, "__name__", None) or name
+        found = _BY_NUMPY_NAME.get(name) or _BY_TORCH_NAME.get(name) or cls.__members__.get(str(name).upper())
+        if found is None:
+            raise TypeError(f"{dtype!r} is no element type of ONNX")
+        return found
+
     def __str__(self) -> str:
         return self.name
 
@@ -118,6 +134,7 @@ _TORCH = {
     DataType.FLOAT8E5M2: "float8_e5m2",
     DataType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
     DataType.FLOAT8E8M0: "float8_e8m0fnu",
+    DataType.FLOAT4E2M1: "float4_e2m1fn_x2",
 }
 _BY_TORCH_NAME = {name: dtype for dtype, name in _TORCH.items()}
 
@@ -145,6 +162,24 @@ def to_numpy(dtype: DataType) -> np.dtype[Any]:
         raise TypeError(
             f"numpy has no type for {dtype} without a current ml_dtypes: install it, or use `raw`"
         ) from error
+
+
+@functools.cache
+def array_type(number: int) -> tuple[type[np.ndarray], np.dtype[Any]]:
+    """numpy's class of arrays, and what it calls the type of this ``number``."""
+    import numpy as np
+
+    return np.ndarray, to_numpy(DataType(number))
+
+
+def is_native(dtype: DataType) -> bool:
+    """Whether numpy has ``dtype`` itself."""
+    return dtype in _NUMPY
+
+
+def is_added(dtype: DataType) -> bool:
+    """Whether numpy has ``dtype`` by ml_dtypes alone."""
+    return dtype in _ML_DTYPES
 
 
 def of_torch(dtype: Any) -> DataType | None:

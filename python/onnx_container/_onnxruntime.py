@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,30 +11,36 @@ if TYPE_CHECKING:
 DIRECTLY = "session.use_external_initializer_file_buffers_directly"
 
 
+_GIVEN: weakref.WeakKeyDictionary[Any, list[memoryview]] = weakref.WeakKeyDictionary()
+"""The weights that options have, of which onnxruntime has the addresses alone."""
+
+
 def session_options(container: Container, options: Any = None) -> Any:
     """``options``, or new ones, with the weights of ``container`` by handle."""
-    import onnxruntime
-
-    class Options(onnxruntime.SessionOptions):
-        """Options that keep the weights alive, as a session keeps its options."""
-
-    options = Options() if options is None else options
     container.check()
-    handles, buffers = container.keys(), [tensor.raw for tensor in container.values()]
-    if isinstance(options, Options):
-        options.onnx_container_buffers = buffers
-    if handles:
-        options.add_session_config_entry(DIRECTLY, "1")
-        lengths = [len(buffer) for buffer in buffers]
-        options.add_external_initializers_from_files_in_memory(handles, buffers, lengths)
-    return options, buffers
+    return _with_weights({handle: tensor.raw for handle, tensor in container.items()}, options)
 
 
 def inference_session(container: Container, options: Any = None, **keywords: Any) -> Any:
-    """A session that keeps the weights alive."""
+    """A session that keeps the weights alive, by its options."""
     import onnxruntime
 
-    options, buffers = session_options(container, options)
-    session = onnxruntime.InferenceSession(container.model_bytes, options, **keywords)
-    session.onnx_container_buffers = buffers
+    model, files = container.to_parts(files="per-tensor")
+    options = _with_weights({name: memoryview(weights) for name, weights in files.items()}, options)
+    session = onnxruntime.InferenceSession(bytes(model), options, **keywords)
+    session.onnx_container_options = options
     return session
+
+
+def _with_weights(weights: dict[str, memoryview], options: Any) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions() if options is None else options
+    if options in _GIVEN:
+        raise ValueError("these options have the weights of a session already: make new ones for each session")
+    if weights:
+        options.add_session_config_entry(DIRECTLY, "1")
+        buffers = list(weights.values())
+        _GIVEN[options] = buffers
+        options.add_external_initializers_from_files_in_memory(list(weights), buffers, [len(it) for it in buffers])
+    return options

@@ -6,13 +6,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._dtypes import DataType, to_numpy, to_torch
+from ._dtypes import DataType, array_type, is_native, to_numpy, to_torch
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 __all__ = ["Tensor"]
+
+_LEAST_MAP = 64 << 10
+"""Bytes of the shortest tensor that is mapped for torch: a map takes a page table and one of the maps of the process."""
 
 
 class Tensor(_core.Initializer):
@@ -22,9 +25,15 @@ class Tensor(_core.Initializer):
     tensor or anything that was made of it. They are read-only. Weights that are produced when they are needed
     (``is_lazy``) are produced anew by each call that reads them.
 
-    ``memoryview(tensor)`` are the packed little-endian bytes; ``numpy.asarray(tensor)`` and ``torch.from_dlpack`` work
-    for types that the other side has.
+    ``Tensor(weights)`` takes whatever a container takes: an array, a torch tensor, a ``TensorProto``; ``Tensor(raw, dtype, dims)``
+    packed little-endian bytes. ``raw`` gives these; ``numpy.asarray(tensor)``, ``memoryview(tensor)`` and DLPack give
+    elements, for the types that the other side has.
     """
+
+    # On the class, because models have many tensors and most have no more than a name.
+    doc_string: str | None = None
+    _metadata_props: dict[str, str] | None = None
+    _meta: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -36,9 +45,8 @@ class Tensor(_core.Initializer):
         doc_string: str | None = None,
     ) -> None:
         self.name = name
-        self.doc_string = doc_string
-        self._metadata_props: dict[str, str] | None = None
-        self._meta: dict[str, Any] | None = None
+        if doc_string is not None:
+            self.doc_string = doc_string
 
     def __repr__(self) -> str:
         return f"Tensor<{self.dtype},{list(self.shape)}>(name={self.name!r})"
@@ -52,6 +60,11 @@ class Tensor(_core.Initializer):
     def shape(self) -> Any:
         """The dimensions."""
         return super().dims
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(super().dims)
 
     @property
     def size(self) -> int:
@@ -75,7 +88,7 @@ class Tensor(_core.Initializer):
     @property
     def raw(self) -> memoryview:
         """The packed little-endian bytes, as in ``raw_data``; not copied where they are in memory or in a mapped file."""
-        return memoryview(self)
+        return memoryview(self.bytes())
 
     def tobytes(self) -> bytes:
         """A copy of the packed little-endian bytes."""
@@ -94,14 +107,13 @@ class Tensor(_core.Initializer):
         Raises:
             TypeError: numpy has no such type, or needs ml_dtypes for it.
         """
-        import numpy as np
+        number, dims, memory = self.elements()
+        if memory is None:
+            import numpy as np
 
-        dtype = DataType(super().dtype)
-        if dtype == DataType.STRING:
-            return np.array(self.strings(), dtype=object).reshape(super().dims)
-        like = to_numpy(dtype)
-        shared = self.unpacked() if dtype.is_packed else self.bytes()
-        array = np.frombuffer(shared, dtype=np.uint8).view(like).reshape(super().dims)
+            return np.array(self.strings(), dtype=object).reshape(dims)
+        ndarray, dtype = array_type(number)
+        array = ndarray(dims, dtype, memory)
         return array.copy() if copy else array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -111,6 +123,16 @@ class Tensor(_core.Initializer):
                 raise ValueError(f"{array.dtype} elements are not {dtype} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The elements where they are, read-only, for the types that numpy has itself: of others it would make bytes. What is
+        produced when it is needed has no place."""
+        dtype, memory = DataType(super().dtype), None if self.is_lazy else self.bytes()
+        if memory is None or not is_native(dtype):
+            raise AttributeError("__array_interface__")
+        data = (memory.address, True)
+        return {"version": 3, "typestr": to_numpy(dtype).str, "shape": super().dims, "data": data}
 
     def __dlpack__(
         self,
@@ -129,26 +151,47 @@ class Tensor(_core.Initializer):
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    def torch(self) -> torch.Tensor:
-        """The elements as a torch tensor in memory of its own, which may be written to: torch has no read-only
-        tensors.
+    def torch(self, copy: bool | None = None) -> torch.Tensor:
+        """The elements as a torch tensor, which may be written to: torch has no read-only tensors.
+
+        Elements in a mapped file are mapped once more, so that nothing is read before it is used, and only the pages that are
+        written to are copied: neither the file nor any other tensor changes. All others are copied, as are short ones,
+        and with ``copy=True`` all; ``copy=False`` refuses to copy. FLOAT4E2M1 has two elements in each of torch's, so that
+        the last dimension is half as long.
 
         Raises:
             TypeError: torch has no such type.
+            ValueError: the elements would be copied, which ``copy=False`` forbids.
         """
         import torch
 
-        dtype = to_torch(DataType(super().dtype))
+        number, dims = super().dtype, super().dims
+        if number == DataType.FLOAT4E2M1 and dims and dims[-1] % 2 == 0:
+            dtype, dims = to_torch(DataType(number)), (*dims[:-1], dims[-1] // 2)
+        elif number == DataType.FLOAT4E2M1:
+            raise TypeError("torch has pairs of FLOAT4E2M1 alone, and the last dimension is odd: use `raw`, or `numpy()`")
+        else:
+            dtype = to_torch(DataType(number))
         if self.nbytes == 0:
-            return torch.empty(super().dims, dtype=dtype)
-        flat = torch.frombuffer(self.bytes().writable(), dtype=torch.uint8)
-        return flat.view(dtype).reshape(super().dims)
+            return torch.empty(dims, dtype=dtype)
+        memory = self.bytes()
+        shared = None if copy or (copy is None and len(memory) < _LEAST_MAP) else memory.private_map()
+        if shared is None and copy is False:
+            raise ValueError("the elements are in no mapped file, so torch can only have a copy")
+        flat = torch.frombuffer(memory.writable() if shared is None else shared, dtype=torch.uint8)
+        return flat.view(dtype).reshape(dims)
 
     def __reduce__(self) -> Any:
-        return (_unpickled, (self.tobytes(), int(super().dtype), super().dims, self.name))
+        if (strings := self.strings()) is not None:
+            return (_of_strings, (strings, super().dims, self.name))
+        return (_of_bytes, (self.tobytes(), int(super().dtype), super().dims, self.name))
 
 
-def _unpickled(raw: bytes, dtype: int, dims: tuple[int, ...], name: str) -> Tensor:
+def _of_bytes(raw: bytes, dtype: int, dims: tuple[int, ...], name: str) -> Tensor:
     return Tensor(raw, dtype, dims, name=name)
+
+
+def _of_strings(strings: list[bytes], dims: tuple[int, ...], name: str) -> Tensor:
+    return Tensor(_core.Initializer.of_strings(dims, strings), name=name)
 
 

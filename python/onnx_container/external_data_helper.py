@@ -16,7 +16,7 @@ from ._container import Container
 if TYPE_CHECKING:
     import onnx
 
-    from ._container import Path
+    from ._options import Path
 
 __all__ = [
     "ExternalDataInfo",
@@ -46,7 +46,10 @@ class ExternalDataInfo:
         self.basepath = ""
         for entry in tensor.external_data:
             if entry.key in ("offset", "length"):
-                setattr(self, entry.key, int(entry.value))
+                number = int(entry.value)
+                if number < 0:
+                    raise ValueError(f"tensor {tensor.name!r}: {entry.key} is {number}")
+                setattr(self, entry.key, number)
             elif entry.key in _KEYS:
                 setattr(self, entry.key, entry.value)
 
@@ -93,15 +96,18 @@ def remove_external_data_field(tensor: onnx.TensorProto, field_key: str) -> None
 
 
 def load_external_data_for_tensor(tensor: onnx.TensorProto, base_dir: Path) -> None:
-    """Reads the elements of ``tensor`` from its file in ``base_dir`` into ``raw_data``."""
+    """Reads the elements of ``tensor`` from its file in ``base_dir`` into ``raw_data``; the tensor is inline then."""
     import onnx
 
+    if not uses_external_data(tensor):
+        raise ValueError(f"the tensor {tensor.name!r} is not external")
     model = onnx.ModelProto()
     model.graph.initializer.append(tensor)
     model.graph.initializer[0].ClearField("raw_data")
     container = Container.from_bytes(model.SerializeToString(), base_dir=base_dir)
     (found,) = container.values()
     tensor.raw_data = found.tobytes()
+    _clear_entries(tensor)
 
 
 def load_external_data_for_model(model: onnx.ModelProto, base_dir: Path) -> None:
@@ -111,7 +117,7 @@ def load_external_data_for_model(model: onnx.ModelProto, base_dir: Path) -> None
 
 def _put_weights(model: onnx.ModelProto, container: Container) -> None:
     """Puts the weights of ``container``, which was loaded from ``model``, into it."""
-    for tensor, loaded in zip(_get_all_tensors(model), _get_all_tensors(container.model_proto), strict=True):
+    for tensor, loaded in zip(every_tensor(model), every_tensor(container.model_proto), strict=True):
         if uses_external_data(tensor):
             tensor.raw_data = container[ExternalDataInfo(loaded).location].tobytes()
             _clear_entries(tensor)
@@ -141,7 +147,7 @@ def convert_model_to_external_data(
 
 def convert_model_from_external_data(model: onnx.ModelProto) -> None:
     """Says that all tensors, whose elements were loaded, are inline again."""
-    for tensor in _get_all_tensors(model):
+    for tensor in every_tensor(model):
         if uses_external_data(tensor):
             if not tensor.HasField("raw_data"):
                 raise ValueError("raw_data field doesn't exist.")
@@ -149,16 +155,21 @@ def convert_model_from_external_data(model: onnx.ModelProto) -> None:
 
 
 def save_external_data(tensor: onnx.TensorProto, base_path: Path) -> None:
-    """Writes ``raw_data`` to the file of ``tensor`` in ``base_path``: from its offset on, or at the end.
+    """Writes ``raw_data`` to the file of ``tensor`` beneath ``base_path``: from its offset on, or at the end.
 
-    A file that is there is changed in place. A save of the model by this package replaces files when all is written."""
+    A file that is there is changed in place. :func:`onnx_container.save_model` replaces files when all is written."""
     if not tensor.HasField("raw_data"):
         raise ValueError("raw_data field doesn't exist.")
     info = ExternalDataInfo(tensor)
     path = os.path.join(base_path, _checked(info.location, tensor.name))
+    inside = os.path.join(os.path.realpath(base_path), os.path.dirname(info.location))
+    if os.path.realpath(os.path.dirname(path)) != os.path.normpath(inside):
+        raise ValueError(f"tensor {tensor.name!r}: the location {info.location!r} leads through a link")
     # Never through a link, which may lead anywhere.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
+        if os.fstat(file.fileno()).st_nlink > 1:
+            raise ValueError(f"tensor {tensor.name!r}: {path!r} has other names too, whose content would change")
         end = file.seek(0, os.SEEK_END)
         offset = end if info.offset is None else info.offset
         file.write(b"\0" * (offset - end))
@@ -177,7 +188,7 @@ def _checked(location: str, name: str) -> str:
 
 def write_external_data_tensors(model: onnx.ModelProto, filepath: Path) -> onnx.ModelProto:
     """Writes the tensors of ``model`` that are to be in files, beneath ``filepath``, and empties their ``raw_data``."""
-    for tensor in _get_all_tensors(model):
+    for tensor in every_tensor(model):
         if uses_external_data(tensor) and tensor.HasField("raw_data"):
             save_external_data(tensor, filepath)
             tensor.ClearField("raw_data")
@@ -205,18 +216,12 @@ def _tensors_of_attributes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.Ten
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            for sparse in ([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []) + list(
-                attribute.sparse_tensors
-            ):
-                yield from (sparse.values, sparse.indices)
 
 
 def _get_initializer_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The initializers of all graphs of ``model``."""
     for graph in _graphs(model.graph):
         yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
 
 
 def _get_attribute_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -225,16 +230,47 @@ def _get_attribute_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]
         yield from _tensors_of_attributes(graph.node)
     for function in model.functions:
         yield from _tensors_of_attributes(function.node)
-        for inner in _inner_graphs(function.node):
-            for graph in _graphs(inner):
-                yield from graph.initializer
-                yield from _tensors_of_attributes(graph.node)
+        for graph in _graphs_of_function(function):
+            yield from _tensors_of_attributes(graph.node)
 
 
 def _get_all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of ``model``."""
+    """The initializers and the tensors in attributes: all that onnx reads from files."""
     yield from _get_initializer_tensors(model)
     yield from _get_attribute_tensors(model)
+
+
+def every_tensor(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of ``model``: also those in functions, and the parts of sparse ones, which onnx does not reach."""
+    yield from _get_all_tensors(model)
+    for graph in _graphs(model.graph):
+        yield from _sparse_tensors(graph)
+    for function in model.functions:
+        yield from _sparse_of_attributes(function.node)
+        yield from (attribute.t for attribute in function.attribute_proto if attribute.HasField("t"))
+        for graph in _graphs_of_function(function):
+            yield from graph.initializer
+            yield from _sparse_tensors(graph)
+
+
+def _graphs_of_function(function: onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
+    for inner in _inner_graphs(function.node):
+        yield from _graphs(inner)
+
+
+def _sparse_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _sparse_of_attributes(graph.node)
+
+
+def _sparse_of_attributes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+            for sparse in attribute.sparse_tensors:
+                yield from (sparse.values, sparse.indices)
 
 
 def _is_valid_filename(name: str) -> bool:

@@ -6,28 +6,30 @@ each tensor when its turn comes.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from . import external_data_helper
 from ._container import Container
 from ._convert import initializer
-from ._onnx import _is_other, save_model
+from ._core import map_file
+from ._onnx import _is_other
 from ._tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from ._container import Path
+    from ._options import Path, SaveOptions
 
     Callback = Callable[[onnx_ir.TensorProtocol, onnx_ir.external_data.CallbackInfo], None]
 
-__all__ = ["Tensor", "from_container", "load", "save", "save_safetensors"]
+__all__ = ["Tensor", "from_container", "load", "save", "save_safetensors", "to_container"]
 
 
 class Tensor(_Tensor):
@@ -69,12 +71,19 @@ def from_container(container: Container) -> onnx_ir.Model:
     return model
 
 
+def to_container(model: onnx_ir.Model, size_threshold_bytes: int = 256) -> Container:
+    """A container of ``model``, whose initializers over ``size_threshold_bytes`` are its large ones: shared, not copied, and those that
+    are produced when they are needed (``LazyTensor``) not before. ``model`` is not changed."""
+    with _handles(model, size_threshold_bytes) as (message, large):
+        return Container(message, large)
+
+
 def graph_of(proto: onnx.GraphProto, large_initializers: Mapping[str, Any]) -> onnx_ir.Graph:
     """The graph of ``proto``; its external tensors have the weights behind their handles."""
     import onnx_ir
 
     graph = onnx_ir.serde.deserialize_graph(proto)
-    for place in itertools.chain.from_iterable(map(_places_in, [graph, *graph.subgraphs()])):
+    for place in itertools.chain.from_iterable(map(_graph_places, [graph, *graph.subgraphs()])):
         tensor = place.tensor
         if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.location in large_initializers:
             declared = (int(tensor.dtype), tuple(int(dim) for dim in tensor.shape))
@@ -102,55 +111,104 @@ class _Place:
 
 def _places(model: onnx_ir.Model) -> Iterator[_Place]:
     """Every initializer of ``model``, and every tensor in an attribute."""
-    for graph in model.graphs():
-        yield from _places_in(graph)
+    yield from itertools.chain.from_iterable(map(_graph_places, _graphs(model)))
     for function in model.functions.values():
         yield from _attribute_places(function)
 
 
-def _places_in(graph: onnx_ir.Graph) -> Iterator[_Place]:
+def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
+    """Every graph of ``model``, those in functions included."""
+    yield from model.graphs()
+    for function in model.functions.values():
+        yield from function.subgraphs()
+
+
+def _graph_places(graph: onnx_ir.Graph) -> Iterator[_Place]:
     for value in list(graph.initializers.values()):
         if value.const_value is not None:
-            yield _Place(value.const_value, lambda new, value=value: setattr(value, "const_value", new))
+            yield _initializer_place(value)
     yield from _attribute_places(graph)
 
 
-def _attribute_places(nodes: Any) -> Iterator[_Place]:
-    import onnx_ir
+def _initializer_place(value: onnx_ir.Value) -> _Place:
+    return _Place(value.const_value, lambda new: setattr(value, "const_value", new))
 
+
+def _attribute_places(nodes: Any) -> Iterator[_Place]:
     for node in nodes:
         for name, attribute in list(node.attributes.items()):
-            if not attribute.is_ref() and attribute.type == onnx_ir.AttributeType.TENSOR and attribute.value is not None:
+            if not attribute.is_ref() and attribute.value is not None:
+                yield from _places_of(node, name, attribute)
 
-                def put(new: Any, node: Any = node, name: str = name) -> None:
-                    node.attributes[name] = onnx_ir.AttrTensor(name, new)
 
-                yield _Place(attribute.value, put)
+def _places_of(node: onnx_ir.Node, name: str, attribute: Any) -> Iterator[_Place]:
+    import onnx_ir
+
+    if attribute.type == onnx_ir.AttributeType.TENSOR:
+        yield _Place(attribute.value, lambda new: node.attributes.update({name: onnx_ir.AttrTensor(name, new)}))
+    if attribute.type == onnx_ir.AttributeType.TENSORS:
+        tensors = list(attribute.value)
+
+        def put(new: Any, at: int) -> None:
+            tensors[at] = new
+            node.attributes[name] = onnx_ir.AttrTensors(name, list(tensors))
+
+        for at, tensor in enumerate(attribute.value):
+            yield _Place(tensor, lambda new, at=at: put(new, at))
 
 
 @contextmanager
 def _handles(model: onnx_ir.Model, threshold: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The bytes of ``model`` with handles in place of initializers over ``threshold`` bytes, and these by handle. The
-    model is as it was at the end."""
+    """The bytes of ``model`` with handles in place of initializers over ``threshold`` bytes, and these by handle. All other tensors
+    are inline. The model is as it was at the end."""
+
+    def is_large(tensor: Any) -> bool:
+        return tensor.nbytes > threshold
+
+    with _behind_handles(model, is_large) as behind:
+        yield behind
+
+
+@contextmanager
+def _behind_handles(
+    model: onnx_ir.Model, is_large: Callable[[Any], bool]
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The bytes of ``model`` with handles in place of initializers that are large, and these by handle. All other tensors are
+    inline. The model is as it was at the end."""
     import onnx_ir
 
     replaced: list[tuple[_Place, Any]] = []
     large: dict[str, Any] = {}
+
+    def replace(place: _Place, new: Any) -> None:
+        replaced.append((place, place.tensor))
+        place.set(new)
+
     try:
         for graph in model.graphs():
             for value in graph.initializers.values():
                 tensor = value.const_value
-                if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or tensor.nbytes <= threshold:
+                if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
                     continue
                 handle = _unique(f"#{value.name}", large)
-                place = _Place(tensor, lambda new, value=value: setattr(value, "const_value", new))
-                place.set(_declared(tensor, handle, value.name))
-                replaced.append((place, tensor))
+                replace(_initializer_place(value), _declared(tensor, handle, value.name))
                 large[handle] = tensor
+        # What stays has to be inline: the file that it is in now is not that of what is saved.
+        for place in _places(model):
+            if isinstance(place.tensor, onnx_ir.ExternalTensor) and place.tensor.location not in large:
+                replace(place, _in_memory(place.tensor))
         yield onnx_ir.to_proto(model).SerializeToString(), large
     finally:
-        for place, tensor in replaced:
+        for place, tensor in reversed(replaced):
             place.set(tensor)
+
+
+def _in_memory(tensor: Any) -> Any:
+    """The elements of an external tensor of onnx_ir, copied."""
+    found = Tensor(tensor.tobytes(), int(tensor.dtype), [int(dim) for dim in tensor.shape], name=tensor.name or "")
+    found.doc_string = tensor.doc_string
+    found.metadata_props.update(tensor.metadata_props)
+    return found
 
 
 def _declared(tensor: Any, handle: str, name: str | None) -> Any:
@@ -188,30 +246,68 @@ def save(
     max_in_flight_bytes: int = 1 << 30,
     alignment: int | None = None,
     align_threshold: int = 1 << 20,
-    **options: Any,
+    **options: Unpack[SaveOptions],
 ) -> None:
-    """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to the file ``external_data`` beside it.
-    Without that, tensors stay where they are. ``model`` is not changed.
+    """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to the file ``external_data`` beside it. Without
+    that, tensors that were loaded from files in the folder of ``path`` stay there, and all others are written into the model.
+    ``model`` is not changed.
 
     Threads are as many as there are cores, whatever ``max_workers`` is. ``alignment`` is that of tensors over
-    ``align_threshold`` bytes if that is 1 MiB, and otherwise that of all. Other options are those of :meth:`Container.save`.
+    ``align_threshold`` bytes if that is 1 MiB, and otherwise that of all. Other options are those of :meth:`Container.save`; one that
+    says where weights go (``files``) does instead of ``external_data``.
     """
     import onnx_ir
 
+    if max_shard_size_bytes is not None and external_data is None:
+        raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
+    for name, value in (("max_shard_size_bytes", max_shard_size_bytes), ("max_workers", max_workers)):
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} is {value}, and has to be more than 0")
     if _is_other(path, format):
         onnx_ir.save(model, path, format, external_data, size_threshold_bytes, max_shard_size_bytes, callback)
         return
-    if external_data is None:
-        save_model(onnx_ir.to_proto(model), path)
+    if external_data is not None:
+        if doubled := {"files", "data_name", "max_shard_bytes"} & options.keys():
+            raise ValueError(f"{', '.join(sorted(doubled))} and external_data say the same: give one of them")
+        options["data_name"] = os.fspath(external_data)
+        options["max_shard_bytes"] = max_shard_size_bytes
+    elif not {"files", "data_name", "max_shard_bytes"} & options.keys():
+        _save_in_place(model, path, options)
         return
     if alignment is not None:
         options.setdefault("alignment_large", alignment)
         if align_threshold != 1 << 20:
             options.setdefault("alignment", alignment)
-    options.update(
-        data_name=os.fspath(external_data), max_shard_bytes=max_shard_size_bytes, max_bytes_in_flight=max_in_flight_bytes
-    )
+    options.setdefault("max_bytes_in_flight", max_in_flight_bytes)
     _save(model, path, size_threshold_bytes, callback, options)
+
+
+def _save_in_place(model: onnx_ir.Model, path: Path, options: SaveOptions) -> None:
+    """Writes ``model``; tensors in files beside it stay there."""
+    import onnx_ir
+
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    with contextlib.ExitStack() as stack:
+        for place in _places(model):
+            # A file that is named from elsewhere is named from the folder of the model here.
+            if isinstance(place.tensor, onnx_ir.ExternalTensor):
+                stack.callback(place.set, place.tensor)
+                place.set(_from_folder(place.tensor, folder))
+
+        def stays(tensor: Any) -> bool:
+            found = tensor.bytes().file_range if isinstance(tensor, _Tensor) and not tensor.is_lazy else None
+            return found is not None and os.path.dirname(os.path.realpath(found[0])) == folder
+
+        with _behind_handles(model, stays) as (message, large):
+            Container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
+
+
+def _from_folder(tensor: Any, folder: str) -> Tensor:
+    """An external tensor of onnx_ir as one of this package, mapped from the file that it names."""
+    whole = map_file(os.path.realpath(tensor.path), True)
+    offset = tensor.offset or 0
+    part = whole.slice(offset, offset + tensor.nbytes)
+    return _tensor(_Tensor(part, int(tensor.dtype), [int(dim) for dim in tensor.shape]), tensor)
 
 
 def save_safetensors(
@@ -223,10 +319,10 @@ def save_safetensors(
     size_threshold_bytes: int = 256,
     max_shard_size_bytes: int | None = None,
     callback: Callback | None = None,
-    **options: Any,
+    **options: Unpack[SaveOptions],
 ) -> None:
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to a safetensors file beside it. ``model`` is not
-    changed."""
+    changed. Several files (``max_shard_size_bytes``) are written by onnx_ir."""
     if max_shard_size_bytes is not None or _is_other(path, format):
         import onnx_ir
 
@@ -242,7 +338,7 @@ def save_safetensors(
     _save(model, path, size_threshold_bytes, callback, {"files": "safetensors", **options})
 
 
-def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: dict[str, Any]) -> None:
+def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: SaveOptions) -> None:
     with _handles(model, threshold) as (message, large):
         container = Container(message, large)
         if callback is not None:
@@ -278,4 +374,4 @@ class _Progress:
 
 
 def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    return (it for it in external_data_helper._get_all_tensors(model) if external_data_helper.uses_external_data(it))
+    return (it for it in external_data_helper.every_tensor(model) if external_data_helper.uses_external_data(it))

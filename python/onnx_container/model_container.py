@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import external_data_helper
-from ._container import Container
+from ._container import Container, _weights
 from ._convert import initializer
+from ._core import Error
+from ._dtypes import DataType
 from ._tensor import Tensor
 
 try:
@@ -23,9 +25,55 @@ except ImportError:  # Without onnx there are no messages, and nothing asks for 
 if TYPE_CHECKING:
     import onnx
 
-    from ._container import Path
+    from ._options import Path
 
-__all__ = ["ExtendedModelContainer", "ModelContainer", "TorchModelContainer", "make_large_model", "make_large_tensor_proto"]
+__all__ = [
+    "BuildStats",
+    "ExtendedModelContainer",
+    "ModelContainer",
+    "TorchModelContainer",
+    "make_large_model",
+    "make_large_tensor_proto",
+]
+
+
+class BuildStats:
+    """Times and other measurements of an export by their names, which begin with ``time_export``. One that was not set is 0."""
+
+    _PREFIXES = frozenset({"time_export"})
+
+    def __init__(self) -> None:
+        self._data: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._data.get(key, 0.0)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._data[key] = value
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._data!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measurements themselves, not a copy."""
+        return self._data
+
+    def validate(self) -> None:
+        """Refuses names that begin with something else."""
+        for key in self._data:
+            if not str(key).startswith(tuple(self._PREFIXES)):
+                raise KeyError(f"{key!r} is no measurement of an export: names begin with {sorted(self._PREFIXES)}")
+
+
+def _get_type(elem_type: Any) -> int:
+    """The number of an element type: given as this, as None, or as numpy or torch name it."""
+    return int(DataType.UNDEFINED if elem_type is None else DataType.of(elem_type))
 
 
 class ModelContainer(_Base):  # type: ignore[misc]
@@ -39,7 +87,7 @@ class ModelContainer(_Base):  # type: ignore[misc]
         self.large_initializers: dict[str, Any] = {}
         self.graphs_: list[onnx.GraphProto] = []
         self.inline = False
-        self._stats: dict[str, float] = {}
+        self._stats = BuildStats()
 
     def check_model(self) -> None:
         """Checks the model by ``onnx.checker``."""
@@ -104,14 +152,13 @@ class ModelContainer(_Base):  # type: ignore[misc]
                 )
 
     def _external(self) -> Iterable[onnx.TensorProto]:
-        tensors = external_data_helper._get_all_tensors(self.model_proto)
+        tensors = external_data_helper.every_tensor(self.model_proto)
         return (tensor for tensor in tensors if external_data_helper.uses_external_data(tensor))
 
     def to_container(self) -> Container:
         """The model and its large initializers as a :class:`Container`, which shares their memory."""
-        self.check_large_initializers()
         container = Container(self.model_proto)
-        container.update({k: v for k, v in self.large_initializers.items() if k in container._declared()})
+        container._core.update(_weights(self.large_initializers), True)
         return container
 
     def save(self, file_path: Path, all_tensors_to_one_file: bool | None = None, **options: Any) -> onnx.ModelProto:
@@ -127,14 +174,23 @@ class ModelContainer(_Base):  # type: ignore[misc]
         if all_tensors_to_one_file and not any(key in options for key in ("data_name", "files", "max_shard_bytes")):
             options["data_name"] = os.path.basename(os.fspath(file_path)) + self._suffix
         options.setdefault("inline", self.inline)
-        saved = self.to_container().save(file_path, all_tensors_to_one_file, **options)
-        for part, seconds in saved.seconds.items():
-            self._stats[f"time_export_{part}"] = self._stats.get(f"time_export_{part}", 0.0) + seconds
+        try:
+            saved = self.to_container().save(file_path, None if "files" in options else all_tensors_to_one_file, **options)
+        except Error:
+            self.check_large_initializers()  # says of a missing one what onnx says
+            raise
+        seconds = dict(saved.seconds)
+        # By the names that yobx has for these parts.
+        self._stats["time_export_tobytes"] += seconds.pop("producing")
+        self._stats["time_export_write_tensor_bytes"] += seconds.pop("writing")
+        for part, spent in seconds.items():
+            self._stats[f"time_export_{part}"] += spent
         return saved.model_proto
 
     def load(self, file_path: Path, load_large_initializers: bool = True) -> ModelContainer:
         """Loads the model, and the large initializers as maps of their files; without these,
         :meth:`_load_large_initializers` loads them later."""
+        self.model_proto_ = None
         self._set_loaded(Container.load(file_path, weights=load_large_initializers), load_large_initializers)
         return self
 
@@ -145,11 +201,15 @@ class ModelContainer(_Base):  # type: ignore[misc]
 
     def _set_loaded(self, container: Container, has_weights: bool) -> None:
         """Takes model and weights of ``container``; handles are the numbers of the tensors, as in onnx."""
-        self.model_proto = container.model_proto
+        if self.model_proto_ is None or not has_weights:
+            self.model_proto = container.model_proto
+        else:
+            self.model_proto_.CopyFrom(container.model_proto)  # others may have it
+            self.model_proto = self.model_proto_
         self.large_initializers = {}
         if not has_weights:
             return
-        for number, tensor in enumerate(external_data_helper._get_all_tensors(self.model_proto)):
+        for number, tensor in enumerate(external_data_helper.every_tensor(self.model_proto)):
             if not external_data_helper.uses_external_data(tensor):
                 continue
             handle = f"#t{number}"
@@ -159,7 +219,7 @@ class ModelContainer(_Base):  # type: ignore[misc]
 
     def get_raw_data(self, tensor: Any) -> bytes:
         """The packed little-endian bytes of weights of any kind."""
-        return bytes(memoryview(initializer(tensor)))
+        return bytes(initializer(tensor).bytes())
 
     def get_prop(self, tensor: onnx.TensorProto) -> onnx.StringStringEntryProto:
         """The entry of ``tensor`` that has its location."""
@@ -170,14 +230,15 @@ class ModelContainer(_Base):  # type: ignore[misc]
 
     def get_model_with_data(self) -> onnx.ModelProto:
         """The model with every tensor inline; it has less than 2 GiB."""
+        self.check_large_initializers()
         return self.to_container().embed()
 
     def to_ir(self) -> Any:
         """The model as an ``onnx_ir.Model``, whose tensors share the memory of the large initializers."""
         from . import ir
 
+        self.check_large_initializers()
         return ir.from_container(self.to_container())
-
 
     def _deserialize_graph(self, proto: onnx.GraphProto, scoped_values: list[Any]) -> Any:
         """``proto`` as an ``onnx_ir.Graph`` with the large initializers in it."""

@@ -4,10 +4,10 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
-use std::slice;
+use std::ffi::{CStr, c_int};
+use std::{ptr, slice};
 
-use onnx_container::{Alignment, Buffer, BufferMut, Ownership};
+use onnx_container::{Alignment, Buffer, BufferMut, DataType, Ownership, PrivateMap};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
@@ -15,6 +15,7 @@ use pyo3::types::PyMemoryView;
 use pyo3::{Borrowed, ffi};
 
 use crate::error::OrRaise;
+use crate::initializer::Initializer;
 
 /// Shared, read-only bytes: of a file that is mapped or was read, or of a Python object. They are freed, or unmapped,
 /// with the last object that uses them.
@@ -64,7 +65,16 @@ impl Bytes {
             copy.copy_from_slice(&self.0);
             Ok(copy)
         });
-        Ok(WritableBytes(copied.or_raise()?))
+        Ok(WritableBytes(Writable::Copy(copied.or_raise()?)))
+    }
+
+    /// As [`writable`](Self::writable), by a map of the file that the bytes are in, of which pages are copied when they are
+    /// written to; None where there can be no such map.
+    fn private_map(&self, py: Python<'_>) -> Option<WritableBytes> {
+        // SAFETY: the bytes are mapped because the caller of `Container.load` asked for it, whose documentation says that
+        // no process may truncate or write to the files while anything made of them is in use.
+        let map = py.detach(|| unsafe { PrivateMap::new(&self.0) });
+        map.ok().map(|map| WritableBytes(Writable::Map(map)))
     }
 
     pub(crate) unsafe fn __getbuffer__(
@@ -82,7 +92,13 @@ impl Bytes {
 /// Bytes in memory of their own, which may be written to.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
-pub struct WritableBytes(BufferMut);
+pub struct WritableBytes(Writable);
+
+#[derive(Debug)]
+enum Writable {
+    Copy(BufferMut),
+    Map(PrivateMap),
+}
 
 #[pymethods]
 impl WritableBytes {
@@ -91,10 +107,107 @@ impl WritableBytes {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let bytes = &slf.get().0;
+        let (start, len) = match &slf.get().0 {
+            Writable::Copy(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            Writable::Map(map) => (map.as_ptr(), map.len()),
+        };
         // SAFETY: as for `Bytes`. Nothing in Rust reads or writes this memory after it was filled, so those who share
         // the view may write to it as they may to a `bytearray`.
-        unsafe { fill(&slf, view, flags, bytes.as_ptr().cast_mut(), bytes.len(), false) }
+        unsafe { fill(&slf, view, flags, start, len, false) }
+    }
+}
+
+/// Elements of a type that the buffer protocol has, with their shape.
+#[derive(Debug)]
+#[pyclass(frozen, module = "onnx_container._core")]
+pub struct Elements {
+    bytes: Buffer,
+    format: &'static CStr,
+    width: usize,
+    shape: Vec<isize>,
+    /// In bytes.
+    strides: Vec<isize>,
+}
+
+impl Elements {
+    /// The elements in `bytes`, which are asked for when the protocol has their type.
+    pub fn new(
+        dtype: DataType,
+        dims: &[i64],
+        bytes: impl FnOnce() -> PyResult<Bytes>,
+    ) -> PyResult<Self> {
+        let (format, width) = format_of(dtype).ok_or_else(|| {
+            PyBufferError::new_err(format!(
+                "the buffer protocol has no type for {dtype}: use `raw` for the packed bytes, or `numpy()`"
+            ))
+        })?;
+        let too_long = |_| PyBufferError::new_err("too long");
+        let shape: Vec<isize> = dims
+            .iter()
+            .map(|dim| isize::try_from(*dim))
+            .collect::<Result<_, _>>()
+            .map_err(too_long)?;
+        let mut strides = vec![0; shape.len()];
+        let mut step = isize::try_from(width).map_err(|_| PyBufferError::new_err("too long"))?;
+        for (stride, dim) in strides.iter_mut().zip(&shape).rev() {
+            *stride = step;
+            step = step.saturating_mul((*dim).max(1));
+        }
+        Ok(Self { bytes: bytes()?.0, format, width, shape, strides })
+    }
+}
+
+/// How the module `struct`, and numpy for complex numbers, name a type; and the bytes of one element.
+fn format_of(dtype: DataType) -> Option<(&'static CStr, usize)> {
+    Some(match dtype {
+        DataType::Bool => (c"?", 1),
+        DataType::Int8 => (c"b", 1),
+        DataType::Uint8 => (c"B", 1),
+        DataType::Int16 => (c"h", 2),
+        DataType::Uint16 => (c"H", 2),
+        DataType::Int32 => (c"i", 4),
+        DataType::Uint32 => (c"I", 4),
+        DataType::Int64 => (c"q", 8),
+        DataType::Uint64 => (c"Q", 8),
+        DataType::Float16 => (c"e", 2),
+        DataType::Float => (c"f", 4),
+        DataType::Double => (c"d", 8),
+        DataType::Complex64 => (c"Zf", 8),
+        DataType::Complex128 => (c"Zd", 16),
+        _ => return None,
+    })
+}
+
+#[pymethods]
+impl Elements {
+    pub(crate) unsafe fn __getbuffer__(
+        slf: Borrowed<'_, '_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let shown = slf.get();
+        let has = |flag: c_int| flags & flag == flag;
+        let is_column_major = shown.shape.iter().filter(|dim| **dim > 1).count() <= 1;
+        if has(ffi::PyBUF_F_CONTIGUOUS) && !has(ffi::PyBUF_ANY_CONTIGUOUS) && !is_column_major {
+            return Err(PyBufferError::new_err("the elements are in row-major order"));
+        }
+        let (start, len) = (shown.bytes.as_ptr().cast_mut(), shown.bytes.len());
+        // SAFETY: as for `Bytes`; the view keeps the object, and with it the shape and the strides, which nothing changes.
+        unsafe { fill(&slf, view, flags, start, len, true)? };
+        // SAFETY: the call above filled the view, so it is valid.
+        let view = unsafe { &mut *view };
+        let pointer = |wanted: bool, list: &[isize]| match wanted {
+            true => list.as_ptr().cast_mut(),
+            false => ptr::null_mut(),
+        };
+        view.ndim = c_int::try_from(shown.shape.len()).unwrap_or(c_int::MAX);
+        view.itemsize = shown.width.cast_signed();
+        view.shape = pointer(has(ffi::PyBUF_ND), &shown.shape);
+        view.strides = pointer(has(ffi::PyBUF_STRIDES), &shown.strides);
+        if has(ffi::PyBUF_FORMAT) {
+            view.format = shown.format.as_ptr().cast_mut();
+        }
+        Ok(())
     }
 }
 
@@ -145,15 +258,68 @@ impl AsRef<[u8]> for Shown {
     }
 }
 
+/// The memory of a torch tensor on the CPU.
+struct Torch {
+    /// torch's `UntypedStorage`, which the memory belongs to.
+    storage: Py<PyAny>,
+    /// Where the storage was and how long it was, in bytes, when the tensor was given.
+    whole: (usize, usize),
+    start: usize,
+    len: usize,
+}
+
+impl Torch {
+    /// Whether the storage still has its memory: torch frees it when a storage is resized, or moved to shared memory.
+    fn is_there(&self) -> bool {
+        Python::attach(|py| {
+            let storage = self.storage.bind(py);
+            let now = (storage.call_method0("data_ptr"), storage.call_method0("nbytes"));
+            let number = |found: PyResult<Bound<'_, PyAny>>| found?.extract::<usize>();
+            (number(now.0).ok(), number(now.1).ok()) == (Some(self.whole.0), Some(self.whole.1))
+        })
+    }
+}
+
+impl AsRef<[u8]> for Torch {
+    /// No bytes where the memory is gone, so that who reads them has an error.
+    fn as_ref(&self) -> &[u8] {
+        if self.len == 0 || !self.is_there() {
+            return &[];
+        }
+        // SAFETY: `torch_memory` held the range to the storage, which this keeps, and which still has the memory. As for
+        // arrays, others may write to it; documentation asks callers not to, nor to resize it at the same time.
+        unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(self.start), self.len) }
+    }
+}
+
+/// The `len` bytes at the address `start`, which are in the torch `storage`.
+#[pyfunction]
+pub fn torch_memory(storage: &Bound<'_, PyAny>, start: usize, len: usize) -> PyResult<Bytes> {
+    let number = |name: &str| storage.call_method0(name)?.extract::<usize>();
+    let whole = (number("data_ptr")?, number("nbytes")?);
+    let ends = (start.checked_add(len), whole.0.checked_add(whole.1));
+    if start < whole.0 || !matches!(ends, (Some(end), Some(of_storage)) if end <= of_storage) {
+        return Err(PyValueError::new_err("the tensor is not within its storage"));
+    }
+    let storage = storage.clone().unbind();
+    Ok(Bytes(Buffer::from_owner(Torch { storage, whole, start, len })))
+}
+
 /// The memory of `object`, which has to be contiguous, without a copy.
 pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     if let Ok(bytes) = object.cast::<Bytes>() {
         return Ok(bytes.get().0.clone());
     }
-    // A view has the strides that some objects, such as arrays of ctypes, leave out.
-    let view = PyUntypedBuffer::get(PyMemoryView::from(object)?.as_any())?;
-    if !view.is_c_contiguous() {
-        return Err(PyBufferError::new_err("the memory is not contiguous"));
+    if let Ok(initializer) = object.cast::<Initializer>() {
+        return Ok(initializer.get().bytes(object.py())?.0);
     }
-    Ok(Buffer::from_owner(Shown(view)))
+    // A view has the strides that some objects, such as arrays of ctypes, leave out.
+    let found = row_major(PyMemoryView::from(object)?.as_any())?;
+    found.ok_or_else(|| PyBufferError::new_err("the memory is not contiguous"))
+}
+
+/// The memory of `object`, such as an array, without a copy; None where its elements are not in row-major order without gaps.
+pub fn row_major(object: &Bound<'_, PyAny>) -> PyResult<Option<Buffer>> {
+    let view = PyUntypedBuffer::get(object)?;
+    Ok(view.is_c_contiguous().then(|| Buffer::from_owner(Shown(view))))
 }

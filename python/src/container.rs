@@ -1,15 +1,18 @@
 //! [`Container`]: a model and the large initializers behind its handles.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use onnx_container::external_data::{ExternalData, is_external};
-use onnx_container::proto::{Message, ModelProto};
+use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{Alignment, ConsolidateOptions, TensorStorage, Tied, traversal};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::bytes::{Bytes, buffer};
+use crate::convert::{Declaration, Declared, Weights};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
@@ -19,6 +22,9 @@ type Inner = onnx_container::Container;
 
 /// A model, and the large initializers behind its handles. Threads may share it: who reads or saves it has it as it was
 /// when the call began, whatever others change meanwhile.
+///
+/// Nothing that may run Python code is done under the lock: neither the callables of lazy weights nor the `__del__` of
+/// weights that are replaced, which may use the container themselves.
 #[derive(Debug)]
 #[pyclass(frozen, module = "onnx_container._core")]
 pub struct Container(RwLock<Arc<Inner>>);
@@ -28,8 +34,8 @@ impl Container {
         Self(RwLock::new(Arc::new(container)))
     }
 
-    /// The container as it is now. Whoever changes it may wait for the interpreter meanwhile, to free what was replaced, so
-    /// nobody waits for the lock and keeps the interpreter.
+    /// The container as it is now. Whoever has the lock may wait for the interpreter, so nobody waits for the lock and keeps
+    /// the interpreter.
     fn now(&self, py: Python<'_>) -> Arc<Inner> {
         if let Ok(held) = self.0.try_read() {
             return Arc::clone(&held);
@@ -47,7 +53,7 @@ impl Container {
         py.detach(|| work(&container)).or_raise()
     }
 
-    /// As [`read`](Self::read), to change it: threads that change it take turns.
+    /// Changes handles. `work` returns what it replaced, which is dropped after the lock.
     fn change<T: Send>(
         &self,
         py: Python<'_>,
@@ -58,6 +64,34 @@ impl Container {
             work(Arc::make_mut(&mut held))
         });
         changed.or_raise()
+    }
+
+    /// Changes a copy of the container, which then takes its place.
+    fn rework<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
+    ) -> PyResult<T> {
+        let before = self.now(py);
+        let (result, old) = py.detach(|| {
+            let mut copy = Inner::clone(&before);
+            let result = match work(&mut copy) {
+                Ok(result) => result,
+                Err(error) => return (Err(Some(error)), None),
+            };
+            let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if !Arc::ptr_eq(&held, &before) {
+                return (Err(None), Some(Arc::new(copy)));
+            }
+            (Ok(result), Some(std::mem::replace(&mut *held, Arc::new(copy))))
+        });
+        drop(old);
+        result.map_err(|error| match error {
+            Some(error) => exception(&error),
+            None => PyRuntimeError::new_err(
+                "the container was changed by others meanwhile: nothing was done",
+            ),
+        })
     }
 }
 
@@ -90,7 +124,7 @@ impl Container {
 
     fn attach(&self, py: Python<'_>, folder: PathBuf, options: Load) -> PyResult<()> {
         let options = options.options()?;
-        self.change(py, |container| container.attach(folder, options))
+        self.rework(py, |container| container.attach(folder, options))
     }
 
     fn attach_safetensors(
@@ -102,7 +136,7 @@ impl Container {
     ) -> PyResult<Py<PyDict>> {
         let (load, options) = (load.options()?, fill.options()?);
         let report =
-            self.change(py, |container| container.attach_safetensors(path, load, options))?;
+            self.rework(py, |container| container.attach_safetensors(path, load, options))?;
         Ok(filled(py, &report)?.unbind())
     }
 
@@ -114,7 +148,7 @@ impl Container {
 
     fn set_model_bytes(&self, py: Python<'_>, model: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = buffer(model)?;
-        self.change(py, |container| {
+        self.rework(py, |container| {
             *container.model_mut() = ModelProto::decode(&bytes)?;
             Ok(())
         })
@@ -126,16 +160,27 @@ impl Container {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// What the model declares for its external tensors: location, type and dimensions.
-    fn declared(&self, py: Python<'_>) -> PyResult<Vec<(String, i32, Vec<i64>)>> {
+    /// What the model declares for every tensor: its unique name, its handle or file if it is external, type and dimensions.
+    #[allow(clippy::type_complexity)]
+    fn declared(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<String>, i32, Vec<i64>)>> {
         let container = self.now(py);
-        let external = traversal::iter(container.model()).map(|(_, tensor)| tensor);
-        let external = external.filter(|tensor| is_external(tensor));
-        let declared = external.map(|tensor| {
-            let location = ExternalData::parse(tensor)?.location;
-            Ok((location, tensor.data_type.unwrap_or_default(), tensor.dims.to_vec()))
+        let declared = container.tensors().map(|tensor| {
+            let proto = tensor.proto();
+            let location = is_external(proto).then(|| ExternalData::parse(proto));
+            let location = location.transpose()?.map(|entry| entry.location);
+            let dtype = proto.data_type.unwrap_or_default();
+            Ok((tensor.name().to_owned(), location, dtype, proto.dims.to_vec()))
         });
         declared.collect::<onnx_container::Result<_>>().or_raise()
+    }
+
+    /// The names of all tensors, with and without their scope.
+    fn names(&self, py: Python<'_>) -> HashSet<String> {
+        let container = self.now(py);
+        let both = |(place, tensor): (traversal::Place<'_>, &TensorProto)| {
+            [place.name_of(tensor), place.qualified_name(tensor)]
+        };
+        traversal::iter(container.model()).flat_map(both).collect()
     }
 
     fn handles(&self, py: Python<'_>) -> Vec<String> {
@@ -152,20 +197,26 @@ impl Container {
 
     fn insert(&self, py: Python<'_>, handle: &str, initializer: &Initializer) -> PyResult<()> {
         let initializer = initializer.0.clone();
-        self.change(py, |container| container.insert(handle, initializer).map(drop))
+        self.change(py, |container| container.insert(handle, initializer)).map(drop)
     }
 
-    /// Several at once.
-    fn insert_all(&self, py: Python<'_>, all: Vec<(String, Py<Initializer>)>) -> PyResult<()> {
-        let all = all.into_iter().map(|(handle, it)| (handle, it.get().0.clone()));
-        let all: Vec<_> = all.collect();
-        self.change(py, |container| {
-            all.into_iter().try_for_each(|(handle, it)| container.insert(&handle, it).map(drop))
-        })
+    /// Several at once; with `named_only`, those alone that the model names.
+    fn update(&self, py: Python<'_>, all: Weights<'_>, named_only: bool) -> PyResult<()> {
+        let look_up = || declarations(&self.now(py));
+        let all = all.convert(&Declared::new(&look_up, named_only))?;
+        let insert =
+            |container: &mut Inner, (handle, it): (String, _)| container.insert(&handle, it);
+        let replaced = self.change(py, |container| {
+            all.into_iter()
+                .map(|one| insert(container, one))
+                .collect::<onnx_container::Result<Vec<_>>>()
+        });
+        replaced.map(drop)
     }
 
     fn remove(&self, py: Python<'_>, handle: &str) -> PyResult<bool> {
-        self.change(py, |container| Ok(container.remove(handle).is_some()))
+        let removed = self.change(py, |container| Ok(container.remove(handle)))?;
+        Ok(removed.is_some())
     }
 
     /// Adds an initializer to the main graph, and returns its handle.
@@ -216,7 +267,7 @@ impl Container {
     ) -> PyResult<()> {
         let initializer = initializer.0.clone();
         let tied = if tied_all { Tied::All } else { Tied::This };
-        self.change(py, |container| container.replace(name, initializer, tied).map(drop))
+        self.rework(py, |container| container.replace(name, initializer, tied).map(drop))
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {
@@ -235,9 +286,10 @@ impl Container {
         min_bytes: Option<u64>,
         all_tensors: bool,
         attributes: bool,
+        sparse: bool,
     ) -> PyResult<(usize, u64, Vec<(String, u64, String)>)> {
-        let options = externalizing(min_bytes, all_tensors, attributes);
-        let report = self.change(py, |container| container.externalize(options))?;
+        let options = externalizing(min_bytes, all_tensors, attributes).sparse(sparse);
+        let report = self.rework(py, |container| container.externalize(options))?;
         let kept = report
             .kept
             .iter()
@@ -247,7 +299,7 @@ impl Container {
 
     fn inline_functions(&self, py: Python<'_>, options: Inline) -> PyResult<Py<PyDict>> {
         let options = options.options()?;
-        let report = self.change(py, |container| container.inline_functions(options))?;
+        let report = self.rework(py, |container| container.inline_functions(options))?;
         Ok(inlined(py, &report)?.unbind())
     }
 
@@ -266,19 +318,13 @@ impl Container {
         if let Some(bytes) = alignment {
             options = options.alignment(Alignment::new(bytes).or_raise()?);
         }
-        Ok(Bytes(self.change(py, |container| container.consolidate(options))?))
+        Ok(Bytes(self.rework(py, |container| container.consolidate(options))?))
     }
 
-    fn fill(
-        &self,
-        py: Python<'_>,
-        weights: Vec<(String, Py<Initializer>)>,
-        options: Fill,
-    ) -> PyResult<Py<PyDict>> {
+    fn fill(&self, py: Python<'_>, weights: Weights<'_>, options: Fill) -> PyResult<Py<PyDict>> {
         let options = options.options()?;
-        let weights = weights.into_iter().map(|(name, it)| (name, it.get().0.clone()));
-        let weights: Vec<_> = weights.collect();
-        let report = self.change(py, |container| container.fill(weights, options))?;
+        let weights = weights.convert(&Declared::new(&|| Ok(HashMap::new()), false))?;
+        let report = self.rework(py, |container| container.fill(weights, options))?;
         Ok(filled(py, &report)?.unbind())
     }
 
@@ -291,7 +337,7 @@ impl Container {
         options: Cast,
     ) -> PyResult<(usize, u64, u64, Vec<(String, String)>)> {
         let (to, options) = (dtype(to)?, options.options()?);
-        let report = self.change(py, |container| container.cast(to, options))?;
+        let report = self.rework(py, |container| container.cast(to, options))?;
         let uncast = report.uncast.iter().map(|it| (it.tensor.clone(), it.reason.to_string()));
         Ok((report.cast, report.bytes_before, report.bytes_after, uncast.collect()))
     }
@@ -318,13 +364,13 @@ impl Container {
     fn save(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
         let ((options, raised), now) = (options.options()?, self.now(py));
         let result = py.detach(|| now.save(path, options));
-        Ok(saved(py, &raised.or(result)?)?.unbind())
+        Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     fn dry_run(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
         let ((options, raised), now) = (options.options()?, self.now(py));
         let result = py.detach(|| now.dry_run(path, options));
-        Ok(saved(py, &raised.or(result)?)?.unbind())
+        Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     /// The bytes of the model and of each weights file, without writing any.
@@ -334,6 +380,17 @@ impl Container {
         let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
         Ok((Bytes(parts.model), files.collect()))
     }
+}
+
+/// What the model of `container` declares for its external tensors.
+fn declarations(container: &Inner) -> PyResult<HashMap<String, Declaration>> {
+    let external = traversal::iter(container.model()).map(|(_, tensor)| tensor);
+    let external = external.filter(|tensor| is_external(tensor));
+    let declared = external.map(|tensor| {
+        let location = ExternalData::parse(tensor)?.location;
+        Ok((location, (tensor.data_type.unwrap_or_default(), tensor.dims.to_vec())))
+    });
+    declared.collect::<onnx_container::Result<_>>().or_raise()
 }
 
 /// A tensor of a model, as a tuple.

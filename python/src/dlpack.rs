@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
-use onnx_container::{Alignment, Buffer, BufferMut, DataType};
+use onnx_container::{Alignment, Buffer, BufferMut, DataType, PrivateMap};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -74,13 +74,27 @@ struct Owned {
 
 enum Bytes {
     Shared(Buffer),
+    /// The same bytes of a mapped file, which whoever takes no notice of the mark may write to: it changes nothing else, where
+    /// a write to the container's own map would end the process. torch is one that does.
+    Mapped(PrivateMap),
     Copied(BufferMut),
 }
 
 impl Bytes {
+    fn shared(bytes: Buffer) -> Self {
+        // SAFETY: the bytes are mapped because the caller of `Container.load` asked for it, whose documentation says that no
+        // process may truncate or write to the files while anything made of them is in use.
+        let map = bytes.file_range().is_some().then(|| unsafe { PrivateMap::new(&bytes) });
+        match map {
+            Some(Ok(map)) => Self::Mapped(map),
+            _ => Self::Shared(bytes),
+        }
+    }
+
     fn start(&self) -> *mut c_void {
         match self {
             Self::Shared(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Self::Mapped(map) => map.as_ptr().cast(),
             Self::Copied(bytes) => bytes.as_ptr().cast_mut().cast(),
         }
     }
@@ -141,7 +155,7 @@ pub fn dlpack(
     let bytes = py.detach(|| {
         let bytes = initializer.to_buffer()?;
         if !copied {
-            return Ok(Bytes::Shared(bytes));
+            return Ok(Bytes::shared(bytes));
         }
         let mut copy = BufferMut::zeroed(bytes.len(), Alignment::DEVICE)?;
         copy.copy_from_slice(&bytes);

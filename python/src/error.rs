@@ -1,9 +1,11 @@
 //! The exception class of the package, and how errors become exceptions.
 
+use onnx_container::ErrorKind;
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyFileNotFoundError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyType};
 
 create_exception!(
     onnx_container,
@@ -14,16 +16,33 @@ create_exception!(
      `offset` (int, bytes) are None where they are not known; `related` lists the errors that this one joins."
 );
 
-/// The exception for `error`: that of the caller's code where this is its cause.
+/// The exception for `error`. What ends a program, such as Ctrl-C in a callable that makes weights, goes through as it is.
 pub fn exception(error: &onnx_container::Error) -> PyErr {
-    Python::attach(|py| {
-        let made = made(py, error);
-        made.unwrap_or_else(|failed| failed)
+    Python::attach(|py| match cause(py, error) {
+        Some(raised) if !raised.is_instance_of::<PyException>(py) => raised,
+        _ => made(py, error).unwrap_or_else(|failed| failed),
     })
 }
 
+/// The class of errors of a file that is not there, which code that came from other libraries catches as `FileNotFoundError`.
+pub fn missing_file(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let make = || {
+        let bases = (py.get_type::<Error>(), py.get_type::<PyFileNotFoundError>());
+        let body = PyDict::new(py);
+        body.set_item("__module__", "onnx_container")?;
+        body.set_item("__doc__", "An `Error` of a file that is not there.")?;
+        let class = py.get_type::<PyType>().call1(("MissingFileError", bases, body))?;
+        Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
+    };
+    Ok(CLASS.get_or_try_init(py, make)?.bind(py))
+}
+
 fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
-    let exception = Error::new_err(error.to_string());
+    let exception = match error.kind() {
+        ErrorKind::MissingFile => PyErr::from_value(missing_file(py)?.call1((error.to_string(),))?),
+        _ => Error::new_err(error.to_string()),
+    };
     let value = exception.value(py);
     value.setattr("kind", format!("{:?}", error.kind()))?;
     value.setattr("reason", error.reason())?;

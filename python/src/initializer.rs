@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use pyo3::{Borrowed, ffi};
 
-use crate::bytes::{Bytes, buffer};
+use crate::bytes::{Bytes, Elements, buffer};
 use crate::error::OrRaise;
 
 /// The elements of one tensor: their type (the number in onnx.proto), dimensions and bytes. What Python calls a tensor is
@@ -18,8 +18,8 @@ pub struct Initializer(pub onnx_container::Initializer);
 
 #[pymethods]
 impl Initializer {
-    /// The elements of another initializer; or those in the memory of `source`, packed and little-endian. They are not
-    /// copied. Other arguments are for subclasses.
+    /// The elements of another initializer, or of anything else that can be weights; or, with a type and dimensions, those in
+    /// the memory of `source`, packed and little-endian, which are not copied. Other arguments are for subclasses.
     #[new]
     #[pyo3(signature = (source, dtype=None, dims=None, **_other))]
     fn new(
@@ -29,24 +29,30 @@ impl Initializer {
         _other: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (Some(dtype), Some(dims)) = (dtype, dims) else {
-            let given = source.cast::<Self>()?;
-            return Ok(Self(given.get().0.clone()));
+            if let Ok(given) = source.cast::<Self>() {
+                return Ok(Self(given.get().0.clone()));
+            }
+            let convert = source.py().import("onnx_container._convert")?.getattr("initializer")?;
+            let converted = convert.call1((source,))?;
+            return Ok(Self(converted.cast::<Self>()?.get().0.clone()));
         };
         let dtype = DataType::try_from(dtype).or_raise()?;
         let tensor = onnx_container::Tensor::new(dtype, dims, buffer(source)?).or_raise()?;
         Ok(Self(tensor.into()))
     }
 
-    /// The packed bytes, by the buffer protocol: in one dimension, read-only.
+    /// The elements by the buffer protocol: read-only, with their shape, for the types that the protocol has. numpy asks for
+    /// this first, and would take bytes without a type for the elements.
     #[allow(unsafe_code)]
     unsafe fn __getbuffer__(
         slf: Borrowed<'_, '_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let bytes = Bound::new(slf.py(), slf.get().bytes(slf.py())?)?;
+        let (py, held) = (slf.py(), slf.get());
+        let shown = Elements::new(held.0.dtype(), held.0.dims(), || held.bytes(py))?;
         // SAFETY: `view` comes from the interpreter.
-        unsafe { Bytes::__getbuffer__(bytes.as_borrowed(), view, flags) }
+        unsafe { Elements::__getbuffer__(Bound::new(py, shown)?.as_borrowed(), view, flags) }
     }
 
     /// Elements that `make` returns, as an object with the buffer protocol, each time they are needed.
@@ -66,6 +72,13 @@ impl Initializer {
         use onnx_container::proto::{Message, TensorProto};
         let proto = TensorProto::decode(&buffer(message)?).or_raise()?;
         Ok(Self(onnx_container::Initializer::try_from(proto).or_raise()?))
+    }
+
+    /// A tensor of strings.
+    #[staticmethod]
+    fn of_strings(dims: Vec<i64>, strings: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
+        let strings = strings.iter().map(|text| text.as_bytes().into()).collect();
+        Ok(Self(onnx_container::Tensor::from_strings(dims, strings).or_raise()?.into()))
     }
 
     /// The element type, as the number in onnx.proto.
@@ -93,7 +106,7 @@ impl Initializer {
     }
 
     /// The packed little-endian bytes, shared where they are in memory or in a mapped file.
-    fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
+    pub(crate) fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
         Ok(Bytes(py.detach(|| self.0.to_buffer()).or_raise()?))
     }
 
@@ -101,6 +114,21 @@ impl Initializer {
     fn strings<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
         let tensor = self.0.to_tensor().or_raise()?;
         Ok(tensor.strings().map(|all| all.iter().map(|text| PyBytes::new(py, text)).collect()))
+    }
+
+    /// What an array is made of: the number of the element type, the dimensions, and the elements in memory, those narrower
+    /// than a byte in one each. None in place of strings, which are not in one piece.
+    fn elements<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(i32, Bound<'py, PyTuple>, Option<Bytes>)> {
+        let dtype = self.0.dtype();
+        let bytes = match dtype.bit_width() {
+            None => None,
+            Some(..8) => Some(self.unpacked(py)?),
+            Some(_) => Some(self.bytes(py)?),
+        };
+        Ok((dtype.number(), self.dims(py)?, bytes))
     }
 
     /// The codes of elements narrower than a byte, one in each byte, in its low bits.

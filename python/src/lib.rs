@@ -6,6 +6,7 @@
 
 mod bytes;
 mod container;
+mod convert;
 mod dlpack;
 mod error;
 mod functions;
@@ -22,8 +23,12 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule(gil_used = false)]
 mod _core {
+    use pyo3::prelude::*;
+
+    use crate::error::missing_file;
+
     #[pymodule_export]
-    use crate::bytes::Bytes;
+    use crate::bytes::{Bytes, torch_memory};
     #[pymodule_export]
     use crate::container::Container;
     #[pymodule_export]
@@ -37,6 +42,13 @@ mod _core {
     };
     #[pymodule_export]
     use crate::initializer::Initializer;
+    #[pymodule_export]
+    use crate::saved::SavedModel;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("MissingFileError", missing_file(module.py())?)
+    }
 
     /// The version of the package.
     #[allow(non_upper_case_globals)]

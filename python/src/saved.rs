@@ -1,23 +1,37 @@
 //! What calls of the library report, as dicts: Python classes give them names and types.
 
-use onnx_container::{Filled, Inlined, Saved, SavedFile};
+use onnx_container::{ErrorKind, Filled, Inlined, Saved, SavedFile};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::OrRaise;
 
+/// A model as a save wrote it, which is encoded when it is asked for.
+#[derive(Debug)]
+#[pyclass(frozen, module = "onnx_container._core")]
+pub struct SavedModel(Saved);
+
+#[pymethods]
+impl SavedModel {
+    /// The bytes of the model.
+    fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut model = Vec::new();
+        py.detach(|| self.0.encode_model(&mut model)).or_raise()?;
+        Ok(PyBytes::new(py, &model))
+    }
+}
+
 /// What a save wrote.
-pub fn saved<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {
+pub fn saved(py: Python<'_>, saved: Saved) -> PyResult<Bound<'_, PyDict>> {
     let report = PyDict::new(py);
-    let mut model = Vec::new();
-    py.detach(|| saved.encode_model(&mut model)).or_raise()?;
-    report.set_item("model_bytes", PyBytes::new(py, &model))?;
     report.set_item("files", files(&saved.files))?;
     report.set_item("kept", files(&saved.kept))?;
     report.set_item("nbytes", saved.bytes)?;
     report.set_item("unused", names(&saved.unused))?;
-    report.set_item("left_behind", saved.left_behind.clone())?;
+    report.set_item("left_behind", &saved.left_behind)?;
     report.set_item("warnings", names(&saved.warnings))?;
+    let missing = saved.warnings.iter().filter(|it| it.kind() == ErrorKind::MissingFile);
+    report.set_item("missing", missing.map(ToString::to_string).collect::<Vec<_>>())?;
     report.set_item("inlined", saved.inlined.as_ref().map(|it| inlined(py, it)).transpose()?)?;
     let deduplicated = saved.deduplicated.as_ref().map(|it| (it.tensors, it.bytes));
     report.set_item("deduplicated", deduplicated)?;
@@ -32,6 +46,7 @@ pub fn saved<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>
         statistics.set_item(name, time.as_secs_f64())?;
     }
     report.set_item("seconds", statistics)?;
+    report.set_item("_model", Bound::new(py, SavedModel(saved))?)?;
     Ok(report)
 }
 

@@ -13,7 +13,7 @@ import models
 import numpy as np
 import onnx
 import pytest
-from onnx_container import Container, Error, check_model, inline_functions, recover
+from onnx_container import Container, Error, Recovered, check_model, inline_functions, recover
 
 LAYOUTS = [
     ({}, {"m.onnx", "m.onnx.data"}),
@@ -241,7 +241,8 @@ def test_one_buffer_holds_all() -> None:
 
 def test_weights_are_cast() -> None:
     container, weights = filled()
-    assert container.cast(10) == []
+    cast = container.cast(10)
+    assert (cast.cast, cast.bytes_before, cast.bytes_after, cast.kept) == (2, 32768, 16384, [])
     # A Cast node computes the value of the old name.
     assert [tensor.dtype for tensor in container.tensors().values()] == [10, 10]
     np.testing.assert_array_equal(container.values()[0].numpy(), weights["#a"].astype(np.float16))
@@ -300,7 +301,7 @@ def test_stored_digests_are_verified(tmp_path: Path) -> None:
 
 def test_nothing_is_left_to_recover(tmp_path: Path) -> None:
     filled()[0].save(tmp_path / "m.onnx")
-    assert recover(tmp_path) == ([], [], 0, [])
+    assert recover(tmp_path) == Recovered([], [], 0, [])
 
 
 def test_parts_are_what_a_save_writes(tmp_path: Path) -> None:

@@ -62,7 +62,35 @@ def test_arrays_share_the_memory_and_are_read_only(dtype: DataType) -> None:
     assert shared.ctypes.data == array.ctypes.data and not shared.flags.writeable
     copied = tensor.numpy(copy=True)
     assert copied.ctypes.data != array.ctypes.data and copied.flags.writeable
-    assert memoryview(tensor).readonly and np.asarray(tensor).ctypes.data == array.ctypes.data
+    assert tensor.raw.readonly and bytes(tensor.raw) == array.tobytes()
+    # What numpy makes of it by itself are the elements.
+    for taken in (np.asarray(tensor), np.array(tensor, copy=None)):
+        assert same(taken, array) and taken.ctypes.data == array.ctypes.data and not taken.flags.writeable
+    assert same(np.array(tensor), array) and np.array(tensor).flags.writeable
+    if dtype not in NATIVE:
+        return
+    interface = tensor.__array_interface__
+    assert interface["data"] == (array.ctypes.data, True) and interface["shape"] == array.shape
+
+
+@pytest.mark.parametrize("dtype", NATIVE, ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 4)], ids=str)
+def test_the_buffer_protocol_has_the_shape(dtype: DataType, shape: tuple[int, ...]) -> None:
+    array = example(dtype, shape)
+    tensor = Tensor(array)
+    view, theirs = memoryview(tensor), memoryview(array)
+    assert (view.shape, view.strides, view.itemsize) == (theirs.shape, theirs.strides, theirs.itemsize)
+    assert same(np.asarray(view), array) and view.tobytes() == array.tobytes() and view.readonly
+    assert same(np.asarray(tensor), array)
+
+
+def test_types_that_the_buffer_protocol_lacks_are_refused() -> None:
+    tensor = Tensor(np.zeros(4, ml_dtypes.bfloat16))
+    with pytest.raises(BufferError, match="BFLOAT16: use `raw`"):
+        memoryview(tensor)
+    lazy = Container(models.add(("w", 1, (2,))), {"#w": lambda: np.ones(2, np.float32)})["#w"]
+    assert not hasattr(lazy, "__array_interface__") and np.asarray(lazy).tolist() == [1, 1]
+    assert not hasattr(Tensor(np.zeros(4, ml_dtypes.int4)), "__array_interface__")
 
 
 LAYOUTS = {
@@ -158,10 +186,67 @@ def test_tensors_of_onnx_ir_are_weights(tmp_path: Path, kind: str) -> None:
     assert same(Container.load(tmp_path / "m.onnx").tensor("w").numpy(), array)
 
 
-@pytest.mark.parametrize("wrong", [3, None, "text", np.array(["a"]), np.array([object()]), np.zeros(2, [("x", "f4")])])
+@pytest.mark.parametrize("wrong", [3, None, "text", np.ma.masked_array([1.0, 2.0], [True, False]), np.array(["a"]), np.array([object()]), np.zeros(2, [("x", "f4")])])
 def test_what_cannot_be_weights_is_refused(wrong) -> None:
     with pytest.raises(TypeError):
         Container(models.add(("w", 1, (2,))), {"#w": wrong})
+
+
+class Generated(dict):
+    """A mapping that makes its values anew each time it is asked."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], make) -> None:
+        super().__init__(arrays)
+        self.make = make
+
+    def __getitem__(self, key: str):
+        return self.make(super().__getitem__(key))
+
+    def items(self):
+        return ((key, self[key]) for key in self)
+
+
+@pytest.mark.parametrize("make", [onnx.numpy_helper.from_array, lambda a: a.copy(), lambda a: a.T.copy().T, Interface])
+def test_weights_that_are_made_on_demand_are_not_mixed_up(make) -> None:
+    arrays = {f"#w{i}": np.full((2, 3), i, np.float32) for i in range(300)}
+    container = Container(models.add(*((handle[1:], 1, (2, 3)) for handle in arrays)), Generated(arrays, make))
+    assert all(same(container[handle].numpy(), array) for handle, array in arrays.items())
+
+
+def test_buffers_with_a_type_are_not_taken_for_another() -> None:
+    import array
+
+    model = models.add(("w", 1, (4,)))
+    big = memoryview(np.arange(4, dtype=">f4"))
+    assert Container(model, {"#w": big})["#w"].numpy().tolist() == [0, 1, 2, 3]
+    for wrong in (array.array("i", [1, 2, 3, 4]), array.array("d", [1, 2])):
+        with pytest.raises(Error):
+            Container(model, {"#w": wrong}).check()
+
+
+def test_a_callable_returns_what_is_declared() -> None:
+    weights = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for wrong in (weights.T, weights.astype(np.float64), weights[0]):
+        container = Container(models.add(("w", 1, (2, 3))), {"#w": lambda wrong=wrong: wrong})
+        with pytest.raises(Error, match="the model declares FLOAT"):
+            container["#w"].numpy()
+
+
+def test_strings_are_replaced() -> None:
+    model = models.add()
+    model.graph.initializer.append(onnx.helper.make_tensor("s", 8, (2,), [b"a", b"bc"]))
+    container = Container(model)
+    container.replace("s", np.array(["x", "yz"]))
+    assert container.tensor("s").numpy().tolist() == [b"x", b"yz"]
+
+
+def test_the_type_is_named_in_many_ways() -> None:
+    for name in (10, "float16", "FLOAT16", np.float16, np.dtype("f2"), DataType.FLOAT16):
+        assert DataType.of(name) is DataType.FLOAT16
+    assert DataType.of(ml_dtypes.bfloat16) is DataType.BFLOAT16
+    for wrong in ("no type", None, object, "datetime64"):
+        with pytest.raises(TypeError):
+            DataType.of(wrong)
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
@@ -224,7 +309,10 @@ def test_strings_are_read() -> None:
     tensor = Container(model).tensor("s")
     assert tensor.numpy().tolist() == [b"a", b"bc"]
     with pytest.raises(Error):
+        tensor.raw
+    with pytest.raises(BufferError, match="STRING"):
         memoryview(tensor)
+    assert pickle.loads(pickle.dumps(tensor)).numpy().tolist() == [b"a", b"bc"]
 
 
 def test_tensors_are_pickled() -> None:

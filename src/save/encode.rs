@@ -1,13 +1,11 @@
 //! The model as written: the container's graph, with the new places of its weights as an overlay.
 //!
 //! A save changes a few entries of a graph that can have hundreds of thousands of nodes. So the graph
-//! is not cloned: while it is encoded, each external tensor is written as its new message, and the
-//! bytes of a tensor that becomes inline are produced when the encoder reaches it. The whole message
-//! is built only by [`WrittenModel::to_message`].
+//! is not cloned: while it is encoded, each external tensor is written as `new_tensor` has it. The whole
+//! message is built only by [`WrittenModel::to_message`].
 
-use std::any::Any;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foldhash::{HashMap, HashMapExt};
 
 use crate::buffer::Buffer;
-use crate::container::{Handle, SharedModel};
-use crate::error::{Error, ErrorKind, Result};
-use crate::external_data;
-use crate::initializer::Initializer;
-use crate::proto::{ModelProto, TensorProto};
+use crate::container::SharedModel;
+use crate::error::{Error, Result};
+use crate::proto::ModelProto;
 use crate::save::checksums::Checksums;
 use crate::save::kept::Kept;
+use crate::save::new_tensor::{File, NewTensor};
 use crate::save::plan::{Place, Plan};
-use crate::save::weights::{Weight, WeightTensor, Weights, no_weight};
+use crate::save::weights::{WeightTensor, Weights, no_weight};
 use crate::traversal::{self, Position};
-use crate::wire::{self, Message, Overlay, Replacement, Sizes, Str, Writer};
+use crate::wire::{self, Message, Overlay, Replacement};
 
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {
@@ -42,28 +39,6 @@ struct Changes {
     /// Their indices by the addresses of the tensors that they replace. The addresses remain valid: the
     /// model is copied before it is changed, and tensors are on the heap.
     by_address: HashMap<usize, usize>,
-}
-
-/// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
-/// written: a model can have so many tensors that their names take more memory than the rest of a save.
-enum NewTensor {
-    /// The bytes are in this range of this file.
-    InFile(Arc<File>, Range<u64>),
-    /// The bytes are stored in the model.
-    Inline(Box<InlineBytes>),
-}
-
-/// A weights file that tensors name.
-struct File {
-    location: Str,
-    checksum: Option<Str>,
-}
-
-/// Bytes that are stored in the model.
-struct InlineBytes {
-    initializer: Initializer,
-    handle: Handle,
-    len: u64,
 }
 
 impl fmt::Debug for WrittenModel {
@@ -158,96 +133,8 @@ impl WrittenModel {
     }
 }
 
-impl File {
-    /// The files at these locations, with their checksums as far as there are any.
-    fn all<'a>(locations: impl Iterator<Item = &'a String>, checksums: &[Str]) -> Vec<Arc<Self>> {
-        let checksums = checksums.iter().cloned().map(Some).chain(std::iter::repeat(None));
-        let file = |(location, checksum): (&String, _)| {
-            Arc::new(Self { location: location.as_str().into(), checksum })
-        };
-        locations.zip(checksums).map(file).collect()
-    }
-}
-
 fn lost() -> Error {
     Error::internal("a tensor that was resolved is not in the model")
-}
-
-impl NewTensor {
-    fn inline(weight: &Weight<'_>) -> Self {
-        let (initializer, handle) = (weight.initializer.clone(), weight.handle.clone());
-        Self::Inline(Box::new(InlineBytes { initializer, handle, len: weight.len }))
-    }
-
-    /// The tensor that is written in place of `original`, without inline bytes.
-    fn header(&self, original: &TensorProto) -> TensorProto {
-        let mut header = external_data::header_of(original);
-        if let Self::InFile(file, range) = self {
-            let named = (&file.location, file.checksum.as_ref());
-            external_data::set_range(&mut header, named, range);
-        }
-        header
-    }
-
-    /// The tensor that is written in place of `original`.
-    fn message(&self, original: &TensorProto) -> Result<TensorProto> {
-        let mut message = self.header(original);
-        if let Self::Inline(bytes) = self {
-            message.raw_data = Some(bytes.produce()?);
-        }
-        Ok(message)
-    }
-}
-
-/// Takes the fields that follow the bytes out of `header`.
-fn take_fields_after_bytes(header: &mut TensorProto) -> TensorProto {
-    TensorProto {
-        doc_string: header.doc_string.take(),
-        metadata_props: std::mem::take(&mut header.metadata_props),
-        unknown: std::mem::take(&mut header.unknown),
-        ..TensorProto::default()
-    }
-}
-
-impl InlineBytes {
-    /// The bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::OutOfBounds`] when their number is not the one that the encoded length counts.
-    fn produce(&self) -> Result<Buffer> {
-        let named = |error: Error| error.with_tensor(self.handle.name());
-        let bytes = self.initializer.to_buffer().map_err(named)?;
-        if u64::try_from(bytes.len()) == Ok(self.len) {
-            return Ok(bytes);
-        }
-        let reason = "an initializer changed its length while it was saved";
-        Err(named(Error::new(ErrorKind::OutOfBounds, reason)))
-    }
-}
-
-/// The number of the field `raw_data` of a tensor.
-const RAW_DATA: u32 = 9;
-
-impl Replacement for NewTensor {
-    /// Zero where `original` is no tensor, of which [`write`](Self::write) then makes an error.
-    fn size(&self, original: &dyn Any, sizes: &mut Sizes<'_>) -> u64 {
-        let Some(original) = original.downcast_ref() else { return 0 };
-        let mut header = self.header(original);
-        let Self::Inline(bytes) = self else { return header.fields_size(sizes) };
-        let after = take_fields_after_bytes(&mut header);
-        let before = header.fields_size(sizes);
-        before + wire::delimited_size(RAW_DATA, bytes.len) + after.fields_size(sizes)
-    }
-
-    fn write(&self, original: &dyn Any, writer: &mut Writer<'_>) -> io::Result<()> {
-        let not_a_tensor = || io::Error::other(Error::internal("a message that is no tensor"));
-        let mut header = self.header(original.downcast_ref().ok_or_else(not_a_tensor)?);
-        let Self::Inline(bytes) = self else { return header.write_fields(writer) };
-        let after = take_fields_after_bytes(&mut header);
-        header.write_fields(writer)?;
-        wire::write_one(&bytes.produce().map_err(io::Error::other)?, RAW_DATA, writer)?;
-        after.write_fields(writer)
-    }
 }
 
 impl Overlay for Changes {

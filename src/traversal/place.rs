@@ -37,6 +37,11 @@ impl Site {
         matches!(self, Self::SparseIndices | Self::SparseAttributeIndices)
     }
 
+    /// Whether the tensor holds the values or the indices of a sparse tensor.
+    pub const fn is_sparse(self) -> bool {
+        self.is_sparse_indices() || matches!(self, Self::SparseValues | Self::SparseAttributeValues)
+    }
+
     /// Whether the tensor is in an attribute, or is the default of one.
     pub const fn is_attribute(self) -> bool {
         matches!(

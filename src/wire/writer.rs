@@ -242,6 +242,18 @@ impl<'a> Writer<'a> {
         self.direct(bytes)
     }
 
+    /// The tag of field `number` and the length of the value that follows.
+    pub(crate) fn delimiter(&mut self, number: u32, len: u64) -> io::Result<()> {
+        self.tag(number, Wire::Len)?;
+        self.varint(len)
+    }
+
+    /// A field of bytes.
+    pub(crate) fn record(&mut self, number: u32, bytes: &[u8]) -> io::Result<()> {
+        self.delimiter(number, bytes.len() as u64)?;
+        self.bytes(bytes)
+    }
+
     /// A length and that many bytes.
     #[inline]
     pub(super) fn delimited(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -134,3 +134,14 @@ fn tensors_of_attributes_stay_where_that_is_asked_for() {
         assert_eq!(is_external, !place.site.is_attribute(), "{}", place.qualified_name(tensor));
     }
 }
+
+#[test]
+fn sparse_tensors_stay_where_that_is_asked_for() {
+    let mut container = Container::new(tensors_everywhere());
+    let options = ExternalizeOptions::from(1).all_tensors(true).sparse(false);
+    assert!(container.externalize(options).unwrap().moved > 0);
+    for (place, tensor) in onnx_container::traversal::iter(container.model()) {
+        let is_external = onnx_container::external_data::is_external(tensor);
+        assert_eq!(is_external, !place.site.is_sparse(), "{}", place.qualified_name(tensor));
+    }
+}

@@ -262,7 +262,7 @@ pub(super) fn over_map(map: PrivateMap, dims: &[i64], scalar_type: i32) -> Resul
     let strides = row_major(dims)?;
     let ndim = i64::try_from(dims.len());
     let ndim = ndim.map_err(|_| Error::new(ErrorKind::Shape, "too many dimensions"))?;
-    let data = map.as_ptr();
+    let data = map.as_ptr().cast();
     // After a failure libtorch has run the deleter in some cases and not in others; the reference
     // count tells which.
     let map = Arc::new(map);

@@ -1,0 +1,206 @@
+"""Keyword arguments of the public functions: their names and types, for type checkers, and how the core takes them.
+
+A mistyped or contradictory option is an error before anything is done, which says what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], bool | None]
+
+__all__ = ["CastOptions", "FillOptions", "InlineOptions", "LoadOptions", "SaveOptions"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """How a model is loaded."""
+
+    weights: bool
+    base_dir: Path | None
+    paths: Literal["strict", "model-dirs", "trusted"]
+    limits: Mapping[str, int] | None
+    no_copy: bool | None
+    alignment: int | None
+    verify_digests: bool
+
+
+class InlineOptions(TypedDict, total=False):
+    """Which local functions are inlined."""
+
+    only: Iterable[str] | str | None
+    except_: Iterable[str] | str
+    max_nodes: int | None
+    refuse_conflicts: bool
+
+
+class SaveOptions(TypedDict, total=False):
+    """How a model is saved."""
+
+    files: Literal["packed", "per-tensor", "safetensors", "embedded", "as-loaded"] | None
+    max_shard_bytes: int | None
+    shard_names: Literal["numbered", "transformers-js"]
+    data_name: str | None
+    externalize: bool
+    threshold: int | None
+    alignment: int | None
+    alignment_large: int | None
+    dedup: bool
+    inline: bool | InlineOptions
+    digests: bool
+    checksums: bool
+    max_model_bytes: int | None
+    max_bytes_in_flight: int | None
+    sync: bool
+    direct_io: bool
+    overwrite: bool
+    protect: Iterable[Path] | Path
+    progress: Progress | None
+
+
+class FillOptions(TypedDict, total=False):
+    """How weights are put into a model."""
+
+    rename: Mapping[str, str] | None
+    strip_prefix: str | None
+    ignore: Iterable[str] | str
+    partial: bool
+    strict: bool
+    tied: Literal["all", "this"] | None
+
+
+class CastOptions(TypedDict, total=False):
+    """Which weights are cast."""
+
+    from_: Any
+    min_bytes: int | None
+    except_: Iterable[str] | str
+    compute: bool
+    keep_io: bool
+
+
+_BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "alignment", "alignment_large"}
+_COUNTS = {"max_nodes"}
+_TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
+
+
+def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with the defaults of what is not given.
+
+    Raises:
+        TypeError: an option that ``function`` does not have, or a value of another type.
+    """
+    for name, value in given.items():
+        if name not in defaults:
+            like = difflib.get_close_matches(name, defaults, 1, 0.5)
+            raise TypeError(f"{function}() has no option {name!r}" + (f": did you mean {like[0]!r}?" if like else ""))
+        wanted = _wanted(name, value, defaults[name])
+        if wanted is not None:
+            raise TypeError(f"{function}(): {name} is {wanted}, not {value!r}")
+    return {**defaults, **given}
+
+
+def _wanted(name: str, value: Any, default: Any) -> str | None:
+    """What the option should be, where ``value`` is something else."""
+    if name in _BYTES or name in _COUNTS:
+        is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+        unit = "a number" if name in _COUNTS else "a number of bytes"
+        return None if value is None or is_one else f"{unit}, as an int"
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) or value is None or name == "inline" else "True or False"
+    if name in _TEXTS:
+        return None if value is None or isinstance(value, str) else "a str"
+    return None
+
+
+def names(given: Iterable[str] | str | None) -> list[str]:
+    """Several names, or one that is given by itself."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, (str, bytes)) else list(given)
+
+
+def load(function: str = "load", mmap: bool = True, **given: Any) -> dict[str, Any]:
+    """Options of a load."""
+    defaults = {
+        "weights": True,
+        "base_dir": None,
+        "model_path": None,
+        "paths": "model-dirs",
+        "limits": None,
+        "no_copy": None,
+        "alignment": None,
+        "verify_digests": False,
+    }
+    options = checked(function, given, defaults)
+    return {**options, "mmap": bool(mmap), "limits": list((options["limits"] or {}).items())}
+
+
+def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
+    """Options of inlining."""
+    defaults = {"only": None, "except_": (), "max_nodes": None, "refuse_conflicts": False}
+    options = checked(function, given, defaults)
+    options["except"] = names(options.pop("except_"))
+    return {**options, "only": None if options["only"] is None else names(options["only"])}
+
+
+def save(function: str = "save", one_file: bool | None = None, **given: Any) -> dict[str, Any]:
+    """Options of a save."""
+    defaults = {
+        "files": None,
+        "max_shard_bytes": None,
+        "shard_names": "numbered",
+        "data_name": None,
+        "externalize": False,
+        "threshold": None,
+        "alignment": None,
+        "alignment_large": None,
+        "dedup": False,
+        "inline": False,
+        "digests": False,
+        "checksums": False,
+        "max_model_bytes": None,
+        "max_bytes_in_flight": None,
+        "sync": True,
+        "direct_io": True,
+        "overwrite": True,
+        "protect": (),
+        "progress": None,
+    }
+    options = checked(function, given, defaults)
+    if one_file is not None and options["files"] is not None:
+        raise ValueError("one_file and files say the same: give one of them")
+    if options["threshold"] is not None and not options["externalize"]:
+        raise ValueError("threshold says which tensors move out of the model: give externalize=True with it")
+    if options["progress"] is not None and not callable(options["progress"]):
+        raise TypeError(f"{function}(): progress is a callable, not {options['progress']!r}")
+    if options["files"] is None:
+        options["files"] = "per-tensor" if one_file is False else "packed"
+    wanted = options["inline"]
+    wanted = inline("inline", **wanted) if isinstance(wanted, Mapping) else inline() if wanted else None
+    protect = options["protect"]
+    protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)
+    return {**options, "inline": wanted, "protect": protect}
+
+
+def fill(function: str = "fill", **given: Any) -> dict[str, Any]:
+    """Options of a fill."""
+    defaults = {"rename": None, "strip_prefix": None, "ignore": (), "partial": False, "strict": False, "tied": None}
+    options = checked(function, given, defaults)
+    rename = options["rename"]
+    if rename is not None and not isinstance(rename, Mapping):
+        raise TypeError(f"{function}(): rename maps names of weights to names of tensors, it is not {rename!r}")
+    return {**options, "rename": list((rename or {}).items()), "ignore": names(options["ignore"])}
+
+
+def cast(**given: Any) -> dict[str, Any]:
+    """Options of a cast."""
+    defaults = {"from_": None, "min_bytes": None, "except_": (), "compute": False, "keep_io": False}
+    options = checked("cast", given, defaults)
+    if options["keep_io"] and not options["compute"]:
+        raise ValueError("keep_io is for compute=True: without it, inputs and outputs stay as they are")
+    return {**options, "except_": names(options["except_"])}

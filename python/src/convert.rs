@@ -1,0 +1,148 @@
+//! [`Weights`]: objects of Python as initializers, many at a time.
+//!
+//! Models may have tens of thousands of tensors, so arrays of numpy that are written as they are in memory are converted
+//! here. All others are rarer, or cost more by themselves: `onnx_container._convert` converts them.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use onnx_container::{DataType, Initializer as Inner, Tensor};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::bytes::row_major;
+use crate::error::OrRaise;
+use crate::initializer::Initializer;
+
+/// The type and the dimensions of a tensor, as a model declares them.
+pub type Declaration = (i32, Vec<i64>);
+
+/// What a model declares for its external tensors, by location. It is looked up when it is first needed.
+pub struct Declared<'a> {
+    all: OnceCell<HashMap<String, Declaration>>,
+    look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
+    /// Whether weights for which nothing is declared are left out.
+    only: bool,
+}
+
+impl<'a> Declared<'a> {
+    pub fn new(
+        look_up: &'a dyn Fn() -> PyResult<HashMap<String, Declaration>>,
+        only: bool,
+    ) -> Self {
+        Self { all: OnceCell::new(), look_up, only }
+    }
+
+    fn get(&self, name: &str) -> PyResult<Option<&Declaration>> {
+        let all = match self.all.get() {
+            Some(all) => all,
+            None => {
+                let found = (self.look_up)()?;
+                self.all.get_or_init(|| found)
+            }
+        };
+        Ok(all.get(name))
+    }
+}
+
+/// Weights by name or handle; how arrays are told, where numpy is in use; and what converts all others.
+#[derive(FromPyObject)]
+pub struct Weights<'py>(Bound<'py, PyDict>, Option<Arrays<'py>>, Bound<'py, PyAny>);
+
+/// numpy's class of arrays, and the numbers of the element types by numpy's names for them.
+#[derive(FromPyObject)]
+struct Arrays<'py>(Bound<'py, PyType>, Bound<'py, PyDict>);
+
+impl Weights<'_> {
+    /// All weights. Those without a type of their own, such as bytes, have that which is declared for their name. An object
+    /// that is given several times is one weight.
+    pub fn convert(&self, declared: &Declared<'_>) -> PyResult<Vec<(String, Inner)>> {
+        let Self(given, arrays, other) = self;
+        let mut others = Others { other, declared, done: HashMap::new() };
+        let mut all = Vec::with_capacity(given.len());
+        // Listed first: what converts the others runs code that may change the dict.
+        let given: Vec<_> = given.iter().collect();
+        for (name, weights) in given {
+            let name: String = name.extract()?;
+            if declared.only && declared.get(&name)?.is_none() {
+                continue;
+            }
+            let array = arrays.as_ref().map_or(Ok(None), |arrays| arrays.convert(&weights))?;
+            let found = array.map_or_else(|| others.convert(&name, weights), Ok)?;
+            all.push((name, found));
+        }
+        Ok(all)
+    }
+}
+
+impl Arrays<'_> {
+    /// The elements of `weights` where they are; None if it is no array, or one that has to be converted first.
+    fn convert(&self, weights: &Bound<'_, PyAny>) -> PyResult<Option<Inner>> {
+        let Self(class, numbers) = self;
+        // One of another class may be a masked array, which has elements that are not there.
+        if !weights.get_type().is(class)
+            && !(weights.is_instance(class)? && !weights.hasattr("mask")?)
+        {
+            return Ok(None);
+        }
+        let Some(number) = numbers.get_item(weights.getattr("dtype")?)? else { return Ok(None) };
+        let dtype = DataType::try_from(number.extract::<i32>()?).or_raise()?;
+        let Some(memory) = memory(weights, dtype)? else { return Ok(None) };
+        let dims: Vec<i64> = weights.getattr("shape")?.extract()?;
+        Ok(Some(Tensor::new(dtype, dims, memory).or_raise()?.into()))
+    }
+}
+
+/// The memory of an array, where it is in row-major order; None for one without dimensions, of which a view has no shape. An
+/// array of a type that ml_dtypes adds to numpy shows its memory by a view of bytes alone.
+fn memory(array: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Option<onnx_container::Buffer>> {
+    use DataType::*;
+    let added = [Bfloat16, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz, Float8E8M0];
+    if array.getattr("ndim")?.extract::<usize>()? == 0 {
+        return Ok(None);
+    }
+    if !added.contains(&dtype) {
+        return row_major(array);
+    }
+    let is_row_major = array.getattr("flags")?.get_item("C_CONTIGUOUS")?.is_truthy()?;
+    if is_row_major { row_major(&array.call_method1("view", ("uint8",))?) } else { Ok(None) }
+}
+
+/// What Python code converts.
+struct Others<'a, 'py> {
+    other: &'a Bound<'py, PyAny>,
+    declared: &'a Declared<'a>,
+    /// What was converted, with the object, whose address is not that of another one while it lives.
+    done: HashMap<(usize, Option<Declaration>), (Inner, Bound<'py, PyAny>)>,
+}
+
+impl<'py> Others<'_, 'py> {
+    fn convert(&mut self, name: &str, weights: Bound<'py, PyAny>) -> PyResult<Inner> {
+        let declared = self.declared.get(name)?;
+        let key = (weights.as_ptr().addr(), declared.cloned());
+        if let Some((found, _)) = self.done.get(&key) {
+            return Ok(found.clone());
+        }
+        let declared = match declared {
+            Some((dtype, dims)) => Some((*dtype, PyTuple::new(weights.py(), dims)?)),
+            None => None,
+        };
+        let found = self.other.call1((&weights, declared)).map_err(|error| named(error, name))?;
+        let found = found.cast::<Initializer>()?.get().0.clone();
+        self.done.insert(key, (found.clone(), weights));
+        Ok(found)
+    }
+}
+
+/// An error of the type of what was given, with the name that it was given for.
+fn named(error: PyErr, name: &str) -> PyErr {
+    Python::attach(|py| {
+        if !error.get_type(py).is(py.get_type::<PyTypeError>()) {
+            return error;
+        }
+        let named = PyTypeError::new_err(format!("{name:?}: {}", error.value(py)));
+        named.set_cause(py, Some(error));
+        named
+    })
+}

@@ -1,0 +1,191 @@
+//! What is written in place of an external tensor while a model is encoded.
+//!
+//! A model may have tens of thousands of them, and each is counted, written and perhaps counted again. So a message is
+//! not built for it: the fields that stay are written from the graph's own tensor, and the entries that name a range
+//! of a file between them. The bytes of a tensor that becomes inline are produced when the encoder reaches it.
+
+use std::any::Any;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::container::Handle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::external_data;
+use crate::initializer::Initializer;
+use crate::proto::TensorProto;
+use crate::save::weights::Weight;
+use crate::wire::{self, Field, Replacement, Sizes, Str, Writer};
+
+/// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
+/// written: a model can have so many tensors that their names take more memory than the rest of a save.
+pub(crate) enum NewTensor {
+    /// The bytes are in this range of this file.
+    InFile(Arc<File>, Range<u64>),
+    /// The bytes are stored in the model.
+    Inline(Box<InlineBytes>),
+}
+
+/// A weights file that tensors name.
+pub(crate) struct File {
+    location: Str,
+    checksum: Option<Str>,
+}
+
+/// Bytes that are stored in the model.
+pub(crate) struct InlineBytes {
+    initializer: Initializer,
+    handle: Handle,
+    len: u64,
+}
+
+impl File {
+    /// The files at these locations, with their checksums as far as there are any.
+    pub(crate) fn all<'a>(
+        locations: impl Iterator<Item = &'a String>,
+        checksums: &[Str],
+    ) -> Vec<Arc<Self>> {
+        let checksums = checksums.iter().cloned().map(Some).chain(std::iter::repeat(None));
+        let file = |(location, checksum): (&String, _)| {
+            Arc::new(Self { location: location.as_str().into(), checksum })
+        };
+        locations.zip(checksums).map(file).collect()
+    }
+}
+
+impl NewTensor {
+    pub(crate) fn inline(weight: &Weight<'_>) -> Self {
+        let (initializer, handle) = (weight.initializer.clone(), weight.handle.clone());
+        Self::Inline(Box::new(InlineBytes { initializer, handle, len: weight.len }))
+    }
+
+    /// The message that is written in place of `original`.
+    pub(crate) fn message(&self, original: &TensorProto) -> Result<TensorProto> {
+        let mut message = external_data::header_of(original);
+        match self {
+            Self::InFile(file, range) => {
+                let named = (&file.location, file.checksum.as_ref());
+                external_data::set_range(&mut message, named, range);
+            }
+            Self::Inline(bytes) => message.raw_data = Some(bytes.produce()?),
+        }
+        Ok(message)
+    }
+}
+
+impl InlineBytes {
+    /// The bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`] when their number is not the one that the encoded length counts.
+    fn produce(&self) -> Result<Buffer> {
+        let named = |error: Error| error.with_tensor(self.handle.name());
+        let bytes = self.initializer.to_buffer().map_err(named)?;
+        if u64::try_from(bytes.len()) == Ok(self.len) {
+            return Ok(bytes);
+        }
+        let reason = "an initializer changed its length while it was saved";
+        Err(named(Error::new(ErrorKind::OutOfBounds, reason)))
+    }
+}
+
+/// The numbers of fields of a tensor, in the order in which they are written.
+mod number {
+    pub(super) const DIMS: u32 = 1;
+    pub(super) const DATA_TYPE: u32 = 2;
+    pub(super) const SEGMENT: u32 = 3;
+    pub(super) const NAME: u32 = 8;
+    pub(super) const RAW_DATA: u32 = 9;
+    pub(super) const DOC_STRING: u32 = 12;
+    pub(super) const EXTERNAL_DATA: u32 = 13;
+    pub(super) const DATA_LOCATION: u32 = 14;
+    pub(super) const METADATA_PROPS: u32 = 16;
+    /// Of an entry of external data.
+    pub(super) const KEY: u32 = 1;
+    pub(super) const VALUE: u32 = 2;
+}
+
+const EXTERNAL: Option<i32> = Some(TensorProto::EXTERNAL);
+
+impl Replacement for NewTensor {
+    /// Zero where `original` is no tensor, of which [`write`](Self::write) then makes an error.
+    fn size(&self, original: &dyn Any, sizes: &mut Sizes<'_>) -> u64 {
+        let Some(original) = original.downcast_ref::<TensorProto>() else { return 0 };
+        let TensorProto {
+            dims, data_type, segment, name, doc_string, metadata_props, unknown, ..
+        } = original;
+        let own = dims.size(number::DIMS, sizes)
+            + data_type.size(number::DATA_TYPE, sizes)
+            + segment.size(number::SEGMENT, sizes)
+            + name.size(number::NAME, sizes)
+            + doc_string.size(number::DOC_STRING, sizes)
+            + metadata_props.size(number::METADATA_PROPS, sizes)
+            + unknown.size();
+        own + match self {
+            Self::InFile(file, range) => {
+                let mut entries = 0;
+                file.entries(range, |key, value| {
+                    entries += wire::delimited_size(number::EXTERNAL_DATA, entry_len(key, value));
+                    Ok(())
+                })
+                .map_or(0, |()| entries + EXTERNAL.size(number::DATA_LOCATION, sizes))
+            }
+            Self::Inline(bytes) => wire::delimited_size(number::RAW_DATA, bytes.len),
+        }
+    }
+
+    fn write(&self, original: &dyn Any, writer: &mut Writer<'_>) -> io::Result<()> {
+        let not_a_tensor = || io::Error::other(Error::internal("a message that is no tensor"));
+        let original = original.downcast_ref::<TensorProto>().ok_or_else(not_a_tensor)?;
+        original.dims.write(number::DIMS, writer)?;
+        original.data_type.write(number::DATA_TYPE, writer)?;
+        original.segment.write(number::SEGMENT, writer)?;
+        original.name.write(number::NAME, writer)?;
+        if let Self::Inline(bytes) = self {
+            let bytes = bytes.produce().map_err(io::Error::other)?;
+            wire::write_one(&bytes, number::RAW_DATA, writer)?;
+        }
+        original.doc_string.write(number::DOC_STRING, writer)?;
+        if let Self::InFile(file, range) = self {
+            file.entries(range, |key, value| {
+                writer.delimiter(number::EXTERNAL_DATA, entry_len(key, value))?;
+                writer.record(number::KEY, key)?;
+                writer.record(number::VALUE, value)
+            })?;
+            EXTERNAL.write(number::DATA_LOCATION, writer)?;
+        }
+        original.metadata_props.write(number::METADATA_PROPS, writer)?;
+        original.unknown.write(writer)
+    }
+}
+
+impl File {
+    /// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file, in the order
+    /// of [`external_data::set_range`].
+    fn entries(
+        &self,
+        range: &Range<u64>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut digits = [0; 20];
+        visit(b"location", self.location.as_bytes())?;
+        visit(b"offset", decimal(range.start, &mut digits)?)?;
+        visit(b"length", decimal(range.end.saturating_sub(range.start), &mut digits)?)?;
+        self.checksum.as_ref().map_or(Ok(()), |sum| visit(b"checksum", sum.as_bytes()))
+    }
+}
+
+/// `value` in digits, of which there are at most 20.
+fn decimal(value: u64, digits: &mut [u8; 20]) -> io::Result<&[u8]> {
+    let mut left = &mut digits[..];
+    write!(left, "{value}")?;
+    let len = 20 - left.len();
+    Ok(digits.get(..len).unwrap_or_default())
+}
+
+/// The length of an entry's message.
+fn entry_len(key: &[u8], value: &[u8]) -> u64 {
+    wire::delimited_size(number::KEY, key.len() as u64)
+        + wire::delimited_size(number::VALUE, value.len() as u64)
+}

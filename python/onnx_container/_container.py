@@ -122,8 +122,15 @@ def _parsed(model: Any) -> onnx.ModelProto:
     import onnx
 
     proto = onnx.ModelProto()
-    proto.ParseFromString(model)
+    proto.ParseFromString(model if isinstance(model, bytes) else bytes(model))
     return proto
+
+
+def _ir_model(model: Any) -> Any:
+    """The ``onnx_ir.Model`` that ``model`` is, or that it has, as a program of ``torch.onnx`` does."""
+    # Of the class: a program makes its message anew each time it is asked.
+    inner = model.model if hasattr(type(model), "model_proto") and hasattr(model, "model") else model
+    return inner if hasattr(inner, "graphs") and hasattr(inner, "opset_imports") else None
 
 
 def _serialized(model: Any) -> Any:
@@ -185,10 +192,10 @@ class Container:
 
         ``model`` is a ``ModelProto`` or its bytes; or an ``onnx_ir.Model``, or what ``torch.onnx.export`` returns, whose initializers
         over 256 bytes become large ones, without a copy."""
-        if hasattr(model, "graph") and not hasattr(model, "SerializeToString") or hasattr(model, "model_proto"):
+        if (ir_model := _ir_model(model)) is not None:
             from . import ir
 
-            self._core = ir.to_container(getattr(model, "model", model))._core
+            self._core = ir.to_container(ir_model)._core
         else:
             self._core = _core.Container(b"" if model is None else _serialized(model))
         self.update(initializers or {})
@@ -289,8 +296,7 @@ class Container:
     def __getitem__(self, handle: str) -> Tensor:
         found = self._core.get(handle)
         if found is None:
-            hint = "" if handle.startswith("#") else ": handles begin with '#', and `tensor` finds tensors by name"
-            raise KeyError(handle + hint)
+            raise KeyError(handle)
         return Tensor(found, name=handle.removeprefix("#"))
 
     def __setitem__(self, handle: str, weights: Any) -> None:

@@ -133,6 +133,8 @@ def _packed(array: np.ndarray, dtype: DataType) -> _core.Bytes:
 
 def _of_torch(tensor: Any, declared: Declared | None) -> _core.Initializer:
     tensor = tensor.detach()
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        raise TypeError(f"a tensor of layout {tensor.layout} has no elements in a row: make it dense first")
     dtype, dims = of_torch(tensor.dtype), tuple(tensor.shape)
     if dtype is None:
         raise TypeError(f"a tensor of {tensor.dtype} cannot be external: ONNX has no such element type")
@@ -144,8 +146,6 @@ def _of_torch(tensor: Any, declared: Declared | None) -> _core.Initializer:
 def _torch_bytes(tensor: Any, dtype: DataType, dims: tuple[int, ...]) -> _core.Initializer:
     if tensor.is_meta:
         raise TypeError("a tensor on the meta device has no elements: load the weights into it first")
-    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
-        raise TypeError(f"a tensor of layout {tensor.layout} has no elements in a row: make it dense first")
     in_place = (
         tensor.device.type == "cpu"
         and tensor.is_contiguous()

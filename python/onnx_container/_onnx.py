@@ -52,6 +52,8 @@ def save_model(
             proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
     path = os.fspath(f)
+    if proto is None:
+        raise TypeError("save_model() takes a ModelProto or its bytes, not None")
     if save_as_external_data:
         container = Container(_loaded_inline(proto))
         container.externalize(size_threshold, attributes=convert_attribute, sparse=False)

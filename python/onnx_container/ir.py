@@ -163,7 +163,8 @@ def _handles(model: onnx_ir.Model, threshold: int) -> Iterator[tuple[bytes, dict
     are inline. The model is as it was at the end."""
 
     def is_large(tensor: Any) -> bool:
-        return tensor.nbytes > threshold
+        # One on torch's meta device has no elements that could be inline; it is refused by its name.
+        return tensor.nbytes > threshold or getattr(getattr(tensor, "raw", None), "is_meta", False)
 
     with _behind_handles(model, is_large) as behind:
         yield behind

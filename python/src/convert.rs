@@ -81,9 +81,9 @@ impl Arrays<'_> {
     fn convert(&self, weights: &Bound<'_, PyAny>) -> PyResult<Option<Inner>> {
         let Self(class, numbers) = self;
         // One of another class may be a masked array, which has elements that are not there.
-        if !weights.get_type().is(class)
-            && !(weights.is_instance(class)? && !weights.hasattr("mask")?)
-        {
+        let is_array = weights.get_type().is(class)
+            || weights.is_instance(class)? && !weights.hasattr("mask")?;
+        if !is_array {
             return Ok(None);
         }
         let Some(number) = numbers.get_item(weights.getattr("dtype")?)? else { return Ok(None) };

@@ -320,3 +320,125 @@ def test_models_that_compute_the_same_are_told() -> None:
     other["#a"] = weights["#a"] + 1
     assert "a" in (container.semantic_difference(other) or "")
     assert container.semantic_digest() != other.semantic_digest()
+
+
+def ends(work) -> None:
+    """Runs ``work`` on a thread of its own, which has to come to an end."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "it waits for ever"
+
+
+@pytest.mark.parametrize("change", ["consolidate", "digest", "to_parts", "embed", "save"])
+def test_callables_may_use_the_container(tmp_path: Path, change: str) -> None:
+    container, weights = filled()
+    container["#b"] = lambda: container["#a"].numpy() + len(container)
+    expected = weights["#a"] + 2
+    arguments = [tmp_path / "m.onnx"] if change == "save" else []
+    ends(lambda: getattr(container, change)(*arguments))
+    np.testing.assert_array_equal(container.tensor("b").numpy(), expected)
+
+
+def test_what_is_replaced_may_use_the_container() -> None:
+    container, weights = filled()
+    seen = []
+
+    class Array(np.ndarray):
+        def __del__(self) -> None:
+            seen.append(len(container))
+
+    def replace() -> None:
+        for _ in range(3):
+            container["#a"] = weights["#a"].copy().view(Array)
+        container.update({"#a": weights["#a"]})
+        del container["#b"]
+
+    ends(replace)
+    gc.collect()
+    assert len(seen) >= 3
+
+
+def test_a_change_that_others_overtake_is_undone() -> None:
+    container, weights = filled()
+
+    def overtakes() -> np.ndarray:
+        container["#a"] = weights["#a"] + 1
+        return weights["#b"]
+
+    container["#b"] = overtakes
+    with pytest.raises(RuntimeError, match="changed by others"):
+        container.consolidate()
+    np.testing.assert_array_equal(container["#a"].numpy(), weights["#a"] + 1)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_ends_a_program_ends_it(tmp_path: Path, raised: type[BaseException]) -> None:
+    def interrupted() -> bytes:
+        raise raised
+
+    container, _ = filled()
+    container["#a"] = interrupted
+    for use in (lambda: container["#a"].numpy(), container.digest, container.to_parts, container.embed):
+        with pytest.raises(raised):
+            use()
+    with pytest.raises(raised):
+        container.save(tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []
+
+
+WRONG = [
+    ({"fils": "packed"}, TypeError, "did you mean 'files'"),
+    ({"max_shard_bytes": "2GB"}, TypeError, "max_shard_bytes is a number of bytes, as an int"),
+    ({"max_shard_bytes": -1}, TypeError, "number of bytes"),
+    ({"alignment": 2.5}, TypeError, "alignment is a number of bytes"),
+    ({"digests": "yes"}, TypeError, "digests is True or False"),
+    ({"data_name": 3}, TypeError, "data_name is a str"),
+    ({"progress": 3}, TypeError, "progress is a callable"),
+    ({"files": "zip"}, ValueError, "not one of"),
+    ({"one_file": True, "files": "packed"}, ValueError, "one of them"),
+    ({"threshold": 10}, ValueError, "externalize=True"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "text"), WRONG, ids=str)
+def test_wrong_options_say_what_would_be_right(tmp_path: Path, options: dict, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        filled()[0].save(tmp_path / "m.onnx", **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_name_is_not_taken_for_its_letters(tmp_path: Path) -> None:
+    container, weights = filled()
+    container.save(tmp_path / "a.onnx")
+    with pytest.raises(Error):
+        container.save(tmp_path / "a.onnx", protect=str(tmp_path / "a.onnx"))
+    assert container.copy().cast(10, except_="a").cast == 1
+    with pytest.raises(ValueError, match="does not have: c"):
+        container.cast(10, except_=["a", "c"])
+    with pytest.raises(ValueError, match="compute=True"):
+        container.cast(10, keep_io=True)
+    other = Container(models.matmul()[0])
+    named = {handle[1:]: weight for handle, weight in weights.items()} | {"extra": weights["#a"]}
+    assert other.fill(named, ignore="extra", strict=True).filled == 2
+    assert Container(models.with_function()).inline_functions(only="local::double").calls == 1
+
+
+def test_the_structure_is_listed_without_weights(tmp_path: Path) -> None:
+    container, _ = filled()
+    container.save(tmp_path / "m.onnx")
+    loaded = Container.load(tmp_path / "m.onnx", weights=False)
+    assert loaded.declared() == {name: (1, (64, 64), "m.onnx.data") for name in "ab"}
+    assert container.declared()["a"][2] == "#a" and bool(loaded)
+    (tmp_path / "other").mkdir()
+    with pytest.warns(UserWarning, match="not loaded and is not there"):
+        loaded.save(tmp_path / "other" / "m.onnx")
+    with pytest.raises(KeyError, match="#c"):
+        container["#c"]
+
+
+def test_a_path_is_no_model() -> None:
+    with pytest.raises(TypeError, match="Container.load"):
+        Container("m.onnx")
+    with pytest.raises(TypeError, match="not int"):
+        Container(3)

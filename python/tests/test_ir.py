@@ -109,3 +109,95 @@ def test_lazy_tensors_are_evaluated_by_the_save(tmp_path: Path) -> None:
     onnx_container.ir.save(model, tmp_path / "m.onnx", external_data="w")
     assert len(calls) == 1
     np.testing.assert_array_equal(Container.load(tmp_path / "m.onnx").tensor("a").numpy(), weights["a"] + 1)
+
+
+def test_a_container_shares_the_tensors_of_a_model(tmp_path: Path) -> None:
+    model, weights = model_and_weights()
+    for name, weight in weights.items():
+        model.graph.initializers[name].const_value = onnx_ir.Tensor(weight, name=name)
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    for container in (onnx_container.ir.to_container(model), Container(model)):
+        assert container.keys() == ["#a", "#b"]
+        assert [value.const_value for value in model.graph.initializers.values()] == tensors
+        assert container["#a"].bytes().address == tensors[0].numpy().ctypes.data
+    assert onnx_container.ir.to_container(model, 1 << 20).keys() == []
+
+
+@pytest.mark.parametrize("load", [onnx_ir.load, onnx_container.ir.load])
+def test_tensors_stay_in_their_files(tmp_path: Path, load) -> None:
+    model, weights = model_and_weights()
+    onnx_container.ir.save(model, tmp_path / "m.onnx", external_data="w")
+    before = (tmp_path / "w").stat()
+    read = load(tmp_path / "m.onnx")
+    read.graph.name = "other"
+    kept = [value.const_value for value in read.graph.initializers.values()]
+    onnx_container.ir.save(read, tmp_path / "n.onnx")
+    assert [value.const_value for value in read.graph.initializers.values()] == kept
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "n.onnx", "w"]
+    assert (tmp_path / "w").stat() == before and (tmp_path / "n.onnx").stat().st_size < 2000
+    again = onnx.load(tmp_path / "n.onnx")
+    assert again.graph.name == "other"
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(again.graph.initializer[1]), weights["b"])
+    # Elsewhere there is no such file, so that the model has its elements itself.
+    (tmp_path / "sub").mkdir()
+    onnx_container.ir.save(read, tmp_path / "sub" / "m.onnx")
+    assert os.listdir(tmp_path / "sub") == ["m.onnx"]
+    again = onnx.load(tmp_path / "sub" / "m.onnx")
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(again.graph.initializer[1]), weights["b"])
+
+
+def test_small_tensors_of_files_go_into_the_model(tmp_path: Path) -> None:
+    model, _ = model_and_weights()
+    value = onnx_ir.Value(name="small", const_value=onnx_ir.Tensor(np.arange(4, dtype=np.int8), name="small"))
+    model.graph.register_initializer(value)
+    onnx_ir.save(model, tmp_path / "m.onnx", external_data="w", size_threshold_bytes=0)
+    read = onnx_ir.load(tmp_path / "m.onnx")
+    (tmp_path / "b").mkdir()
+    onnx_container.ir.save(read, tmp_path / "b" / "m.onnx", external_data="v")
+    onnx_container.ir.save(read, tmp_path / "m.onnx", external_data="w")
+    for path in (tmp_path / "b" / "m.onnx", tmp_path / "m.onnx"):
+        small = onnx.load(path).graph.initializer[2]
+        assert small.name == "small" and onnx.numpy_helper.to_array(small).tolist() == [0, 1, 2, 3]
+
+
+def test_tensors_are_found_everywhere(tmp_path: Path) -> None:
+    from test_onnx import elements, everywhere
+
+    proto = everywhere()
+    del proto.graph.sparse_initializer[:]
+    inner = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["deep"], ["o"])],
+        "deep",
+        [],
+        [onnx.helper.make_tensor_value_info("o", 1, [512])],
+        initializer=[onnx.numpy_helper.from_array(np.full(512, 3, np.float32), "deep")],
+    )
+    chosen = onnx.helper.make_node("If", ["i"], ["chosen"], then_branch=inner, else_branch=inner)
+    lists = onnx.helper.make_node("Lists", [], ["l"], domain="custom")
+    tensors = [onnx.numpy_helper.from_array(np.full(300, it, np.float32), f"t{it}") for it in range(2)]
+    lists.attribute.append(onnx.helper.make_attribute("values", tensors))
+    proto.functions[0].node.insert(0, chosen)
+    proto.graph.node.insert(0, lists)
+    container = Container(proto)
+    container.externalize(all_tensors=True)
+    container.save(tmp_path / "m.onnx")
+    loaded = onnx_container.ir.load(tmp_path / "m.onnx")
+    assert elements(onnx_ir.to_proto(loaded)) == elements(proto)
+    onnx_container.ir.save(loaded, tmp_path / "n.onnx", external_data="v")
+    assert elements(onnx_container.load(tmp_path / "n.onnx")) == elements(proto)
+
+
+def test_options_that_contradict_are_refused(tmp_path: Path) -> None:
+    model, _ = model_and_weights()
+    for options in (
+        {"external_data": "w", "files": "safetensors"},
+        {"external_data": "w", "data_name": "v"},
+        {"max_shard_size_bytes": 10},
+        {"external_data": "w", "max_shard_size_bytes": 0},
+        {"external_data": "w", "max_workers": 0},
+    ):
+        with pytest.raises(ValueError):
+            onnx_container.ir.save(model, tmp_path / "m.onnx", **options)
+    assert os.listdir(tmp_path) == []
+    onnx_container.ir.save(model, tmp_path / "m.onnx", files="per-tensor")
+    assert len(os.listdir(tmp_path)) == 3

@@ -155,6 +155,40 @@ def test_times_are_kept(tmp_path: Path) -> None:
     assert all(key.startswith("time_export_") for key in container._stats) and container._stats
 
 
+def test_statistics_are_those_of_yobx() -> None:
+    from onnx_container.model_container import BuildStats, _get_type
+
+    stats = BuildStats()
+    assert len(stats) == 0 and stats["time_export_tobytes"] == 0.0 and "{}" in repr(stats)
+    stats["time_export_tobytes"] += 0.5
+    stats["time_export_write_model"] += 0.25
+    stats.validate()
+    stats.to_dict()["time_export_tobytes"] = 2.0
+    assert stats.to_dict() == {"time_export_tobytes": 2.0, "time_export_write_model": 0.25}
+    stats["other"] = 1
+    with pytest.raises(KeyError):
+        stats.validate()
+    assert [_get_type(it) for it in (1, None, np.float16, np.bool_, np.dtype("i8"))] == [1, 0, 10, 9, 7]
+    with pytest.raises(TypeError):
+        _get_type("unknown_type")
+
+
+def test_handles_that_the_model_lacks_are_left_out(tmp_path: Path) -> None:
+    container, weights = filled(ExtendedModelContainer)
+    container.large_initializers["#unused"] = lambda: weights["#a"]
+    container.save(tmp_path / "m.onnx")
+    assert len(ExtendedModelContainer().load(tmp_path / "m.onnx").large_initializers) == 2
+
+
+def test_a_model_that_others_have_gets_its_handles_in_place(tmp_path: Path) -> None:
+    container, _ = filled(ExtendedModelContainer)
+    container.save(tmp_path / "m.onnx")
+    loaded = ExtendedModelContainer().load(tmp_path / "m.onnx", load_large_initializers=False)
+    model = loaded.model_proto
+    loaded._load_large_initializers(tmp_path / "m.onnx")
+    assert loaded.model_proto is model and model.graph.initializer[0].external_data[0].value == "#t0"
+
+
 def test_both_names_are_one_class() -> None:
     assert onnx_container.TorchModelContainer is ExtendedModelContainer
 

@@ -164,3 +164,198 @@ def test_tensors_come_in_the_order_of_onnx() -> None:
     outer = [onnx.helper.make_tensor("o", 1, [1], [1.0])]
     model = onnx.helper.make_model(onnx.helper.make_graph([constant, node], "outer", [], [], initializer=outer))
     assert [it.name for it in ours._get_all_tensors(model)] == [it.name for it in theirs._get_all_tensors(model)]
+
+
+def marked(one_file: bool = True, location: str | None = "w.bin") -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model whose tensors have their elements, and say that they are to be in files."""
+    model, weights = models.matmul(inline=True)
+    theirs.convert_model_to_external_data(model, one_file, location)
+    return model, weights
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+def test_models_that_are_marked_are_saved_again_and_again(tmp_path: Path, one_file: bool) -> None:
+    model, weights = marked(one_file)
+    before = model.SerializeToString()
+    sizes = set()
+    for _ in range(3):
+        onnx_container.save_model(model, tmp_path / "m.onnx")
+        assert model.SerializeToString() == before
+        assert set(os.listdir(tmp_path)) == {"m.onnx"} | ({"w.bin"} if one_file else {"a", "b"})
+        sizes.add(sum(path.stat().st_size for path in tmp_path.iterdir()))
+        np.testing.assert_array_equal(initializers(onnx.load(tmp_path / "m.onnx"))["b"], weights["#b"])
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+def test_what_was_there_stays_when_a_save_fails(tmp_path: Path, one_file: bool) -> None:
+    model, _ = marked(one_file)
+    onnx_container.save_model(model, tmp_path / "m.onnx")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for tensor in model.graph.initializer:
+        tensor.raw_data = bytes(len(tensor.raw_data))
+    ours.set_external_data(model.graph.initializer[1], "no such folder/b")
+    with pytest.raises((OSError, onnx_container.Error)):
+        onnx_container.save_model(model, tmp_path / "m.onnx")
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_a_model_that_was_loaded_by_tensors_leaves_its_files_alone(tmp_path: Path) -> None:
+    model, weights = marked()
+    onnx_container.save_model(model, tmp_path / "q.onnx")
+    data = (tmp_path / "w.bin").read_bytes()
+    mapped = onnx_container.Container.load(tmp_path / "q.onnx").tensor("a").numpy()
+    loaded = onnx.load(tmp_path / "q.onnx", load_external_data=False)
+    for tensor in loaded.graph.initializer:
+        ours.load_external_data_for_tensor(tensor, tmp_path)
+        assert not ours.uses_external_data(tensor)
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weights[f"#{tensor.name}"])
+        tensor.raw_data = bytes(len(tensor.raw_data))
+    onnx_container.save_model(loaded, tmp_path / "q_new.onnx")
+    assert (tmp_path / "w.bin").read_bytes() == data
+    np.testing.assert_array_equal(mapped, weights["#a"])
+    assert not initializers(onnx.load(tmp_path / "q_new.onnx"))["a"].any()
+
+
+def test_weights_are_in_a_folder_that_is_there(tmp_path: Path) -> None:
+    model, weights = models.matmul(inline=True)
+    (tmp_path / "sub").mkdir()
+    onnx_container.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, location="sub/w.bin")
+    assert os.listdir(tmp_path / "sub") == ["w.bin"]
+    for read in (onnx.load(tmp_path / "m.onnx"), onnx_container.load(tmp_path / "m.onnx")):
+        np.testing.assert_array_equal(initializers(read)["a"], weights["#a"])
+    onnx_container.save_model(*marked(True, "sub/v.bin")[:1], tmp_path / "n.onnx")
+    assert sorted(os.listdir(tmp_path / "sub")) == ["v.bin", "w.bin"]
+    for wrong in ("../w.bin", "/tmp/w.bin"):
+        with pytest.raises((ValueError, onnx_container.Error)):
+            onnx_container.save_model(model, tmp_path / "o.onnx", save_as_external_data=True, location=wrong)
+
+
+def test_only_files_are_replaced(tmp_path: Path) -> None:
+    import stat
+    import threading
+
+    model, _ = models.matmul(inline=True)
+    onnx_container.save_model(model, "/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    onnx_container.save_model(model, tmp_path / "pipe")
+    reader.join(20)
+    assert read == [model.SerializeToString()]
+    # A link stays one, and what it leads to is replaced, with its mode.
+    (tmp_path / "target.onnx").write_bytes(b"old")
+    (tmp_path / "target.onnx").chmod(0o640)
+    (tmp_path / "link.onnx").symlink_to("target.onnx")
+    onnx_container.save_model(model, tmp_path / "link.onnx")
+    assert (tmp_path / "link.onnx").is_symlink() and onnx.load(tmp_path / "target.onnx") == model
+    assert (tmp_path / "target.onnx").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("wrong", [b"\xff\xff", 3, "text", None])
+def test_what_is_no_model_is_refused(tmp_path: Path, wrong) -> None:
+    for external in (True, False):
+        with pytest.raises((TypeError, onnx_container.Error)):
+            onnx_container.save_model(wrong, tmp_path / "m.onnx", save_as_external_data=external)
+    assert os.listdir(tmp_path) == []
+
+
+def everywhere() -> onnx.ModelProto:
+    """A model with tensors where onnx looks for them, and where it does not: sparse, in a subgraph, in a function."""
+    helper = onnx.helper
+
+    def large(name: str, value: float) -> onnx.TensorProto:
+        return onnx.numpy_helper.from_array(np.full(512, value, np.float32), name)
+
+    out = [helper.make_tensor_value_info("o", 1, [512])]
+    branches = {
+        key: helper.make_graph([helper.make_node("Identity", [key], ["o"])], key, [], out, initializer=[large(key, number)])
+        for number, key in enumerate(("then_branch", "else_branch"))
+    }
+    constant = helper.make_node("Constant", [], ["inside"], value=large("inside", 5))
+    body = [constant, helper.make_node("Add", ["i", "inside"], ["r"])]
+    function = helper.make_function("local", "f", ["i"], ["r"], body, [helper.make_opsetid("", 21)])
+    places = onnx.numpy_helper.from_array(np.arange(512, dtype=np.int64), "places")
+    sparse = helper.make_sparse_tensor(large("sparse", 7), places, [1024])
+    nodes = [
+        helper.make_node("If", ["c"], ["chosen"], **branches),
+        helper.make_node("f", ["chosen"], ["called"], domain="local"),
+        helper.make_node("Add", ["called", "main"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("c", 9, [])],
+        [helper.make_tensor_value_info("y", 1, [512])],
+        initializer=[large("main", 9)],
+        sparse_initializer=[sparse],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=10)
+
+
+def elements(model: onnx.ModelProto) -> dict[str, bytes]:
+    return {tensor.name: onnx.numpy_helper.to_array(tensor).tobytes() for tensor in ours.every_tensor(model)}
+
+
+@pytest.mark.parametrize("attributes", [True, False])
+def test_tensors_everywhere_are_saved_so_that_onnx_reads_them(tmp_path: Path, attributes: bool) -> None:
+    model = everywhere()
+    onnx_container.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, convert_attribute=attributes)
+    onnx.checker.check_model(str(tmp_path / "m.onnx"))
+    assert elements(onnx.load(tmp_path / "m.onnx")) == elements(model)
+    assert elements(onnx_container.load(tmp_path / "m.onnx")) == elements(model)
+
+
+@pytest.mark.parametrize("attributes", [True, False])
+def test_tensors_everywhere_are_converted_as_onnx_does(tmp_path: Path, attributes: bool) -> None:
+    model, peer = everywhere(), everywhere()
+    ours.convert_model_to_external_data(model, True, "w", 1024, attributes)
+    theirs.convert_model_to_external_data(peer, True, "w", 1024, attributes)
+    assert model == peer
+    onnx_container.save_model(model, tmp_path / "m.onnx")
+    assert elements(onnx_container.load(tmp_path / "m.onnx")) == elements(everywhere())
+
+
+def test_tensors_everywhere_are_in_a_container(tmp_path: Path) -> None:
+    model, large = everywhere(), {}
+    for tensor in ours.every_tensor(model):
+        if tensor.name != "places":
+            large[f"#{tensor.name}"] = onnx.numpy_helper.to_array(tensor)
+            tensor.ClearField("raw_data")
+            ours._set_entries(tensor, {"location": f"#{tensor.name}"})
+    container = onnx_container.ExtendedModelContainer()
+    container.model_proto = model
+    container.large_initializers = large
+    assert elements(container.get_model_with_data()) == elements(everywhere())
+    container.save(tmp_path / "m.onnx")
+    assert elements(onnx_container.load(tmp_path / "m.onnx")) == elements(everywhere())
+    loaded = onnx_container.ExtendedModelContainer().load(tmp_path / "m.onnx")
+    loaded.check_large_initializers()
+    assert len(loaded.large_initializers) == len(large)
+    assert elements(loaded.get_model_with_data()) == elements(everywhere())
+
+
+def test_files_that_are_not_there_are_what_other_code_catches(tmp_path: Path) -> None:
+    for load in (onnx_container.load_model, onnx_container.Container.load, onnx_container.ir.load):
+        with pytest.raises(FileNotFoundError) as raised:
+            load(tmp_path / "none.onnx")
+        assert isinstance(raised.value, onnx_container.Error) and raised.value.kind == "MissingFile"
+
+
+def test_external_data_that_leads_elsewhere_is_not_written(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "link").symlink_to(tmp_path)
+    (base / "hard").write_bytes(b"1")
+    os.link(base / "hard", tmp_path / "other")
+    for location in ("link/w", "hard"):
+        with pytest.raises(ValueError):
+            ours.save_external_data(external(location=location), base)
+    assert (tmp_path / "other").read_bytes() == b"1" and not (tmp_path / "w").exists()
+    with pytest.raises(ValueError, match="offset is -1"):
+        ours.ExternalDataInfo(external(location="w", offset=-1))
+    with pytest.raises(ValueError, match="not external"):
+        ours.load_external_data_for_tensor(onnx.numpy_helper.from_array(np.ones(2), "w"), base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
 
 import models
@@ -72,6 +73,74 @@ def test_a_session_takes_no_memory_for_weights(tmp_path: Path) -> None:
     session = loaded.inference_session(**CPU)
     session.run(None, {"i": np.array([7])})
     assert anonymous() - before < size // 16
+
+
+def test_options_keep_the_weights_alive(tmp_path: Path) -> None:
+    x = np.ones((1, 64), np.float32)
+    container, weights = Container(*models.matmul()), models.matmul()[1]
+    expected = x @ weights["#a"] @ weights["#b"]
+    container.save(tmp_path / "m.onnx")
+    for lazy in (False, True):
+        container = Container.load(tmp_path / "m.onnx")
+        if lazy:
+            container.update({handle: weight.copy for handle, weight in weights.items()})
+        mine = onnxruntime.SessionOptions()
+        # So that the session reads the weights again and again.
+        mine.add_session_config_entry("session.disable_prepacking", "1")
+        options = container.session_options(mine)
+        assert options is mine
+        model = container.model_bytes
+        del container
+        gc.collect()
+        session = onnxruntime.InferenceSession(model, options, **CPU)
+        del options, mine
+        gc.collect()
+        for _ in range(3):
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-3)
+        # A reset makes the session anew, of the same options.
+        session.set_providers(["CPUExecutionProvider"])
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-3)
+
+
+def test_options_are_for_one_session() -> None:
+    container = Container(*models.matmul())
+    options = container.session_options()
+    for use in (container.session_options, container.inference_session):
+        with pytest.raises(ValueError, match="make new ones"):
+            use(options)
+
+
+def test_weights_are_freed_with_the_session() -> None:
+    class Array(np.ndarray):
+        pass
+
+    model, weights = models.matmul()
+    alive = []
+    for handle in weights:
+        weights[handle] = weights[handle].view(Array)
+        alive.append(weakref.ref(weights[handle]))
+    session = Container(model, weights).inference_session(None, ["CPUExecutionProvider"])
+    del weights
+    gc.collect()
+    assert all(it() is not None for it in alive)
+    del session
+    gc.collect()
+    assert all(it() is None for it in alive)
+
+
+def test_external_tensors_of_subgraphs(tmp_path: Path) -> None:
+    from test_onnx import everywhere
+
+    model = everywhere()
+    del model.graph.sparse_initializer[:]
+    container = Container(model)
+    assert container.externalize(all_tensors=True).moved >= 4
+    container.save(tmp_path / "m.onnx")
+    for condition in (True, False):
+        c = np.array(condition)
+        expected = models.run(str(tmp_path / "m.onnx"), c=c)[0]
+        for it in (container, Container.load(tmp_path / "m.onnx")):
+            np.testing.assert_array_equal(it.inference_session(**CPU).run(None, {"c": c})[0], expected)
 
 
 def onnx_tensor(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tensors are not tested")
 
-from onnx_container import Container, DataType, ExtendedModelContainer  # noqa: E402
+from onnx_container import Container, DataType, Error, ExtendedModelContainer  # noqa: E402
 from onnx_container._dtypes import to_torch  # noqa: E402
 
 TYPES = [dtype for dtype in DataType if dtype.bits and dtype.bits >= 8]
@@ -84,15 +84,107 @@ def test_a_tensor_lives_as_long_as_the_container() -> None:
     del container, storage
 
 
-@pytest.mark.parametrize("wrong", [lambda: torch.ones(2, device="meta"), lambda: torch.ones(2).to_sparse()])
+WITHOUT_MEMORY = {
+    "meta": lambda: torch.ones(2, device="meta"),
+    "sparse": lambda: torch.ones(2).to_sparse(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2)]),
+    "fake": lambda: torch._subclasses.FakeTensorMode().from_tensor(torch.ones(2)),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8),
+}
+
+
+@pytest.mark.parametrize("wrong", WITHOUT_MEMORY.values(), ids=WITHOUT_MEMORY.keys())
 def test_tensors_without_memory_are_refused(wrong) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="#w"):
         Container(models.add(("w", 1, (2,))), {"#w": wrong()})
 
 
-def test_dlpack_gives_torch_a_tensor() -> None:
-    tensor = Container(models.add(("w", 1, (4,))), {"#w": torch.arange(4.0)})["#w"]
-    assert torch.equal(torch.from_dlpack(tensor), torch.arange(4.0))
+def test_dlpack_gives_torch_a_tensor(tmp_path: Path) -> None:
+    weights = torch.arange(64 * 1024.0)
+    container = Container(models.add(("w", 1, (64 * 1024,))), {"#w": weights})
+    taken = torch.from_dlpack(container["#w"])
+    assert torch.equal(taken, weights) and taken.data_ptr() == weights.data_ptr()
+    # torch takes no notice of the mark of read-only elements, and what it writes changes nothing else.
+    container.save(tmp_path / "m.onnx")
+    loaded = Container.load(tmp_path / "m.onnx")
+    taken = torch.from_dlpack(loaded.tensor("w"))
+    assert torch.equal(taken, weights)
+    taken.zero_()
+    assert same(loaded.tensor("w").torch(), weights)
+    assert same(Container.load(tmp_path / "m.onnx").tensor("w").torch(), weights)
+
+
+def maps(path: Path) -> list[str]:
+    """The maps that this process has of a file: their permissions."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[1] for line in lines if line.endswith(str(path))]
+
+
+def test_tensors_are_private_maps_of_their_file(tmp_path: Path) -> None:
+    weights = torch.arange(1 << 20, dtype=torch.float32)
+    model = models.add(("w", 1, (1 << 20,)), ("short", 1, (4,)))
+    Container(model, {"#w": weights, "#short": weights[:4]}).save(tmp_path / "m.onnx")
+    data = tmp_path / "m.onnx.data"
+    written = data.read_bytes()
+    loaded = Container.load(tmp_path / "m.onnx")
+    before = maps(data)
+    tensor = loaded.tensor("w").torch()
+    assert sorted(set(maps(data)) - set(before)) == ["rw-p"] and len(maps(data)) == len(before) + 1
+    other = loaded.tensor("w").torch()
+    tensor[7] = -1
+    assert tensor[7] == -1 and other[7] == 7 and loaded.tensor("w").numpy()[7] == 7
+    assert data.read_bytes() == written
+    # It outlives the container, and is unmapped with its last view.
+    del loaded, other
+    view = tensor[8:]
+    del tensor
+    gc.collect()
+    assert view[0] == 8
+    del view
+    gc.collect()
+    assert maps(data) == []
+    loaded = Container.load(tmp_path / "m.onnx")
+    assert len(maps(data)) == 1
+    copy, short = loaded.tensor("w").torch(copy=True), loaded.tensor("short").torch()
+    assert len(maps(data)) == 1 and torch.equal(copy, weights) and torch.equal(short, weights[:4])
+    assert torch.equal(loaded.tensor("short").torch(copy=False), weights[:4])
+    with pytest.raises(ValueError, match="in no mapped file"):
+        Container.load(tmp_path / "m.onnx", mmap=False).tensor("w").torch(copy=False)
+    # A file that was replaced is no longer there to be mapped.
+    Container(model, {"#w": weights + 1, "#short": weights[:4]}).save(tmp_path / "m.onnx")
+    assert torch.equal(loaded.tensor("w").torch(), weights)
+
+
+def test_pairs_of_four_bits(tmp_path: Path) -> None:
+    import numpy as np
+
+    packed = torch.arange(12, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).reshape(3, 4)
+    container = Container(models.add(("w", DataType.FLOAT4E2M1, (3, 8))), {"#w": packed})
+    container.save(tmp_path / "m.onnx")
+    tensor = Container.load(tmp_path / "m.onnx").tensor("w")
+    assert same(tensor.torch(), packed) and tensor.shape == (3, 8) and tensor.numpy().shape == (3, 8)
+    odd = Container(models.add(("w", DataType.FLOAT4E2M1, (3,))), {"#w": np.zeros(3, tensor.numpy().dtype)})
+    with pytest.raises(TypeError, match="odd"):
+        odd["#w"].torch()
+    with pytest.raises(TypeError, match="use `raw`"):
+        Container(models.add(("w", DataType.INT4, (2,))), {"#w": b"1"})["#w"].torch()
+
+
+MOVES = {
+    "shrunk": lambda t: t.untyped_storage().resize_(0),
+    "grown": lambda t: t.resize_(1 << 22),
+    "shared": lambda t: t.share_memory_(),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES.keys())
+def test_memory_that_torch_moved_is_not_read(tmp_path: Path, move) -> None:
+    tensor = torch.ones(1 << 20)
+    container = Container(models.add(("w", 1, (1 << 20,))), {"#w": tensor})
+    move(tensor)
+    with pytest.raises(Error, match="became shorter"):
+        container.save(tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []
 
 
 def test_bfloat16_takes_no_memory_beside_the_weights(tmp_path: Path) -> None:
@@ -108,26 +200,3 @@ def test_bfloat16_takes_no_memory_beside_the_weights(tmp_path: Path) -> None:
     container.save(tmp_path / "m.onnx", sync=False)
     assert peak() - before <= 64 << 20
     assert (tmp_path / "m.onnx.data").stat().st_size == size
-
-
-def test_an_exported_program_is_saved_from_the_memory_of_torch(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch cannot export")
-    import numpy as np
-    import onnx_container.ir
-
-    module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).eval()
-    x = torch.randn(2, 64)
-    program = torch.onnx.export(module, (x,), dynamo=True, verbose=False)
-    onnx_container.ir.save(program.model, tmp_path / "ours.onnx", external_data="ours.onnx.data")
-    program.save(tmp_path / "theirs.onnx", external_data=True)
-    ours, theirs = (Container.load(tmp_path / f"{name}.onnx") for name in ("ours", "theirs"))
-    assert ours.semantic_difference(theirs) is None and len(ours) > 0
-    name = ours.model_proto.graph.input[0].name
-    for container in (ours, theirs):
-        session = container.inference_session(providers=["CPUExecutionProvider"])
-        np.testing.assert_allclose(session.run(None, {name: x.numpy()})[0], module(x).detach().numpy(), atol=1e-5)
-    # What is given to the save lies in the memory of the module.
-    addresses = {parameter.data_ptr() for parameter in module.parameters()}
-    with onnx_container.ir._handles(program.model, 256) as (message, large):
-        given = Container(message, large)
-    assert {given[handle].bytes().address for handle in given} <= addresses

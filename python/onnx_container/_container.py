@@ -346,13 +346,10 @@ class Container:
         Raises:
             Error: elements cannot be read.
         """
-        return {name: Tensor(found, name=name) for name, _, found in self._found()}
-
-    def _found(self) -> Iterator[tuple[str, str | None, _core.Initializer]]:
-        for name, handle, found in self._core.tensors():
-            if isinstance(found, BaseException):
-                raise found
-            yield name, handle, found
+        names, found = self._core.tensors()
+        if wrong := next((it for it in found if isinstance(it, BaseException)), None):
+            raise wrong
+        return {name: Tensor(elements, name=name) for name, elements in zip(names, found, strict=True)}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called ``name``."""

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,6 +19,7 @@ from . import external_data_helper
 from ._container import Container
 from ._convert import initializer
 from ._core import map_file
+from ._dtypes import of_numpy
 from ._onnx import _is_other
 from ._tensor import Tensor as _Tensor
 
@@ -75,7 +77,27 @@ def to_container(model: onnx_ir.Model, size_threshold_bytes: int = 256) -> Conta
     """A container of ``model``, whose initializers over ``size_threshold_bytes`` are its large ones: shared, not copied, and those that
     are produced when they are needed (``LazyTensor``) not before. ``model`` is not changed."""
     with _handles(model, size_threshold_bytes) as (message, large):
-        return Container(message, large)
+        return _container(message, large)
+
+
+def _container(message: bytes, large: dict[str, Any]) -> Container:
+    """A container of tensors of onnx_ir by handle; arrays of numpy are given as these, which is faster."""
+    return Container(message, {handle: _array_of(tensor) for handle, tensor in large.items()})
+
+
+def _array_of(tensor: Any) -> Any:
+    """The array that ``tensor`` has its elements in, as they are written; otherwise the tensor itself."""
+    raw = getattr(tensor, "raw", None)
+    is_plain = type(raw).__module__ == "numpy" and type(tensor).__name__ == "Tensor"
+    return raw if is_plain and of_numpy(raw.dtype) == tensor.dtype and raw.shape == tuple(tensor.shape) else tensor
+
+
+def _length(tensor: Any) -> int:
+    """The length of ``tensor`` in bytes."""
+    raw = getattr(tensor, "raw", None)
+    if type(raw).__module__ == "numpy" and raw.dtype.kind in "fiubc" and type(tensor).__name__ == "Tensor":
+        return int(raw.nbytes)  # onnx_ir counts the elements each time.
+    return int(tensor.nbytes)
 
 
 def graph_of(proto: onnx.GraphProto, large_initializers: Mapping[str, Any]) -> onnx_ir.Graph:
@@ -164,7 +186,7 @@ def _handles(model: onnx_ir.Model, threshold: int) -> Iterator[tuple[bytes, dict
 
     def is_large(tensor: Any) -> bool:
         # One on torch's meta device has no elements that could be inline; it is refused by its name.
-        return tensor.nbytes > threshold or getattr(getattr(tensor, "raw", None), "is_meta", False)
+        return _length(tensor) > threshold or getattr(getattr(tensor, "raw", None), "is_meta", False)
 
     with _behind_handles(model, is_large) as behind:
         yield behind
@@ -180,6 +202,7 @@ def _behind_handles(
 
     replaced: list[tuple[_Place, Any]] = []
     large: dict[str, Any] = {}
+    mark = uuid.uuid4().bytes
 
     def replace(place: _Place, new: Any) -> None:
         replaced.append((place, place.tensor))
@@ -192,16 +215,38 @@ def _behind_handles(
                 if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
                     continue
                 handle = _unique(f"#{value.name}", large)
-                replace(_initializer_place(value), _declared(tensor, handle, value.name))
+                replace(_initializer_place(value), _Behind(tensor, mark + handle.encode()))
                 large[handle] = tensor
         # What stays has to be inline: the file that it is in now is not that of what is saved.
         for place in _places(model):
-            if isinstance(place.tensor, onnx_ir.ExternalTensor) and place.tensor.location not in large:
+            if isinstance(place.tensor, onnx_ir.ExternalTensor):
                 replace(place, _in_memory(place.tensor))
-        yield onnx_ir.to_proto(model).SerializeToString(), large
+        message = onnx_ir.to_proto(model)
+        for tensor in external_data_helper._get_initializer_tensors(message) if large else ():
+            if tensor.raw_data.startswith(mark):
+                handle = tensor.raw_data[len(mark) :].decode()
+                tensor.ClearField("raw_data")
+                external_data_helper._set_entries(tensor, {"location": handle})
+        yield message.SerializeToString(), large
     finally:
         for place, tensor in reversed(replaced):
             place.set(tensor)
+
+
+class _Behind:
+    """Stands for a large tensor while a model is written: its elements are a mark, and the handle that it is behind."""
+
+    __slots__ = ("_mark", "_tensor", "name")
+
+    def __init__(self, tensor: Any, mark: bytes) -> None:
+        self._tensor, self._mark, self.name = tensor, mark, tensor.name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+    def tobytes(self) -> bytes:
+        """The mark."""
+        return self._mark
 
 
 def _in_memory(tensor: Any) -> Any:
@@ -210,21 +255,6 @@ def _in_memory(tensor: Any) -> Any:
     found.doc_string = tensor.doc_string
     found.metadata_props.update(tensor.metadata_props)
     return found
-
-
-def _declared(tensor: Any, handle: str, name: str | None) -> Any:
-    import onnx_ir
-
-    return onnx_ir.ExternalTensor(
-        handle,
-        None,
-        None,
-        tensor.dtype,
-        shape=onnx_ir.Shape(tensor.shape),
-        name=name or tensor.name or "",
-        doc_string=tensor.doc_string,
-        metadata_props=dict(tensor.metadata_props),
-    )
 
 
 def _unique(name: str, taken: dict[str, Any]) -> str:
@@ -300,7 +330,7 @@ def _save_in_place(model: onnx_ir.Model, path: Path, options: SaveOptions) -> No
             return found is not None and os.path.dirname(os.path.realpath(found[0])) == folder
 
         with _behind_handles(model, stays) as (message, large):
-            Container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
+            _container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
 
 
 def _from_folder(tensor: Any, folder: str) -> Tensor:
@@ -341,7 +371,7 @@ def save_safetensors(
 
 def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: SaveOptions) -> None:
     with _handles(model, threshold) as (message, large):
-        container = Container(message, large)
+        container = _container(message, large)
         if callback is not None:
             options["progress"] = _Progress(container, path, large, callback, options)
         container.save(path, **options)

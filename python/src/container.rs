@@ -226,23 +226,30 @@ impl Container {
         Ok(handle.as_str().to_owned())
     }
 
-    /// Every tensor of the model: its unique name, its handle, and its elements or why there are none.
-    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<Listed>> {
+    /// Every tensor of the model: their unique names, and the elements of each or why there are none. Two lists, because
+    /// there may be very many.
+    fn tensors(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<Py<PyAny>>)> {
         let container = self.now(py);
-        py.detach(|| {
-            let listed = container.tensors().map(|tensor| {
-                let (name, storage) = (tensor.name().to_owned(), tensor.storage());
-                let (handle, found) = match storage {
-                    Ok(TensorStorage::Handle { handle, initializer }) => {
-                        (Some(handle.as_str().to_owned()), Ok(initializer.clone()))
-                    }
-                    Ok(_) => (None, tensor.tensor().map(Into::into)),
-                    Err(error) => (None, Err(error)),
+        let listed = py.detach(|| {
+            let each = container.tensors().map(|tensor| {
+                let found = match tensor.storage() {
+                    Ok(TensorStorage::Handle { initializer, .. }) => Ok(initializer.clone()),
+                    Ok(_) => tensor.tensor().map(Into::into),
+                    Err(error) => Err(error),
                 };
-                Listed { name, handle, found: found.map(Initializer) }
+                (tensor.name().to_owned(), found)
             });
-            Ok(listed.collect())
-        })
+            each.collect::<Vec<_>>()
+        });
+        let mut all = (Vec::with_capacity(listed.len()), Vec::with_capacity(listed.len()));
+        for (name, found) in listed {
+            all.0.push(name);
+            all.1.push(match found {
+                Ok(found) => Py::new(py, Initializer(found))?.into_any(),
+                Err(error) => exception(&error).into_value(py).into_any(),
+            });
+        }
+        Ok(all)
     }
 
     /// The tensor of this name.
@@ -391,25 +398,4 @@ fn declarations(container: &Inner) -> PyResult<HashMap<String, Declaration>> {
         Ok((location, (tensor.data_type.unwrap_or_default(), tensor.dims.to_vec())))
     });
     declared.collect::<onnx_container::Result<_>>().or_raise()
-}
-
-/// A tensor of a model, as a tuple.
-struct Listed {
-    name: String,
-    handle: Option<String>,
-    found: onnx_container::Result<Initializer>,
-}
-
-impl<'py> IntoPyObject<'py> for Listed {
-    type Target = PyAny;
-    type Output = Bound<'py, PyAny>;
-    type Error = PyErr;
-
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        let found = match self.found {
-            Ok(initializer) => Bound::new(py, initializer)?.into_any(),
-            Err(error) => exception(&error).into_value(py).into_bound(py).into_any(),
-        };
-        Ok((self.name, self.handle, found).into_pyobject(py)?.into_any())
-    }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use onnx_container::{DataType, Initializer as Inner, Tensor};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -86,27 +87,31 @@ impl Arrays<'_> {
         if !is_array {
             return Ok(None);
         }
-        let Some(number) = numbers.get_item(weights.getattr("dtype")?)? else { return Ok(None) };
+        let py = weights.py();
+        let name = weights.getattr(intern!(py, "dtype"))?;
+        let Some(number) = numbers.get_item(name)? else { return Ok(None) };
         let dtype = DataType::try_from(number.extract::<i32>()?).or_raise()?;
-        let Some(memory) = memory(weights, dtype)? else { return Ok(None) };
-        let dims: Vec<i64> = weights.getattr("shape")?.extract()?;
-        Ok(Some(Tensor::new(dtype, dims, memory).or_raise()?.into()))
+        let dims: Vec<i64> = weights.getattr(intern!(py, "shape"))?.extract()?;
+        // Of an array without dimensions there is no view that has a shape.
+        let memory = if dims.is_empty() { None } else { memory(weights, dtype)? };
+        let tensor = memory.map(|memory| Tensor::new(dtype, dims, memory).or_raise());
+        Ok(tensor.transpose()?.map(Inner::from))
     }
 }
 
-/// The memory of an array, where it is in row-major order; None for one without dimensions, of which a view has no shape. An
-/// array of a type that ml_dtypes adds to numpy shows its memory by a view of bytes alone.
+/// The memory of an array, where it is in row-major order. An array of a type that ml_dtypes adds to numpy shows its memory
+/// by a view of bytes alone.
 fn memory(array: &Bound<'_, PyAny>, dtype: DataType) -> PyResult<Option<onnx_container::Buffer>> {
     use DataType::*;
     let added = [Bfloat16, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz, Float8E8M0];
-    if array.getattr("ndim")?.extract::<usize>()? == 0 {
-        return Ok(None);
-    }
     if !added.contains(&dtype) {
         return row_major(array);
     }
-    let is_row_major = array.getattr("flags")?.get_item("C_CONTIGUOUS")?.is_truthy()?;
-    if is_row_major { row_major(&array.call_method1("view", ("uint8",))?) } else { Ok(None) }
+    let flags = array.getattr(intern!(array.py(), "flags"))?;
+    if !flags.getattr(intern!(array.py(), "c_contiguous"))?.is_truthy()? {
+        return Ok(None);
+    }
+    row_major(&array.call_method1(intern!(array.py(), "view"), ("uint8",))?)
 }
 
 /// What Python code converts.

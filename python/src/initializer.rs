@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use onnx_container::DataType;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{Borrowed, ffi};
 
 use crate::bytes::{Bytes, Elements, buffer};
@@ -19,15 +19,17 @@ pub struct Initializer(pub onnx_container::Initializer);
 #[pymethods]
 impl Initializer {
     /// The elements of another initializer, or of anything else that can be weights; or, with a type and dimensions, those in
-    /// the memory of `source`, packed and little-endian, which are not copied. Other arguments are for subclasses.
+    /// the memory of `source`, packed and little-endian, which are not copied. The name and the description are for the subclass.
     #[new]
-    #[pyo3(signature = (source, dtype=None, dims=None, **_other))]
+    #[pyo3(signature = (source, dtype=None, dims=None, *, name=None, doc_string=None))]
     fn new(
         source: &Bound<'_, PyAny>,
         dtype: Option<i32>,
         dims: Option<Vec<i64>>,
-        _other: Option<&Bound<'_, PyDict>>,
+        name: Option<&Bound<'_, PyAny>>,
+        doc_string: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let _ = (name, doc_string);
         let (Some(dtype), Some(dims)) = (dtype, dims) else {
             if let Ok(given) = source.cast::<Self>() {
                 return Ok(Self(given.get().0.clone()));

@@ -60,6 +60,9 @@ pub(crate) struct WeightTensor {
     pub(crate) from_memory: bool,
 }
 
+/// The numbers of the weights so far, by the addresses of their handles in the container.
+type Numbers = foldhash::HashMap<usize, usize>;
+
 /// What happens to external tensors that name a file because they were not loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotLoaded {
@@ -81,7 +84,7 @@ impl<'c> Weights<'c> {
         let (used, tensors, files) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut weights =
             Self { used, tensors, not_loaded: files, refusable: Vec::new(), container, moved };
-        let (mut numbers, mut errors) = (HashMap::new(), Errors::default());
+        let (mut numbers, mut errors) = (Numbers::default(), Errors::default());
         traversal::tensors(model, |place, tensor| {
             if let Err(error) = weights.resolve_one(place, tensor, not_loaded, &mut numbers) {
                 errors.push(error.with_tensor(place.qualified_name(tensor)));
@@ -96,7 +99,7 @@ impl<'c> Weights<'c> {
         place: &Place<'_>,
         tensor: &TensorProto,
         not_loaded: NotLoaded,
-        numbers: &mut HashMap<&'c Handle, usize>,
+        numbers: &mut Numbers,
     ) -> Result<()> {
         if let Some(handle) = self.moved.get(&place.position) {
             let found = self.container.initializers.get_key_value(handle);
@@ -120,9 +123,9 @@ impl<'c> Weights<'c> {
         place: &Place<'_>,
         tensor: &TensorProto,
         (handle, initializer): (&'c Handle, &'c Initializer),
-        numbers: &mut HashMap<&'c Handle, usize>,
+        numbers: &mut Numbers,
     ) {
-        let weight = *numbers.entry(handle).or_insert_with(|| {
+        let weight = *numbers.entry(std::ptr::from_ref(handle).addr()).or_insert_with(|| {
             self.used.push(Weight::new(handle, initializer));
             self.used.len() - 1
         });
@@ -180,6 +183,9 @@ impl<'c> Weights<'c> {
 
     /// The large initializers that no tensor refers to.
     pub(crate) fn unused(&self) -> Vec<Handle> {
+        if self.used.len() == self.container.len() {
+            return Vec::new();
+        }
         let used: HashSet<_> = self.used.iter().map(|used| used.handle).collect();
         let all = self.container.iter().map(|(handle, _)| handle);
         all.filter(|handle| !used.contains(handle)).cloned().collect()

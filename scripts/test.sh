@@ -279,6 +279,7 @@ run_python_package() {
     # Those of torch have a section of their own.
     pytest "$VENV/bin/python" python/tests --ignore python/tests/test_torch.py --ignore python/tests/test_pipelines.py
     "$VENV/bin/python" -m mypy --strict --ignore-missing-imports python/tests/typed.py
+    (cd python && "$VENV/bin/python" -m mypy --ignore-missing-imports -p onnx_container)
     "$VENV/bin/python" -m mypy.stubtest --ignore-unused-allowlist --allowlist python/tests/stubtest.txt onnx_container._core
 }
 

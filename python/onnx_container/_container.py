@@ -195,7 +195,7 @@ class Container:
         if (ir_model := _ir_model(model)) is not None:
             from . import ir
 
-            self._core = ir.to_container(ir_model)._core
+            self._core: Any = ir.to_container(ir_model)._core
         else:
             self._core = _core.Container(b"" if model is None else _serialized(model))
         self.update(initializers or {})

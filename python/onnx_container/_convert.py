@@ -175,7 +175,7 @@ def _torch_memory(tensor: Any) -> _core.Bytes:
 
 def _of_ir_tensor(tensor: Any, declared: Declared | None) -> _core.Initializer:
     """A tensor of onnx_ir. One whose elements are in memory is read from there; others when their turn comes."""
-    raw = getattr(tensor, "raw", None)
+    raw: Any = getattr(tensor, "raw", None)
     dtype, dims = DataType(int(tensor.dtype)), tuple(int(dim) for dim in tensor.shape)
     if _is_torch(raw):
         return _of_torch(raw, None)

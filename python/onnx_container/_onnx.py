@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
 from ._container import Container, _parsed
@@ -51,29 +51,29 @@ def save_model(
         return _save_by_onnx(
             proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
-    path = os.fspath(f)
+    path, given = os.fspath(cast("Path", f)), dict[str, Any](options)
     if proto is None:
         raise TypeError("save_model() takes a ModelProto or its bytes, not None")
     if save_as_external_data:
         container = Container(_loaded_inline(proto))
         container.externalize(size_threshold, attributes=convert_attribute, sparse=False)
-        if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & options.keys():
-            # By its name, because a file of the caller's is replaced and one that nobody named is not.
-            options["data_name"] = location or os.path.basename(path) + ".data"
-        _save_container(container, path, None if "files" in options else all_tensors_to_one_file, options)
+        if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
+            # By its name, because a file that the caller named is replaced, and one that nobody named is not.
+            given["data_name"] = location or os.path.basename(path) + ".data"
+        _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
         container = Container(*_behind_handles(proto))
-        _save_container(container, path, True, {"data_name": named[0], **options})
+        _save_container(container, path, True, {"data_name": named[0], **given})
         return None
-    if unknown := options.keys() - {"sync"}:
+    if unknown := given.keys() - {"sync"}:
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
-    _replace_files(_with_files(proto, os.path.dirname(path), named), path, options.get("sync", True))
+    _replace_files(_with_files(proto, os.path.dirname(path), named), path, given.get("sync", True))
     return None
 
 
-def _save_container(container: Container, path: str, one_file: bool | None, options: SaveOptions) -> None:
+def _save_container(container: Container, path: str, one_file: bool | None, options: dict[str, Any]) -> None:
     """Saves ``container``; a weights file may be in a folder that is there, as for onnx."""
     name = options.get("data_name")
     folder = os.path.dirname(name) if name else ""
@@ -212,9 +212,10 @@ def load_model(f: IO[bytes] | Path, format: str | None = None, load_external_dat
 
     if _is_other(f, format):
         return onnx.load_model(f, format, load_external_data)
+    path = cast("Path", f)
     if not load_external_data:
-        return _parsed(Container.load(f, weights=False).model_bytes)
-    container = Container.load(f)
+        return _parsed(Container.load(path, weights=False).model_bytes)
+    container = Container.load(path)
     model = container.model_proto
     external_data_helper._put_weights(model, container)
     return model

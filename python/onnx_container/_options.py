@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], bool | None]
 
-__all__ = ["CastOptions", "FillOptions", "InlineOptions", "LoadOptions", "SaveOptions"]
+__all__ = ["CastOptions", "FillOptions", "InlineOptions", "IrSaveOptions", "LoadOptions", "SaveOptions"]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -38,8 +38,8 @@ class InlineOptions(TypedDict, total=False):
     refuse_conflicts: bool
 
 
-class SaveOptions(TypedDict, total=False):
-    """How a model is saved."""
+class IrSaveOptions(TypedDict, total=False):
+    """How a model is saved, beside what onnx_ir has for it."""
 
     files: Literal["packed", "per-tensor", "safetensors", "embedded", "as-loaded"] | None
     max_shard_bytes: int | None
@@ -47,7 +47,6 @@ class SaveOptions(TypedDict, total=False):
     data_name: str | None
     externalize: bool
     threshold: int | None
-    alignment: int | None
     alignment_large: int | None
     dedup: bool
     inline: bool | InlineOptions
@@ -60,6 +59,12 @@ class SaveOptions(TypedDict, total=False):
     overwrite: bool
     protect: Iterable[Path] | Path
     progress: Progress | None
+
+
+class SaveOptions(IrSaveOptions, total=False):
+    """How a model is saved."""
+
+    alignment: int | None
 
 
 class FillOptions(TypedDict, total=False):

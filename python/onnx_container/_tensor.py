@@ -107,6 +107,7 @@ class Tensor(_core.Initializer):
         Raises:
             TypeError: numpy has no such type, or needs ml_dtypes for it.
         """
+        memory: Any
         number, dims, memory = self.elements()
         if memory is None:
             import numpy as np

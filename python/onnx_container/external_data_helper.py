@@ -31,7 +31,8 @@ __all__ = [
     "write_external_data_tensors",
 ]
 
-_DEFAULT, _EXTERNAL = 0, 1
+_DEFAULT: Any = 0
+_EXTERNAL: Any = 1
 _KEYS = ("location", "offset", "length", "checksum", "basepath")
 
 

@@ -7,6 +7,7 @@ each tensor when its turn comes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from ._options import Path, SaveOptions
+    from ._options import IrSaveOptions, Path, SaveOptions
 
     Callback = Callable[[onnx_ir.TensorProtocol, onnx_ir.external_data.CallbackInfo], None]
 
@@ -69,7 +70,7 @@ def from_container(container: Container) -> onnx_ir.Model:
     for place in _places(model):
         tensor = place.tensor
         if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.location in container:
-            place.set(_tensor(container[tensor.location], tensor))
+            place.set(_tensor(container[str(tensor.location)], tensor))
     return model
 
 
@@ -87,14 +88,14 @@ def _container(message: bytes, large: dict[str, Any]) -> Container:
 
 def _array_of(tensor: Any) -> Any:
     """The array that ``tensor`` has its elements in, as they are written; otherwise the tensor itself."""
-    raw = getattr(tensor, "raw", None)
+    raw: Any = getattr(tensor, "raw", None)
     is_plain = type(raw).__module__ == "numpy" and type(tensor).__name__ == "Tensor"
     return raw if is_plain and of_numpy(raw.dtype) == tensor.dtype and raw.shape == tuple(tensor.shape) else tensor
 
 
 def _length(tensor: Any) -> int:
     """The length of ``tensor`` in bytes."""
-    raw = getattr(tensor, "raw", None)
+    raw: Any = getattr(tensor, "raw", None)
     if type(raw).__module__ == "numpy" and raw.dtype.kind in "fiubc" and type(tensor).__name__ == "Tensor":
         return int(raw.nbytes)  # onnx_ir counts the elements each time.
     return int(tensor.nbytes)
@@ -108,16 +109,20 @@ def graph_of(proto: onnx.GraphProto, large_initializers: Mapping[str, Any]) -> o
     for place in itertools.chain.from_iterable(map(_graph_places, [graph, *graph.subgraphs()])):
         tensor = place.tensor
         if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.location in large_initializers:
-            declared = (int(tensor.dtype), tuple(int(dim) for dim in tensor.shape))
-            place.set(_tensor(_Tensor(initializer(large_initializers[tensor.location], declared)), tensor))
+            declared = (int(tensor.dtype), _dims(tensor))
+            place.set(_tensor(_Tensor(initializer(large_initializers[str(tensor.location)], declared)), tensor))
     return graph
+
+
+def _dims(tensor: Any) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in tensor.shape)
 
 
 def _tensor(found: _Tensor, declared: Any) -> Tensor:
     """The elements ``found``, with the name and the metadata of the tensor that the model declares."""
     # Elements that are behind several handles, or tied, may be declared with other dimensions.
-    dims = [int(dim) for dim in declared.shape]
-    same = list(found.dims) == dims
+    dims = _dims(declared)
+    same = found.dims == dims
     tensor = Tensor(found, name=declared.name or "") if same else Tensor(found.bytes(), int(declared.dtype), dims)
     tensor.name, tensor.doc_string = declared.name or "", declared.doc_string
     tensor.metadata_props.update(declared.metadata_props)
@@ -171,12 +176,12 @@ def _places_of(node: onnx_ir.Node, name: str, attribute: Any) -> Iterator[_Place
     if attribute.type == onnx_ir.AttributeType.TENSORS:
         tensors = list(attribute.value)
 
-        def put(new: Any, at: int) -> None:
+        def put(at: int, new: Any) -> None:
             tensors[at] = new
             node.attributes[name] = onnx_ir.AttrTensors(name, list(tensors))
 
         for at, tensor in enumerate(attribute.value):
-            yield _Place(tensor, lambda new, at=at: put(new, at))
+            yield _Place(tensor, functools.partial(put, at))
 
 
 @contextmanager
@@ -251,10 +256,7 @@ class _Behind:
 
 def _in_memory(tensor: Any) -> Any:
     """The elements of an external tensor of onnx_ir, copied."""
-    found = Tensor(tensor.tobytes(), int(tensor.dtype), [int(dim) for dim in tensor.shape], name=tensor.name or "")
-    found.doc_string = tensor.doc_string
-    found.metadata_props.update(tensor.metadata_props)
-    return found
+    return _tensor(_Tensor(tensor.tobytes(), int(tensor.dtype), _dims(tensor)), tensor)
 
 
 def _unique(name: str, taken: dict[str, Any]) -> str:
@@ -277,7 +279,7 @@ def save(
     max_in_flight_bytes: int = 1 << 30,
     alignment: int | None = None,
     align_threshold: int = 1 << 20,
-    **options: Unpack[SaveOptions],
+    **options: Unpack[IrSaveOptions],
 ) -> None:
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to the file ``external_data`` beside it. Without
     that, tensors that were loaded from files in the folder of ``path`` stay there, and all others are written into the model.
@@ -289,6 +291,7 @@ def save(
     """
     import onnx_ir
 
+    given: dict[str, Any] = dict(options)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
     for name, value in (("max_shard_size_bytes", max_shard_size_bytes), ("max_workers", max_workers)):
@@ -298,22 +301,21 @@ def save(
         onnx_ir.save(model, path, format, external_data, size_threshold_bytes, max_shard_size_bytes, callback)
         return
     if external_data is not None:
-        if doubled := {"files", "data_name", "max_shard_bytes"} & options.keys():
+        if doubled := {"files", "data_name", "max_shard_bytes"} & given.keys():
             raise ValueError(f"{', '.join(sorted(doubled))} and external_data say the same: give one of them")
-        options["data_name"] = os.fspath(external_data)
-        options["max_shard_bytes"] = max_shard_size_bytes
-    elif not {"files", "data_name", "max_shard_bytes"} & options.keys():
-        _save_in_place(model, path, options)
+        given |= {"data_name": os.fspath(external_data), "max_shard_bytes": max_shard_size_bytes}
+    elif not {"files", "data_name", "max_shard_bytes"} & given.keys():
+        _save_in_place(model, path, given)
         return
     if alignment is not None:
-        options.setdefault("alignment_large", alignment)
+        given.setdefault("alignment_large", alignment)
         if align_threshold != 1 << 20:
-            options.setdefault("alignment", alignment)
-    options.setdefault("max_bytes_in_flight", max_in_flight_bytes)
-    _save(model, path, size_threshold_bytes, callback, options)
+            given.setdefault("alignment", alignment)
+    given.setdefault("max_bytes_in_flight", max_in_flight_bytes)
+    _save(model, path, size_threshold_bytes, callback, given)
 
 
-def _save_in_place(model: onnx_ir.Model, path: Path, options: SaveOptions) -> None:
+def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) -> None:
     """Writes ``model``; tensors in files beside it stay there."""
     import onnx_ir
 
@@ -338,7 +340,7 @@ def _from_folder(tensor: Any, folder: str) -> Tensor:
     whole = map_file(os.path.realpath(tensor.path), True)
     offset = tensor.offset or 0
     part = whole.slice(offset, offset + tensor.nbytes)
-    return _tensor(_Tensor(part, int(tensor.dtype), [int(dim) for dim in tensor.shape]), tensor)
+    return _tensor(_Tensor(part, int(tensor.dtype), _dims(tensor)), tensor)
 
 
 def save_safetensors(
@@ -369,7 +371,7 @@ def save_safetensors(
     _save(model, path, size_threshold_bytes, callback, {"files": "safetensors", **options})
 
 
-def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: SaveOptions) -> None:
+def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: dict[str, Any]) -> None:
     with _handles(model, threshold) as (message, large):
         container = _container(message, large)
         if callback is not None:

@@ -20,7 +20,7 @@ from ._tensor import Tensor
 try:
     from onnx.model_container import ModelContainer as _Base
 except ImportError:  # Without onnx there are no messages, and nothing asks for its class.
-    _Base = object
+    _Base = object  # type: ignore[misc,assignment]
 
 if TYPE_CHECKING:
     import onnx

@@ -1,7 +1,8 @@
 """What type checkers see of the package: checked by mypy, and never run."""
 
 import onnx_container
-from onnx_container import Container, Saved, Tensor
+import onnx_container.ir
+from onnx_container import Container, DataType, ModelContainer, Saved, Tensor
 
 
 def saved(path: str) -> Saved:
@@ -12,9 +13,25 @@ def saved(path: str) -> Saved:
     assert len(shape) == 2 and isinstance(tensor.raw, memoryview)
     container["#w"] = bytes(tensor.nbytes)
     handles: list[str] = container.keys()
-    assert handles
+    declared: tuple[DataType, tuple[int, ...], str | None] = container.declared()["w"]
+    assert handles and declared
+    container.fill({"w": tensor}, strip_prefix="model.", ignore="other")
+    container.cast("float16", except_=["w"])
+    finished = onnx_container.recover(path).finished
+    assert not finished
     try:
-        return container.save(path, one_file=True, digests=True)
+        return container.save(path, one_file=True, digests=True, progress=lambda done, total: done < total)
     except onnx_container.Error as error:
         kind: str = error.kind
         raise RuntimeError(kind) from error
+
+
+def mistyped(container: Container, other: ModelContainer, path: str) -> None:
+    """Each line has an error that is found before anything runs: mypy says so where one is not."""
+    container.save(path, fils="packed")  # type: ignore[call-arg]
+    container.save(path, files="paked")  # type: ignore[arg-type]
+    container.save(path, max_shard_bytes="2GB")  # type: ignore[arg-type]
+    Container.load(path, wieghts=False)  # type: ignore[call-arg]
+    container.fill({}, strip=True)  # type: ignore[call-arg]
+    container.inline_functions(only=3)  # type: ignore[arg-type]
+    onnx_container.save_model(b"", path, digest=True)  # type: ignore[call-arg]

@@ -189,3 +189,74 @@ fn entry_len(key: &[u8], value: &[u8]) -> u64 {
     wire::delimited_size(number::KEY, key.len() as u64)
         + wire::delimited_size(number::VALUE, value.len() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::tensor_proto::Segment;
+    use crate::proto::{Message, SparseTensorProto, StringStringEntryProto};
+    use crate::wire::Overlay;
+
+    /// Replaces the tensor at one address.
+    struct One(usize, NewTensor);
+
+    impl Overlay for One {
+        fn replacement(&self, address: usize) -> Option<&dyn Replacement> {
+            (address == self.0).then_some(&self.1)
+        }
+    }
+
+    fn in_file(range: Range<u64>, checksum: Option<&str>) -> NewTensor {
+        let checksum = checksum.map(Str::from);
+        NewTensor::InFile(Arc::new(File { location: "m.onnx.data".into(), checksum }), range)
+    }
+
+    /// A tensor with every field, external entries and a field that is not known.
+    fn full() -> TensorProto {
+        let mut tensor = TensorProto::external("w", TensorProto::INT32, [2, 1], "#w");
+        tensor.segment =
+            Some(Box::new(Segment { begin: Some(1), end: Some(300), ..Segment::default() }));
+        *tensor.int32_data = vec![1, 2].into();
+        *tensor.string_data = vec![Buffer::from(&b"text"[..])];
+        tensor.raw_data = Some(Buffer::from(&[0; 8][..]));
+        tensor.doc_string = Some(Box::new("a description".into()));
+        tensor.metadata_props.push(StringStringEntryProto::new("key", "value"));
+        let mut bytes = tensor.encode_to_vec().unwrap();
+        bytes.extend([0xa0, 0x06, 7]); // field 100
+        TensorProto::decode(&bytes.into()).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_the_message() {
+        let inline = || {
+            let initializer = Initializer::from(vec![1_i32, -2]);
+            let bytes = InlineBytes { initializer, handle: "#w".parse().unwrap(), len: 8 };
+            NewTensor::Inline(Box::new(bytes))
+        };
+        let tensors = [
+            full(),
+            TensorProto::external("", TensorProto::INT32, [0_i64; 0], "#w"),
+            TensorProto::default(),
+        ];
+        for original in tensors {
+            let news = [
+                in_file(0..8, None),
+                in_file(u64::MAX - 8..u64::MAX, Some("da39a3ee5e6b4b0d3255bfef95601890afd80709")),
+                in_file(7..7, None),
+                inline(),
+            ];
+            for new in news {
+                let message = new.message(&original).unwrap();
+                let around = |tensor| SparseTensorProto {
+                    values: Some(Box::new(tensor)),
+                    ..SparseTensorProto::default()
+                };
+                let (expected, model) =
+                    (around(message).encode_to_vec().unwrap(), around(original.clone()));
+                let address = std::ptr::from_ref(&**model.values.as_ref().unwrap()).addr();
+                let written = wire::encode_over_to_vec(&model, Some(&One(address, new))).unwrap();
+                assert_eq!(written, expected);
+            }
+        }
+    }
+}

@@ -8,14 +8,16 @@
 # their place. A finished installation is found and used again. Two at once wait for each other; one that is broken off
 # leaves nothing behind that is used.
 #
-#   TORCH_HOME_DIR   where to install; default ~/.cache/onnx-container/torch-<version>
+#   TORCH_HOME_DIR   where to install; default ~/.cache/onnx-container/torch-<version>-<recipe>
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 VERSION=2.13.0
 PYTHON=${PYTHON:-python3}
-HOME_DIR=${TORCH_HOME_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container/torch-$VERSION}
-STAMP="$VERSION $(cat "$HERE/torch-requirements.txt" "$HERE/torch_stubs.py" | cksum)"
+# Another recipe is another folder, so that checkouts of different age do not undo each other's.
+STAMP=$VERSION-$(cat "$HERE"/setup-torch.sh "$HERE"/torch-requirements.txt "$HERE"/torch_stubs.py | cksum | cut -d ' ' -f 1)
+HOME_DIR=${TORCH_HOME_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container/torch-$STAMP}
+NO_NETWORK=75 # what it returns when a package cannot be fetched
 
 say() { printf 'torch: %s\n' "$*" >&2; }
 
@@ -23,12 +25,15 @@ is_installed() { [[ $(cat "$HOME_DIR/.stamp" 2>/dev/null) == "$STAMP" ]]; }
 
 install() {
     local pip packages
+    if [[ -n $(ls -A "$HOME_DIR" 2>/dev/null) && ! -e $HOME_DIR/pyvenv.cfg ]]; then
+        say "$HOME_DIR is no Python environment, and not empty" && exit 1
+    fi
     rm -rf "$HOME_DIR"
     "$PYTHON" -m venv --without-pip "$HOME_DIR"
     pip=("$PYTHON" -m pip --python "$HOME_DIR/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --retries 5)
     say "fetching torch $VERSION, 540 MB, and others"
-    "${pip[@]}" --no-deps "torch==$VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 >&2
-    "${pip[@]}" --no-deps -r "$HERE/torch-requirements.txt" >&2
+    "${pip[@]}" --no-deps "torch==$VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 >&2 || exit "$NO_NETWORK"
+    "${pip[@]}" --no-deps -r "$HERE/torch-requirements.txt" >&2 || exit "$NO_NETWORK"
     packages=$("$HOME_DIR/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$HOME_DIR/bin/python" "$HERE/torch_stubs.py" "$packages" >&2
     "$HOME_DIR/bin/python" -c 'import torch; assert not torch.cuda.is_available()' >&2

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,13 +117,15 @@ def main() -> None:
     libraries = sorted(it for it in (packages / "torch/lib").glob("*.so*") if "caffe2_nvrtc" not in it.name)
     real = list(packages.glob("nvidia/*/lib/*.so*"))
     there = {it.name for it in libraries + real}
-    system = output("ldconfig", "-p")
+    # It is not on the path of everybody who may run it.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/sbin", "/usr/sbin"])
+    system = output(shutil.which("ldconfig", path=path) or "ldconfig", "-p")
     names = dict.fromkeys(name for library in libraries for name in needed(library))
     missing = [it for it in names if it not in there and f"\t{it} " not in system and not it.startswith("ld-linux")]
     if unreal := list(filter(REAL.match, missing)):
         sys.exit(f"install these first, which torch calls: {unreal}")
-    path = re.search(r"(?:RPATH|RUNPATH).*\[(.+?)\]", output("readelf", "-dW", str(packages / "torch/lib/libtorch_cuda.so")))
-    looks = path[1].split(":") if path else []
+    searched = re.search(r"(?:RPATH|RUNPATH).*\[(.+?)\]", output("readelf", "-dW", str(packages / "torch/lib/libtorch_cuda.so")))
+    looks = searched[1].split(":") if searched else []
     place = next(it for it in looks if re.search(r"cu\d+/lib$|cuda_runtime/lib$", it))
     folder = Path(os.path.normpath(place.replace("$ORIGIN", str(packages / "torch/lib"))))
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ mod root;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -335,20 +336,54 @@ pub(crate) fn about_unknown_key(key: &str) -> String {
     }
 }
 
-/// Makes `tensor` refer to `range` (bytes) of the file `location`, which has the SHA-1 `checksum` if one is given.
-pub(crate) fn set_range(
-    tensor: &mut TensorProto,
+/// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file `location`, which has
+/// the SHA-1 `checksum` if one is given. Nothing is allocated: a save does this several times for each tensor.
+pub(crate) fn entries_of_range<E>(
     (location, checksum): (&Str, Option<&Str>),
     range: &Range<u64>,
-) {
-    // Shared by all entries: a save makes them twice for each tensor.
-    static KEYS: LazyLock<[Str; 4]> =
-        LazyLock::new(|| ["location", "offset", "length", "checksum"].map(Str::from));
-    let length = range.end.saturating_sub(range.start);
-    let values = [location.clone(), range.start.to_string().into(), length.to_string().into()];
-    let entries = KEYS.iter().cloned().zip(values.into_iter().chain(checksum.cloned()));
-    let entries = entries.map(|(key, value)| StringStringEntryProto::new(key, value));
-    set_entries(tensor, entries.collect());
+    mut visit: impl FnMut(&str, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    visit("location", location.as_bytes())?;
+    visit("offset", Decimal::new(range.start).as_bytes())?;
+    visit("length", Decimal::new(range.end.saturating_sub(range.start)).as_bytes())?;
+    checksum.map_or(Ok(()), |checksum| visit("checksum", checksum.as_bytes()))
+}
+
+/// A number in digits.
+struct Decimal {
+    /// Filled from the end.
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    fn new(mut value: u64) -> Self {
+        let mut made = Self { digits: [b'0'; 20], start: 20 };
+        for digit in made.digits.iter_mut().rev() {
+            let [low, ..] = (value % 10).to_le_bytes();
+            *digit += low;
+            made.start -= 1;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        made
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.digits.get(self.start..).unwrap_or_default()
+    }
+}
+
+/// Makes `tensor` refer to `range` (bytes) of a file, by the entries of [`entries_of_range`].
+pub(crate) fn set_range(tensor: &mut TensorProto, file: (&Str, Option<&Str>), range: &Range<u64>) {
+    let mut entries = Vec::new();
+    let Ok(()) = entries_of_range::<Infallible>(file, range, |key, value| {
+        entries.push(StringStringEntryProto::new(key, value));
+        Ok(())
+    });
+    set_entries(tensor, entries);
 }
 
 /// The data type and byte length of `tensor`, packed as the spec says.
@@ -392,6 +427,13 @@ mod tests {
         let entries = entries.iter().map(|(k, v)| StringStringEntryProto::new(*k, *v)).collect();
         set_entries(&mut tensor, entries);
         tensor
+    }
+
+    #[test]
+    fn numbers_are_written_in_digits() {
+        for value in [0, 1, 9, 10, 4096, u64::MAX / 10, u64::MAX] {
+            assert_eq!(Decimal::new(value).as_bytes(), value.to_string().as_bytes());
+        }
     }
 
     #[test]

@@ -238,7 +238,7 @@ class Container:
         **options: Unpack[LoadOptions],
     ) -> Container:
         """As :meth:`load`, for the bytes of a model. Weights are beside ``model_path``, or in ``base_dir``."""
-        given = _options.load("from_bytes", mmap, model_path=model_path, **options)
+        given = _options.load("from_bytes", mmap, model_path, **options)
         return cls._of(_core.Container.load_bytes(_serialized(model), given))
 
     def copy(self) -> Container:

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
 from ._container import Container, _parsed
+from ._core import Error, model_that_needs
 
 if TYPE_CHECKING:
     import onnx
@@ -48,10 +49,12 @@ def save_model(
     of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
     """
     if _is_other(f, format):
+        if options:
+            raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
         return _save_by_onnx(
             proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
-    path, given = os.fspath(cast("Path", f)), dict[str, Any](options)
+    path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     if proto is None:
         raise TypeError("save_model() takes a ModelProto or its bytes, not None")
     if save_as_external_data:
@@ -59,18 +62,29 @@ def save_model(
         container.externalize(size_threshold, attributes=convert_attribute, sparse=False)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
             # By its name, because a file that the caller named is replaced, and one that nobody named is not.
-            given["data_name"] = location or os.path.basename(path) + ".data"
+            given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
+    if isinstance(proto, bytes) and _names_files(proto):
+        proto = _parsed(proto)
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
+        _refuse_half_loaded(proto, named)
         container = Container(*_behind_handles(proto))
         _save_container(container, path, True, {"data_name": named[0], **given})
         return None
     if unknown := given.keys() - {"sync"}:
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
-    _replace_files(_with_files(proto, os.path.dirname(path), named), path, given.get("sync", True))
+    if not hasattr(proto, "SerializeToString"):
+        Container(proto)  # an error if it is no model
+    _refuse_half_loaded(proto, named)
+    files, model = _with_files(proto, named)
+    _replace_files(files, model, path, given.get("sync", True))
     return None
+
+
+_NOT_BESIDE = {"overwrite", "protect", "progress", "direct_io", "max_model_bytes", "max_bytes_in_flight"}
+"""Options of a save that writes files by itself."""
 
 
 def _save_container(container: Container, path: str, one_file: bool | None, options: dict[str, Any]) -> None:
@@ -81,20 +95,31 @@ def _save_container(container: Container, path: str, one_file: bool | None, opti
         container.save(path, one_file, **options)
         return
     external_data_helper._checked(name or "", "")
+    if unknown := options.keys() & _NOT_BESIDE:
+        raise ValueError(f"save_model(): {', '.join(sorted(unknown))} is for a location beside the model, not in a folder")
     model, files = container.to_parts(one_file, **{**options, "data_name": os.path.basename(name or "")})
     message = _parsed(model)
     for tensor in external_data_helper.every_tensor(message):
         for entry in tensor.external_data:
             if entry.key == "location" and external_data_helper.uses_external_data(tensor):
                 entry.value = f"{folder}/{entry.value}"
-    base = os.path.dirname(path)
-    written: list[tuple[str, Any]] = [(os.path.join(base, folder, file), [data]) for file, data in files.items()]
-    _replace_files([*written, (path, [message.SerializeToString()])], path, options.get("sync", True))
+    written: dict[str, Any] = {f"{folder}/{file}": [data] for file, data in files.items()}
+    _replace_files(written, message, path, options.get("sync", True))
 
 
 def _is_loaded(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor names a file and has its elements all the same: it is to be written there."""
     return external_data_helper.uses_external_data(tensor) and tensor.HasField("raw_data")
+
+
+def _names_files(model: bytes) -> bool:
+    """Whether a model has external tensors."""
+    try:
+        return any(location is not None for _, _, location in Container(model).declared().values())
+    except Error as error:
+        if error.kind == "Decode":
+            raise
+        return True  # which have their elements too
 
 
 def _loaded_inline(proto: Any) -> Any:
@@ -123,6 +148,16 @@ def _named_files(proto: Any) -> list[str]:
     return list(dict.fromkeys(external_data_helper.ExternalDataInfo(tensor).location for tensor in tensors))
 
 
+def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
+    """Refuses to replace a file that tensors without elements are in."""
+    written = set(map(os.path.normpath, named))
+    for tensor in external_data_helper.every_tensor(proto) if named else ():
+        if external_data_helper.uses_external_data(tensor) and not tensor.HasField("raw_data"):
+            location = external_data_helper.ExternalDataInfo(tensor).location
+            if os.path.normpath(location) in written:
+                raise ValueError(f"save_model(): {location} is not replaced: tensor {tensor.name!r} is in it and is not loaded")
+
+
 def _behind_handles(proto: Any) -> tuple[bytes, dict[str, Any]]:
     """The bytes of ``proto`` with handles in place of tensors that are to be written to a file, and their elements."""
     copied, weights = _copied(proto), {}
@@ -134,54 +169,89 @@ def _behind_handles(proto: Any) -> tuple[bytes, dict[str, Any]]:
     return copied.SerializeToString(), weights
 
 
-def _with_files(proto: Any, folder: str, named: list[str]) -> Any:
-    """The files to write, each with its parts; the model, at the end, has no path here."""
-    if not hasattr(proto, "SerializeToString"):
-        Container(proto)  # an error if it is no model
-        return [("", [bytes(proto)])]
+def _with_files(proto: Any, named: list[str]) -> tuple[dict[str, list[bytes]], Any]:
+    """The files to write by their locations, each in parts, and the model."""
     if not named:
-        return [("", [proto.SerializeToString()])]
+        return {}, proto
     copied = _copied(proto)
     files: dict[str, list[bytes]] = {location: [] for location in named}
     ends = dict.fromkeys(named, 0)
     for tensor in filter(_is_loaded, list(external_data_helper.every_tensor(copied))):
-        location = external_data_helper._checked(external_data_helper.ExternalDataInfo(tensor).location, tensor.name)
-        data = tensor.raw_data
+        location, data = external_data_helper.ExternalDataInfo(tensor).location, tensor.raw_data
         external_data_helper.set_external_data(tensor, location, ends[location], len(data))
         tensor.ClearField("raw_data")
         files[location].append(data)
         ends[location] += len(data)
-    paths = [(os.path.join(folder, location), parts) for location, parts in files.items()]
-    return [*paths, ("", [copied.SerializeToString()])]
+    return files, copied
 
 
-def _replace_files(files: Any, path: str, sync: bool) -> None:
-    """Writes files beside those that they replace, and renames them when all are written: the model, at ``path``, last."""
+def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> None:
+    """Writes weights files, by their locations, and the ``model`` to ``path``: beside those that they replace, which are put back
+    where something fails; the model is renamed last."""
+    target = os.path.realpath(path)  # A link stays one.
+    targets = [external_data_helper.beneath(os.path.dirname(path), location) for location in files]
+    _refuse_files_of_others(targets, target)
+    message = [model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)]
+    if os.path.exists(target) and not os.path.isfile(target):
+        if files:
+            raise ValueError(f"save_model(): {path} is no file, so that there is none to have weights beside it")
+        _write(target, os.O_WRONLY, message, False)  # a device, or a pipe
+        return
     staged: list[tuple[str, str]] = []
     try:
-        for target, parts in files:
-            target = os.path.realpath(target or path)
-            if os.path.exists(target) and not os.path.isfile(target):
-                _write(target, os.O_WRONLY, parts, False)  # a device, or a pipe
-                continue
-            name = os.path.join(os.path.dirname(target), f".onnx-container-{uuid.uuid4().hex}")
-            staged.append((name, target))
-            _write(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parts, sync)
-            if os.path.exists(target):
-                os.chmod(name, os.stat(target).st_mode & 0o777)
-        for name, target in staged:
-            os.replace(name, target)
-    except BaseException:
+        for at, parts in [*zip(targets, files.values(), strict=True), (target, message)]:
+            name = os.path.join(os.path.dirname(at), f".onnx-container-{uuid.uuid4().hex}")
+            staged.append((name, at))
+            _write(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parts, sync, os.stat(at).st_mode if os.path.exists(at) else None)
+        _rename(staged)
+    finally:
         for name, _ in staged:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
+    for written in {os.path.dirname(at) for _, at in staged} if sync and hasattr(os, "O_DIRECTORY") else ():
+        opened = os.open(written, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(opened)
+        os.close(opened)
+
+
+def _refuse_files_of_others(targets: list[str], target: str) -> None:
+    """Refuses weights files that are one file, that are the model, or that another model needs."""
+    if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
+        raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
+    for at in filter(os.path.exists, targets):
+        needs = model_that_needs(at)
+        if needs is not None and os.path.realpath(needs) != target:
+            raise ValueError(f"save_model(): {at} is not replaced: {needs} needs it")
+
+
+def _rename(staged: list[tuple[str, str]]) -> None:
+    """Renames files to those that they replace: all, or none."""
+    old: list[tuple[str | None, str]] = []
+    try:
+        for name, at in staged:
+            kept = f"{name}.old" if os.path.exists(at) else None
+            if kept is not None:
+                os.link(at, kept)
+            old.append((kept, at))
+            os.replace(name, at)
+    except BaseException:
+        for kept, at in old:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(at) if kept is None else os.replace(kept, at)
         raise
+    finally:
+        # Also after a failure: renaming one name of a file to another of its names leaves both.
+        for kept, _ in old:
+            if kept is not None and os.path.exists(kept):
+                os.unlink(kept)
 
 
-def _write(path: str, flags: int, parts: Any, sync: bool) -> None:
+def _write(path: str, flags: int, parts: Any, sync: bool, mode: int | None = None) -> None:
     with os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666), "wb") as file:
         for part in parts:
             file.write(part)
+        if mode is not None:
+            os.chmod(path, mode & 0o777)
         if sync:
             file.flush()
             os.fsync(file.fileno())
@@ -212,7 +282,7 @@ def load_model(f: IO[bytes] | Path, format: str | None = None, load_external_dat
 
     if _is_other(f, format):
         return onnx.load_model(f, format, load_external_data)
-    path = cast("Path", f)
+    path = os.fsdecode(cast("Path", f))
     if not load_external_data:
         return _parsed(Container.load(path, weights=False).model_bytes)
     container = Container.load(path)

@@ -116,9 +116,10 @@ def _wanted(name: str, value: Any, default: Any) -> str | None:
         unit = "a number" if name in _COUNTS else "a number of bytes"
         return None if value is None or is_one else f"{unit}, as an int"
     if isinstance(default, bool):
-        return None if isinstance(value, bool) or value is None or name == "inline" else "True or False"
+        return None if isinstance(value, bool) or name == "inline" else "True or False"
     if name in _TEXTS:
-        return None if value is None or isinstance(value, str) else "a str"
+        is_left_out = value is None and default is None
+        return None if is_left_out or isinstance(value, str) else "a str"
     return None
 
 
@@ -129,12 +130,11 @@ def names(given: Iterable[str] | str | None) -> list[str]:
     return [given] if isinstance(given, (str, bytes)) else list(given)
 
 
-def load(function: str = "load", mmap: bool = True, **given: Any) -> dict[str, Any]:
+def load(function: str = "load", mmap: bool = True, model_path: Path | None = None, **given: Any) -> dict[str, Any]:
     """Options of a load."""
     defaults = {
         "weights": True,
         "base_dir": None,
-        "model_path": None,
         "paths": "model-dirs",
         "limits": None,
         "no_copy": None,
@@ -142,7 +142,9 @@ def load(function: str = "load", mmap: bool = True, **given: Any) -> dict[str, A
         "verify_digests": False,
     }
     options = checked(function, given, defaults)
-    return {**options, "mmap": bool(mmap), "limits": list((options["limits"] or {}).items())}
+    if not isinstance(mmap, bool):
+        raise TypeError(f"{function}(): mmap is True or False, not {mmap!r}")
+    return {**options, "mmap": mmap, "model_path": model_path, "limits": list((options["limits"] or {}).items())}
 
 
 def inline(function: str = "inline_functions", **given: Any) -> dict[str, Any]:
@@ -186,6 +188,10 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
     if options["files"] is None:
         options["files"] = "per-tensor" if one_file is False else "packed"
     wanted = options["inline"]
+    if not isinstance(wanted, (bool, Mapping)):
+        raise TypeError(f"{function}(): inline is True or False, or a dict of the options of inline_functions, not {wanted!r}")
+    if one_file is not None and not isinstance(one_file, bool):
+        raise TypeError(f"{function}(): one_file is True or False, not {one_file!r}")
     wanted = inline("inline", **wanted) if isinstance(wanted, Mapping) else inline() if wanted else None
     protect = options["protect"]
     protect = [protect] if isinstance(protect, (str, bytes, os.PathLike)) else list(protect)

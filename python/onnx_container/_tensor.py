@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ class Tensor(_core.Initializer):
     """The elements of one tensor: their type, shape and bytes, and its name.
 
     The bytes are shared with whatever holds them (a mapped file, an array, a torch tensor), which lives as long as the
-    tensor or anything that was made of it. They are read-only. Weights that are produced when they are needed
+    tensor or anything that was made of it; a torch storage must not be resized meanwhile. They are read-only. Weights that are produced when they are needed
     (``is_lazy``) are produced anew by each call that reads them.
 
     ``Tensor(weights)`` takes whatever a container takes: an array, a torch tensor, a ``TensorProto``; ``Tensor(raw, dtype, dims)``
@@ -119,6 +120,8 @@ class Tensor(_core.Initializer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
+        if copy is False and DataType(super().dtype).is_packed:
+            raise ValueError("elements narrower than a byte are copied: numpy has one in each byte")
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(f"{array.dtype} elements are not {dtype} without a copy")
@@ -129,10 +132,10 @@ class Tensor(_core.Initializer):
     def __array_interface__(self) -> dict[str, Any]:
         """The elements where they are, read-only, for the types that numpy has itself: of others it would make bytes. What is
         produced when it is needed has no place."""
-        dtype, memory = DataType(super().dtype), None if self.is_lazy else self.bytes()
-        if memory is None or not is_native(dtype):
+        dtype = DataType(super().dtype)
+        if self.is_lazy or not is_native(dtype):
             raise AttributeError("__array_interface__")
-        data = (memory.address, True)
+        data = (self.bytes().address, True)
         return {"version": 3, "typestr": to_numpy(dtype).str, "shape": super().dims, "data": data}
 
     def __dlpack__(
@@ -143,8 +146,8 @@ class Tensor(_core.Initializer):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The elements as a DLPack capsule: on the same memory, marked as read-only, for consumers of version 1; a
-        copy for others, which know no such mark."""
+        """The elements as a DLPack capsule: marked as read-only for consumers of version 1, on the same memory, or on a map of
+        their own where they are in a mapped file; a copy of short ones there, and for others, which know no such mark."""
         if dl_device not in (None, (1, 0)):
             raise BufferError("the elements are in the memory of the CPU")
         return _core.dlpack(self, max_version is not None and max_version >= (1, 0), copy)
@@ -176,23 +179,30 @@ class Tensor(_core.Initializer):
         if self.nbytes == 0:
             return torch.empty(dims, dtype=dtype)
         memory = self.bytes()
-        shared = None if copy or (copy is None and len(memory) < _LEAST_MAP) else memory.private_map()
+        # torch computes with elements at odd addresses as if they were not, and crashes.
+        is_copied = copy or memory.address % dtype.itemsize != 0 or (copy is None and len(memory) < _LEAST_MAP)
+        shared = None if is_copied else memory.private_map()
         if shared is None and copy is False:
-            raise ValueError("the elements are in no mapped file, so torch can only have a copy")
+            raise ValueError("the elements are in no mapped file, or not aligned there, so torch can only have a copy")
         flat = torch.frombuffer(memory.writable() if shared is None else shared, dtype=torch.uint8)
         return flat.view(dtype).reshape(dims)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A tensor of the same elements, which nobody can change."""
+        tensor = type(self)(self)
+        tensor.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return tensor
+
     def __reduce__(self) -> Any:
-        if (strings := self.strings()) is not None:
-            return (_of_strings, (strings, super().dims, self.name))
-        return (_of_bytes, (self.tobytes(), int(super().dtype), super().dims, self.name))
+        number, dims = super().dtype, super().dims
+        elements = self.strings() if number == DataType.STRING else self.tobytes()
+        return (_unpickled, (type(self), number, dims, elements, self.__dict__))
 
 
-def _of_bytes(raw: bytes, dtype: int, dims: tuple[int, ...], name: str) -> Tensor:
-    return Tensor(raw, dtype, dims, name=name)
-
-
-def _of_strings(strings: list[bytes], dims: tuple[int, ...], name: str) -> Tensor:
-    return Tensor(_core.Initializer.of_strings(dims, strings), name=name)
+def _unpickled(cls: type[Tensor], dtype: int, dims: tuple[int, ...], elements: Any, attributes: dict[str, Any]) -> Tensor:
+    is_text = dtype == DataType.STRING
+    tensor = cls(_core.Initializer.of_strings(dims, elements)) if is_text else cls(elements, dtype, dims)
+    tensor.__dict__.update(attributes)
+    return tensor
 
 

@@ -162,11 +162,7 @@ def save_external_data(tensor: onnx.TensorProto, base_path: Path) -> None:
     if not tensor.HasField("raw_data"):
         raise ValueError("raw_data field doesn't exist.")
     info = ExternalDataInfo(tensor)
-    path = os.path.join(base_path, _checked(info.location, tensor.name))
-    inside = os.path.join(os.path.realpath(base_path), os.path.dirname(info.location))
-    if os.path.realpath(os.path.dirname(path)) != os.path.normpath(inside):
-        raise ValueError(f"tensor {tensor.name!r}: the location {info.location!r} leads through a link")
-    # Never through a link, which may lead anywhere.
+    path = beneath(base_path, info.location, tensor.name)
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
@@ -177,6 +173,15 @@ def save_external_data(tensor: onnx.TensorProto, base_path: Path) -> None:
         file.seek(offset)
         file.write(tensor.raw_data)
     set_external_data(tensor, info.location, offset, len(tensor.raw_data))
+
+
+def beneath(folder: Path, location: str, name: str = "") -> str:
+    """The path of the file ``location`` in ``folder``, to be written: never through a link, which may lead anywhere."""
+    base = os.path.realpath(folder or ".")
+    path = os.path.normpath(os.path.join(base, _checked(location, name)))
+    if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path) or os.path.islink(path):
+        raise ValueError(f"tensor {name!r}: the location {location!r} leads through a link")
+    return path
 
 
 def _checked(location: str, name: str) -> str:

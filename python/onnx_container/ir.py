@@ -12,14 +12,14 @@ import itertools
 import os
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from . import external_data_helper
 from ._container import Container
 from ._convert import initializer
-from ._core import map_file
+from ._core import Bytes, map_file
 from ._dtypes import of_numpy
 from ._onnx import _is_other
 from ._tensor import Tensor as _Tensor
@@ -77,8 +77,7 @@ def from_container(container: Container) -> onnx_ir.Model:
 def to_container(model: onnx_ir.Model, size_threshold_bytes: int = 256) -> Container:
     """A container of ``model``, whose initializers over ``size_threshold_bytes`` are its large ones: shared, not copied, and those that
     are produced when they are needed (``LazyTensor``) not before. ``model`` is not changed."""
-    with _handles(model, size_threshold_bytes) as (message, large):
-        return _container(message, large)
+    return _container(*_handles(model, size_threshold_bytes))
 
 
 def _container(message: bytes, large: dict[str, Any]) -> Container:
@@ -90,15 +89,14 @@ def _array_of(tensor: Any) -> Any:
     """The array that ``tensor`` has its elements in, as they are written; otherwise the tensor itself."""
     raw: Any = getattr(tensor, "raw", None)
     is_plain = type(raw).__module__ == "numpy" and type(tensor).__name__ == "Tensor"
-    return raw if is_plain and of_numpy(raw.dtype) == tensor.dtype and raw.shape == tuple(tensor.shape) else tensor
+    return raw if is_plain and of_numpy(raw.dtype) == tensor.dtype else tensor
 
 
 def _length(tensor: Any) -> int:
     """The length of ``tensor`` in bytes."""
-    raw: Any = getattr(tensor, "raw", None)
-    if type(raw).__module__ == "numpy" and raw.dtype.kind in "fiubc" and type(tensor).__name__ == "Tensor":
-        return int(raw.nbytes)  # onnx_ir counts the elements each time.
-    return int(tensor.nbytes)
+    array = _array_of(tensor)
+    # onnx_ir counts the elements each time. Those narrower than a byte are of no kind that numpy has.
+    return int(array.nbytes if array is not tensor and array.dtype.kind in "fiubc" else tensor.nbytes)
 
 
 def graph_of(proto: onnx.GraphProto, large_initializers: Mapping[str, Any]) -> onnx_ir.Graph:
@@ -130,10 +128,13 @@ def _tensor(found: _Tensor, declared: Any) -> Tensor:
 
 
 class _Place:
-    """Where a model has a tensor."""
+    """Where a model has a tensor, how another is put there, and how all is put back as it was."""
 
-    def __init__(self, tensor: Any, set: Callable[[Any], None]) -> None:
-        self.tensor, self.set = tensor, set
+    def __init__(
+        self, name: str | None, tensor: Any, set: Callable[[Any], None], restore: Callable[[], None] | None = None
+    ) -> None:
+        self.name, self.tensor, self.set = name or "", tensor, set
+        self.restore = restore or functools.partial(set, tensor)
 
 
 def _places(model: onnx_ir.Model) -> Iterator[_Place]:
@@ -158,7 +159,7 @@ def _graph_places(graph: onnx_ir.Graph) -> Iterator[_Place]:
 
 
 def _initializer_place(value: onnx_ir.Value) -> _Place:
-    return _Place(value.const_value, lambda new: setattr(value, "const_value", new))
+    return _Place(value.name, value.const_value, lambda new: setattr(value, "const_value", new))
 
 
 def _attribute_places(nodes: Any) -> Iterator[_Place]:
@@ -171,71 +172,80 @@ def _attribute_places(nodes: Any) -> Iterator[_Place]:
 def _places_of(node: onnx_ir.Node, name: str, attribute: Any) -> Iterator[_Place]:
     import onnx_ir
 
+    def restore() -> None:
+        node.attributes[name] = attribute
+
+    def put_one(new: Any) -> None:
+        node.attributes[name] = onnx_ir.AttrTensor(name, new, doc_string=attribute.doc_string)
+
     if attribute.type == onnx_ir.AttributeType.TENSOR:
-        yield _Place(attribute.value, lambda new: node.attributes.update({name: onnx_ir.AttrTensor(name, new)}))
+        yield _Place(attribute.value.name, attribute.value, put_one, restore)
     if attribute.type == onnx_ir.AttributeType.TENSORS:
         tensors = list(attribute.value)
 
         def put(at: int, new: Any) -> None:
             tensors[at] = new
-            node.attributes[name] = onnx_ir.AttrTensors(name, list(tensors))
+            node.attributes[name] = onnx_ir.AttrTensors(name, list(tensors), doc_string=attribute.doc_string)
 
         for at, tensor in enumerate(attribute.value):
-            yield _Place(tensor, functools.partial(put, at))
+            yield _Place(tensor.name, tensor, functools.partial(put, at), restore)
 
 
-@contextmanager
-def _handles(model: onnx_ir.Model, threshold: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _handles(model: onnx_ir.Model, threshold: int) -> tuple[bytes, dict[str, Any]]:
     """The bytes of ``model`` with handles in place of initializers over ``threshold`` bytes, and these by handle. All other tensors
-    are inline. The model is as it was at the end."""
+    are inline."""
 
     def is_large(tensor: Any) -> bool:
         # One on torch's meta device has no elements that could be inline; it is refused by its name.
         return _length(tensor) > threshold or getattr(getattr(tensor, "raw", None), "is_meta", False)
 
-    with _behind_handles(model, is_large) as behind:
-        yield behind
+    places = (_initializer_place(value) for graph in model.graphs() for value in graph.initializers.values())
+    return _behind_handles(model, list(places), is_large)
 
 
-@contextmanager
+_CHANGING = threading.RLock()
+"""Whoever writes a model puts marks in place of its tensors for a moment, and others do not write it meanwhile."""
+
+
 def _behind_handles(
-    model: onnx_ir.Model, is_large: Callable[[Any], bool]
-) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The bytes of ``model`` with handles in place of initializers that are large, and these by handle. All other tensors are
-    inline. The model is as it was at the end."""
+    model: onnx_ir.Model, places: list[_Place], is_large: Callable[[Any], bool]
+) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of ``model`` with handles in place of those tensors at ``places`` that are large, and these by handle. All others are
+    inline. The model is as it was afterwards."""
     import onnx_ir
 
-    replaced: list[tuple[_Place, Any]] = []
+    replaced: list[_Place] = []
     large: dict[str, Any] = {}
     mark = uuid.uuid4().bytes
 
     def replace(place: _Place, new: Any) -> None:
-        replaced.append((place, place.tensor))
+        replaced.append(place)
         place.set(new)
 
     try:
-        for graph in model.graphs():
-            for value in graph.initializers.values():
-                tensor = value.const_value
-                if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
-                    continue
-                handle = _unique(f"#{value.name}", large)
-                replace(_initializer_place(value), _Behind(tensor, mark + handle.encode()))
-                large[handle] = tensor
+        _CHANGING.acquire()
+        for place in places:
+            tensor = place.tensor
+            if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
+                continue
+            handle = _unique(f"#{place.name}", large)
+            replace(place, _Behind(tensor, mark + handle.encode()))
+            large[handle] = tensor
         # What stays has to be inline: the file that it is in now is not that of what is saved.
         for place in _places(model):
             if isinstance(place.tensor, onnx_ir.ExternalTensor):
                 replace(place, _in_memory(place.tensor))
         message = onnx_ir.to_proto(model)
-        for tensor in external_data_helper._get_initializer_tensors(message) if large else ():
-            if tensor.raw_data.startswith(mark):
-                handle = tensor.raw_data[len(mark) :].decode()
-                tensor.ClearField("raw_data")
-                external_data_helper._set_entries(tensor, {"location": handle})
-        yield message.SerializeToString(), large
     finally:
-        for place, tensor in reversed(replaced):
-            place.set(tensor)
+        for place in reversed(replaced):
+            place.restore()
+        _CHANGING.release()
+    for tensor in external_data_helper.every_tensor(message) if large else ():
+        if tensor.raw_data.startswith(mark):
+            handle = tensor.raw_data[len(mark) :].decode()
+            tensor.ClearField("raw_data")
+            external_data_helper._set_entries(tensor, {"location": handle})
+    return message.SerializeToString(), large
 
 
 class _Behind:
@@ -285,6 +295,8 @@ def save(
     that, tensors that were loaded from files in the folder of ``path`` stay there, and all others are written into the model.
     ``model`` is not changed.
 
+    Files of external tensors are mapped meanwhile, so that no other process may truncate or write to them.
+
     Threads are as many as there are cores, whatever ``max_workers`` is. ``alignment`` is that of tensors over
     ``align_threshold`` bytes if that is 1 MiB, and otherwise that of all. Other options are those of :meth:`Container.save`; one that
     says where weights go (``files``) does instead of ``external_data``.
@@ -294,6 +306,8 @@ def save(
     given: dict[str, Any] = dict(options)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
+    if given and _is_other(path, format):
+        raise TypeError(f"save(): {', '.join(sorted(given))} is for files of protobuf")
     for name, value in (("max_shard_size_bytes", max_shard_size_bytes), ("max_workers", max_workers)):
         if value is not None and value <= 0:
             raise ValueError(f"{name} is {value}, and has to be more than 0")
@@ -320,24 +334,27 @@ def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) ->
     import onnx_ir
 
     folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
-    with contextlib.ExitStack() as stack:
+    files: dict[str, Bytes] = {}
+
+    def stays(tensor: Any) -> bool:
+        found = tensor.bytes().file_range if isinstance(tensor, _Tensor) and not tensor.is_lazy else None
+        return found is not None and os.path.dirname(os.path.realpath(found[0])) == folder
+
+    with _CHANGING, contextlib.ExitStack() as stack:
         for place in _places(model):
-            # A file that is named from elsewhere is named from the folder of the model here.
             if isinstance(place.tensor, onnx_ir.ExternalTensor):
-                stack.callback(place.set, place.tensor)
-                place.set(_from_folder(place.tensor, folder))
-
-        def stays(tensor: Any) -> bool:
-            found = tensor.bytes().file_range if isinstance(tensor, _Tensor) and not tensor.is_lazy else None
-            return found is not None and os.path.dirname(os.path.realpath(found[0])) == folder
-
-        with _behind_handles(model, stays) as (message, large):
-            _container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
+                stack.callback(place.restore)
+                place.set(_mapped(place.tensor, files))
+        message, large = _behind_handles(model, list(_places(model)), stays)
+    _container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
 
 
-def _from_folder(tensor: Any, folder: str) -> Tensor:
-    """An external tensor of onnx_ir as one of this package, mapped from the file that it names."""
-    whole = map_file(os.path.realpath(tensor.path), True)
+def _mapped(tensor: Any, files: dict[str, Bytes]) -> Tensor:
+    """An external tensor of onnx_ir as one of this package, on a map of the file that it names; ``files`` has those so far."""
+    path = os.path.realpath(tensor.path)
+    if path not in files:
+        files[path] = map_file(path, True)
+    whole = files[path]
     offset = tensor.offset or 0
     part = whole.slice(offset, offset + tensor.nbytes)
     return _tensor(_Tensor(part, int(tensor.dtype), _dims(tensor)), tensor)
@@ -359,6 +376,9 @@ def save_safetensors(
     if max_shard_size_bytes is not None or _is_other(path, format):
         import onnx_ir
 
+        if options:
+            raise TypeError(f"save_safetensors(): {', '.join(sorted(options))} is for one file, beside a model of protobuf")
+
         onnx_ir.save_safetensors(
             model,
             path,
@@ -372,11 +392,11 @@ def save_safetensors(
 
 
 def _save(model: onnx_ir.Model, path: Path, threshold: int, callback: Callback | None, options: dict[str, Any]) -> None:
-    with _handles(model, threshold) as (message, large):
-        container = _container(message, large)
-        if callback is not None:
-            options["progress"] = _Progress(container, path, large, callback, options)
-        container.save(path, **options)
+    message, large = _handles(model, threshold)
+    container = _container(message, large)
+    if callback is not None:
+        options["progress"] = _Progress(container, path, large, callback, options)
+    container.save(path, **options)
 
 
 class _Progress:
@@ -392,18 +412,20 @@ class _Progress:
             for tensor in _external(container.model_proto)
         ]
         written: list[Any] = [external_data_helper.ExternalDataInfo(tensor) for tensor in _external(planned)]
-        self._pending: list[tuple[int, Any, Any]] = []
+        self._progress = options.get("progress")
+        self._pending: deque[tuple[int, Any, Any]] = deque()
         end = 0
         for index, (handle, info) in enumerate(zip(handles, written, strict=True)):
             end += large[handle].nbytes
             about = CallbackInfo(total=len(handles), index=index, offset=info.offset or 0, filename=info.location)
             self._pending.append((end, large[handle], about))
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int) -> bool | None:
         with self._lock:
             while self._pending and (self._pending[0][0] <= done or done >= total):
-                _, tensor, info = self._pending.pop(0)
+                _, tensor, info = self._pending.popleft()
                 self._callback(tensor, info)
+        return self._progress(done, total) if self._progress is not None else None
 
 
 def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -72,7 +72,8 @@ class BuildStats:
 
 
 def _get_type(elem_type: Any) -> int:
-    """The number of an element type: given as this, as None, or as numpy or torch name it."""
+    """The number of an element type: given as this, as None, or as numpy or torch name it. The name is that of yobx, whose tests
+    call it."""
     return int(DataType.UNDEFINED if elem_type is None else DataType.of(elem_type))
 
 

@@ -1,6 +1,7 @@
 //! [`Bytes`]: shared bytes as a Python object, and the memory of Python objects as shared bytes.
 //!
-//! The buffer protocol hands out and takes in raw memory, so this file has unsafe code; `dlpack` is the other one.
+//! The buffer protocol hands out and takes in raw memory, so this file has unsafe code, as `dlpack` has; `initializer` and `options`
+//! each pass one promise of a caller on.
 
 #![allow(unsafe_code)]
 
@@ -71,10 +72,8 @@ impl Bytes {
     /// As [`writable`](Self::writable), by a map of the file that the bytes are in, of which pages are copied when they are
     /// written to; None where there can be no such map.
     fn private_map(&self, py: Python<'_>) -> Option<WritableBytes> {
-        // SAFETY: the bytes are mapped because the caller of `Container.load` asked for it, whose documentation says that
-        // no process may truncate or write to the files while anything made of them is in use.
-        let map = py.detach(|| unsafe { PrivateMap::new(&self.0) });
-        map.ok().map(|map| WritableBytes(Writable::Map(map)))
+        let map = py.detach(|| map_again(&self.0))?;
+        Some(WritableBytes(Writable::Map(map)))
     }
 
     pub(crate) unsafe fn __getbuffer__(
@@ -82,11 +81,19 @@ impl Bytes {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let bytes = &slf.get().0;
-        // SAFETY: `view` comes from the interpreter. The memory stays where it is and as it is while the object lives,
-        // which the view keeps alive.
+        let bytes: &[u8] = &slf.get().0;
+        // SAFETY: `view` comes from the interpreter. The memory stays where it is while the object lives, which the view
+        // keeps alive: that of a torch storage as long as the caller does not resize it, as documentation asks.
         unsafe { fill(&slf, view, flags, bytes.as_ptr().cast_mut(), bytes.len(), true) }
     }
+}
+
+/// Bytes of a mapped file as memory that may be written to, of which pages are copied then; None where there is no such map.
+pub fn map_again(bytes: &Buffer) -> Option<PrivateMap> {
+    bytes.file_range()?;
+    // SAFETY: whatever maps a file here, `Container.load`, `attach`, `from_bytes`, `map_file` and `onnx_container.ir.save`, says
+    // in its documentation that no process may truncate the file or write to it while anything made of it is in use.
+    unsafe { PrivateMap::new(bytes) }.ok()
 }
 
 /// Bytes in memory of their own, which may be written to.
@@ -122,6 +129,8 @@ impl WritableBytes {
 #[pyclass(frozen, module = "onnx_container._core")]
 pub struct Elements {
     bytes: Buffer,
+    /// What it takes in bytes, by type and shape.
+    len: usize,
     format: &'static CStr,
     width: usize,
     shape: Vec<isize>,
@@ -153,7 +162,8 @@ impl Elements {
             *stride = step;
             step = step.saturating_mul((*dim).max(1));
         }
-        Ok(Self { bytes: bytes()?.0, format, width, shape, strides })
+        let len = usize::try_from(dtype.byte_len(dims).or_raise()?).map_err(too_long)?;
+        Ok(Self { bytes: bytes()?.0, len, format, width, shape, strides })
     }
 }
 
@@ -191,18 +201,27 @@ impl Elements {
         if has(ffi::PyBUF_F_CONTIGUOUS) && !has(ffi::PyBUF_ANY_CONTIGUOUS) && !is_column_major {
             return Err(PyBufferError::new_err("the elements are in row-major order"));
         }
-        let (start, len) = (shown.bytes.as_ptr().cast_mut(), shown.bytes.len());
+        let bytes: &[u8] = &shown.bytes;
+        if bytes.len() != shown.len {
+            return Err(PyBufferError::new_err("the memory became shorter while it was in use"));
+        }
+        let ndim = c_int::try_from(shown.shape.len());
+        let ndim = ndim.map_err(|_| PyBufferError::new_err("too many dimensions"))?;
         // SAFETY: as for `Bytes`; the view keeps the object, and with it the shape and the strides, which nothing changes.
-        unsafe { fill(&slf, view, flags, start, len, true)? };
+        unsafe { fill(&slf, view, flags, bytes.as_ptr().cast_mut(), bytes.len(), true)? };
+        // Who asks for no shape has bytes, as the call above says.
+        if !has(ffi::PyBUF_ND) {
+            return Ok(());
+        }
         // SAFETY: the call above filled the view, so it is valid.
         let view = unsafe { &mut *view };
-        let pointer = |wanted: bool, list: &[isize]| match wanted {
+        let pointer = |wanted: bool, list: &[isize]| match wanted && !list.is_empty() {
             true => list.as_ptr().cast_mut(),
             false => ptr::null_mut(),
         };
-        view.ndim = c_int::try_from(shown.shape.len()).unwrap_or(c_int::MAX);
+        view.ndim = ndim;
         view.itemsize = shown.width.cast_signed();
-        view.shape = pointer(has(ffi::PyBUF_ND), &shown.shape);
+        view.shape = pointer(true, &shown.shape);
         view.strides = pointer(has(ffi::PyBUF_STRIDES), &shown.strides);
         if has(ffi::PyBUF_FORMAT) {
             view.format = shown.format.as_ptr().cast_mut();
@@ -271,12 +290,13 @@ struct Torch {
 impl Torch {
     /// Whether the storage still has its memory: torch frees it when a storage is resized, or moved to shared memory.
     fn is_there(&self) -> bool {
-        Python::attach(|py| {
+        let found = Python::try_attach(|py| {
             let storage = self.storage.bind(py);
             let now = (storage.call_method0("data_ptr"), storage.call_method0("nbytes"));
             let number = |found: PyResult<Bound<'_, PyAny>>| found?.extract::<usize>();
             (number(now.0).ok(), number(now.1).ok()) == (Some(self.whole.0), Some(self.whole.1))
-        })
+        });
+        found.unwrap_or(false)
     }
 }
 
@@ -287,7 +307,7 @@ impl AsRef<[u8]> for Torch {
             return &[];
         }
         // SAFETY: `torch_memory` held the range to the storage, which this keeps, and which still has the memory. As for
-        // arrays, others may write to it; documentation asks callers not to, nor to resize it at the same time.
+        // arrays, others may write to it; documentation asks callers not to, nor to resize it while the bytes are in use.
         unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(self.start), self.len) }
     }
 }

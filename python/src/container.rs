@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container::{Alignment, ConsolidateOptions, TensorStorage, Tied, traversal};
+use onnx_container::{Alignment, ConsolidateOptions, Handle, TensorStorage, Tied, traversal};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -204,14 +204,15 @@ impl Container {
     fn update(&self, py: Python<'_>, all: Weights<'_>, named_only: bool) -> PyResult<()> {
         let look_up = || declarations(&self.now(py));
         let all = all.convert(&Declared::new(&look_up, named_only))?;
-        let insert =
-            |container: &mut Inner, (handle, it): (String, _)| container.insert(&handle, it);
-        let replaced = self.change(py, |container| {
-            all.into_iter()
-                .map(|one| insert(container, one))
-                .collect::<onnx_container::Result<Vec<_>>>()
-        });
-        replaced.map(drop)
+        // Before the lock, so that nothing fails and is dropped under it.
+        all.iter().try_for_each(|(handle, _)| handle.parse::<Handle>().map(drop)).or_raise()?;
+        let mut replaced = Vec::new();
+        self.change(py, |container| {
+            for (handle, initializer) in all {
+                replaced.push(container.insert(&handle, initializer)?);
+            }
+            Ok(())
+        })
     }
 
     fn remove(&self, py: Python<'_>, handle: &str) -> PyResult<bool> {
@@ -330,7 +331,8 @@ impl Container {
 
     fn fill(&self, py: Python<'_>, weights: Weights<'_>, options: Fill) -> PyResult<Py<PyDict>> {
         let options = options.options()?;
-        let weights = weights.convert(&Declared::new(&|| Ok(HashMap::new()), false))?;
+        let look_up = || Ok(by_name(&self.now(py)));
+        let weights = weights.convert(&Declared::new(&look_up, false))?;
         let report = self.rework(py, |container| container.fill(weights, options))?;
         Ok(filled(py, &report)?.unbind())
     }
@@ -387,6 +389,15 @@ impl Container {
         let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
         Ok((Bytes(parts.model), files.collect()))
     }
+}
+
+/// What the model of `container` declares for its tensors, by their names.
+fn by_name(container: &Inner) -> HashMap<String, Declaration> {
+    let each = container.tensors().map(|tensor| {
+        let proto = tensor.proto();
+        (tensor.name().to_owned(), (proto.data_type.unwrap_or_default(), proto.dims.to_vec()))
+    });
+    each.collect()
 }
 
 /// What the model of `container` declares for its external tensors.

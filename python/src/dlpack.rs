@@ -1,6 +1,7 @@
 //! Tensors as DLPack capsules, the exchange format of array libraries: <https://dmlc.github.io/dlpack/latest/>.
 //!
-//! A consumer of version 1 gets the bytes where they are, marked as read-only. One that knows no such mark gets a copy.
+//! A consumer of version 1 gets the bytes where they are, marked as read-only: those of a mapped file by a map of their own. One that
+//! knows no such mark gets a copy.
 
 #![allow(unsafe_code)]
 
@@ -12,6 +13,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::bytes::map_again;
 use crate::error::OrRaise;
 use crate::initializer::Initializer;
 
@@ -22,6 +24,8 @@ const VERSION: [u32; 2] = [1, 0];
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 const CPU: i32 = 1;
+/// The bytes of the shortest tensor that is mapped by itself.
+const LEAST_MAP: usize = 64 << 10;
 
 /// `DLDataType`.
 #[repr(C)]
@@ -81,13 +85,11 @@ enum Bytes {
 }
 
 impl Bytes {
-    fn shared(bytes: Buffer) -> Self {
-        // SAFETY: the bytes are mapped because the caller of `Container.load` asked for it, whose documentation says that no
-        // process may truncate or write to the files while anything made of them is in use.
-        let map = bytes.file_range().is_some().then(|| unsafe { PrivateMap::new(&bytes) });
-        match map {
-            Some(Ok(map)) => Self::Mapped(map),
-            _ => Self::Shared(bytes),
+    /// The bytes where they are; None where that is a mapped file that cannot be mapped once more.
+    fn shared(bytes: &Buffer) -> Option<Self> {
+        match bytes.file_range() {
+            Some(_) => map_again(bytes).map(Self::Mapped),
+            None => Some(Self::Shared(bytes.clone())),
         }
     }
 
@@ -151,19 +153,36 @@ pub fn dlpack(
         let reason = "read-only elements are shared with consumers of DLPack 1.0 and later only";
         return Err(PyBufferError::new_err(reason));
     }
-    let copied = !versioned || copy == Some(true);
+    let must_copy = !versioned || copy == Some(true);
     let bytes = py.detach(|| {
         let bytes = initializer.to_buffer()?;
-        if !copied {
-            return Ok(Bytes::shared(bytes));
+        // A map of a few bytes takes more than the bytes, and consumers compute with aligned elements.
+        let width = usize::from(dtype.bits / 8).max(1);
+        let short = bytes.len() < LEAST_MAP && bytes.file_range().is_some();
+        let better_copy = copy.is_none() && (short || bytes.as_ptr().addr() % width != 0);
+        let shared = if must_copy || better_copy { None } else { Bytes::shared(&bytes) };
+        match shared {
+            Some(shared) => Ok(Some(shared)),
+            None if copy == Some(false) => Ok(None),
+            None => Ok(Some(Bytes::Copied(copied_to_device(&bytes)?))),
         }
-        let mut copy = BufferMut::zeroed(bytes.len(), Alignment::DEVICE)?;
-        copy.copy_from_slice(&bytes);
-        Ok(Bytes::Copied(copy))
     });
+    let bytes = bytes.or_raise()?.ok_or_else(|| {
+        PyBufferError::new_err(
+            "the file of the elements was replaced, so that they can only be copied",
+        )
+    })?;
+    let copied = matches!(bytes, Bytes::Copied(_));
     let dims = initializer.dims().to_vec();
-    let owned = Owned { strides: strides(&dims), dims, bytes: bytes.or_raise()? };
+    let owned = Owned { strides: strides(&dims), dims, bytes };
     if versioned { versioned_capsule(py, dtype, owned, copied) } else { capsule(py, dtype, owned) }
+}
+
+fn copied_to_device(bytes: &Buffer) -> onnx_container::Result<BufferMut> {
+    let bytes: &[u8] = bytes;
+    let mut copy = BufferMut::zeroed(bytes.len(), Alignment::DEVICE)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
 }
 
 fn view(dtype: Type, owned: &mut Owned) -> PyResult<View> {

@@ -44,6 +44,9 @@ fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
         _ => Error::new_err(error.to_string()),
     };
     let value = exception.value(py);
+    if error.kind() == ErrorKind::MissingFile {
+        value.setattr("errno", 2)?; // ENOENT; with a file name, the text would be another
+    }
     value.setattr("kind", format!("{:?}", error.kind()))?;
     value.setattr("reason", error.reason())?;
     value.setattr("tensor", error.tensor())?;

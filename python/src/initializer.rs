@@ -62,8 +62,9 @@ impl Initializer {
     fn lazy(dtype: i32, dims: Vec<i64>, make: Py<PyAny>) -> PyResult<Self> {
         let dtype = DataType::try_from(dtype).or_raise()?;
         let make = move || {
-            Python::attach(|py| buffer(&make.call0(py)?.into_bound(py)))
-                .map_err(onnx_container::Error::other)
+            let made = Python::try_attach(|py| buffer(&make.call0(py)?.into_bound(py)));
+            let ended = || onnx_container::Error::other("the interpreter has ended");
+            made.ok_or_else(ended)?.map_err(onnx_container::Error::other)
         };
         Ok(Self(onnx_container::Initializer::lazy(dtype, dims, make).or_raise()?))
     }

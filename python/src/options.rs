@@ -289,13 +289,13 @@ impl Raised {
     fn report(&self, callback: Option<Py<PyAny>>) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
         let raised = self.clone();
         move |progress| {
-            let goes_on = Python::attach(|py| {
+            let goes_on = Python::try_attach(|py| {
                 py.check_signals()?;
                 let Some(callback) = &callback else { return Ok(true) };
                 let said = callback.call1(py, (progress.done, progress.total))?;
                 Ok(said.is_none(py) || said.is_truthy(py)?)
             });
-            match goes_on {
+            match goes_on.unwrap_or(Ok(false)) {
                 Ok(true) => ControlFlow::Continue(()),
                 Ok(false) => ControlFlow::Break(()),
                 Err(error) => {

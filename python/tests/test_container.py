@@ -323,11 +323,21 @@ def test_models_that_compute_the_same_are_told() -> None:
 
 
 def ends(work) -> None:
-    """Runs ``work`` on a thread of its own, which has to come to an end."""
-    thread = threading.Thread(target=work, daemon=True)
+    """Runs ``work`` on a thread of its own, which has to come to an end. The time is only there to give up."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive(), "it waits for ever"
+    if raised:
+        raise raised[0]
 
 
 @pytest.mark.parametrize("change", ["consolidate", "digest", "to_parts", "embed", "save"])
@@ -351,6 +361,9 @@ def test_what_is_replaced_may_use_the_container() -> None:
     def replace() -> None:
         for _ in range(3):
             container["#a"] = weights["#a"].copy().view(Array)
+        with pytest.raises(Error):
+            container.update({"#a": weights["#a"], "bad": weights["#a"]})
+        assert isinstance(container["#a"].numpy(), np.ndarray) and "bad" not in container
         container.update({"#a": weights["#a"]})
         del container["#b"]
 
@@ -422,6 +435,12 @@ def test_one_name_is_not_taken_for_its_letters(tmp_path: Path) -> None:
     named = {handle[1:]: weight for handle, weight in weights.items()} | {"extra": weights["#a"]}
     assert other.fill(named, ignore="extra", strict=True).filled == 2
     assert Container(models.with_function()).inline_functions(only="local::double").calls == 1
+
+
+def test_bytes_and_callables_are_filled_by_what_is_declared() -> None:
+    container, weights = Container(models.matmul()[0]), models.matmul()[1]
+    assert container.fill({"a": weights["#a"].tobytes(), "b": lambda: weights["#b"]}).filled == 2
+    np.testing.assert_array_equal(container.tensor("b").numpy(), weights["#b"])
 
 
 def test_the_structure_is_listed_without_weights(tmp_path: Path) -> None:

@@ -146,6 +146,81 @@ def test_tensors_stay_in_their_files(tmp_path: Path, load) -> None:
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(again.graph.initializer[1]), weights["b"])
 
 
+def test_a_file_is_mapped_once(tmp_path: Path) -> None:
+    arrays = {f"w{i}": np.full(64, i, np.float32) for i in range(300)}
+    model = onnx_ir.from_proto(models.add())
+    for name, array in arrays.items():
+        model.graph.register_initializer(onnx_ir.Value(name=name, const_value=onnx_ir.Tensor(array, name=name)))
+    onnx_container.ir.save(model, tmp_path / "m.onnx", external_data="w", size_threshold_bytes=0)
+    read, most = onnx_ir.load(tmp_path / "m.onnx"), []
+
+    def count(done: int, total: int) -> None:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        most.append(sum(line.endswith(str(tmp_path / "w")) for line in lines))
+
+    onnx_container.ir.save(read, tmp_path / "n.onnx", progress=count)
+    assert max(most) <= 2 and (tmp_path / "n.onnx").stat().st_size < 300 * 200
+    assert elements_of(tmp_path / "n.onnx") == {name: array.tobytes() for name, array in arrays.items()}
+
+
+def elements_of(path: Path) -> dict[str, bytes]:
+    return {it.name: onnx.numpy_helper.to_array(it).tobytes() for it in onnx.load(path).graph.initializer}
+
+
+def test_a_model_is_as_it_was(tmp_path: Path) -> None:
+    from test_onnx import everywhere
+
+    proto = everywhere()
+    del proto.graph.sparse_initializer[:]
+    container = Container(proto)
+    container.externalize(all_tensors=True)
+    container.save(tmp_path / "m.onnx")
+    model = onnx_container.ir.load(tmp_path / "m.onnx")
+    model.functions["local", "f", ""][0].attributes["value"].doc_string = "about"
+
+    def places() -> list[int]:
+        attributes = [it for function in model.functions.values() for node in function for it in node.attributes.values()]
+        values = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+        return [id(it) for it in (*attributes, *values)]
+
+    before = places()
+    onnx_container.ir.save(model, tmp_path / "n.onnx", external_data="v")
+    onnx_container.ir.save(model, tmp_path / "o.onnx")
+    with pytest.raises(onnx_container.Error):
+        onnx_container.ir.save(model, tmp_path / "none" / "n.onnx", external_data="v")
+    assert places() == before
+
+
+def test_threads_save_one_model(tmp_path: Path) -> None:
+    import copy
+    import threading
+
+    model, weights = model_and_weights()
+    seen, errors = [], []
+
+    def save(number: int) -> None:
+        def callback(tensor, info) -> None:
+            value = model.graph.initializers[tensor.name]
+            seen.append(value.const_value.tobytes() == weights[tensor.name].tobytes())
+
+        try:
+            for turn in range(5):
+                path = tmp_path / f"{number}-{turn}.onnx"
+                onnx_container.ir.save(model, path, external_data=f"{path.name}.data", callback=callback)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert errors == [] and len(seen) == 40 and all(seen)
+    # Tensors of a loaded model are copied with it, and share their bytes.
+    loaded = onnx_container.ir.load(tmp_path / "0-0.onnx")
+    tensor = loaded.graph.initializers["a"].const_value
+    copied = copy.deepcopy(tensor)
+    assert type(copied) is type(tensor) and copied.bytes().address == tensor.bytes().address and copied.shape == tensor.shape
+
+
 def test_small_tensors_of_files_go_into_the_model(tmp_path: Path) -> None:
     model, _ = model_and_weights()
     value = onnx_ir.Value(name="small", const_value=onnx_ir.Tensor(np.arange(4, dtype=np.int8), name="small"))

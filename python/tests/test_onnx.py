@@ -134,7 +134,7 @@ def test_nothing_is_written_outside(tmp_path: Path, location: str) -> None:
     with pytest.raises(ValueError, match="no file in the folder"):
         ours.save_external_data(tensor, folder)
     (folder / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError):
+    with pytest.raises(ValueError, match="through a link"):
         ours.save_external_data(external(location="link"), folder)
     assert not (tmp_path / "w").exists() and not (tmp_path / "target").exists()
 
@@ -252,6 +252,97 @@ def test_only_files_are_replaced(tmp_path: Path) -> None:
     onnx_container.save_model(model, tmp_path / "link.onnx")
     assert (tmp_path / "link.onnx").is_symlink() and onnx.load(tmp_path / "target.onnx") == model
     assert (tmp_path / "target.onnx").stat().st_mode & 0o777 == 0o640
+
+
+def test_one_file_is_not_written_twice(tmp_path: Path) -> None:
+    model, _ = models.matmul(inline=True)
+    for first, second in (("w", "./w"), ("w", "m.onnx"), ("sub/../w", "w")):
+        ours.set_external_data(model.graph.initializer[0], first)
+        ours.set_external_data(model.graph.initializer[1], second)
+        with pytest.raises(ValueError):
+            onnx_container.save_model(model, tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []
+
+
+def test_weights_are_not_written_through_links(tmp_path: Path) -> None:
+    base, out = tmp_path / "base", tmp_path / "out"
+    base.mkdir()
+    out.mkdir()
+    (base / "a").symlink_to(out / "a")
+    (base / "sub").symlink_to(out)
+    model, _ = marked(False)
+    with pytest.raises(ValueError, match="link"):
+        onnx_container.save_model(model, base / "m.onnx")
+    inline, _ = models.matmul(inline=True)
+    with pytest.raises(ValueError, match="link"):
+        onnx_container.save_model(inline, base / "m.onnx", save_as_external_data=True, location="sub/w")
+    assert os.listdir(out) == [] and sorted(os.listdir(base)) == ["a", "sub"]
+
+
+def test_files_that_others_need_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    model, weights = marked(False)
+    onnx_container.save_model(model, tmp_path / "a.onnx")
+    inline, _ = models.matmul(inline=True)
+    onnx_container.save_model(inline, tmp_path / "c.onnx", save_as_external_data=True, location="sub/w")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises((ValueError, onnx_container.Error), match="a.onnx"):
+        onnx_container.save_model(model, tmp_path / "b.onnx")
+    with pytest.raises((ValueError, onnx_container.Error), match="c.onnx"):
+        onnx_container.save_model(inline, tmp_path / "d.onnx", save_as_external_data=True, location="sub/w")
+    # One that is loaded in part has other tensors in the file that it would replace.
+    half = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    half.graph.initializer[0].raw_data = bytes(64 * 64 * 4)
+    ours.set_external_data(half.graph.initializer[0], "./b")
+    with pytest.raises(ValueError, match="not loaded"):
+        onnx_container.save_model(half, tmp_path / "a.onnx")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    # Their own models replace them.
+    onnx_container.save_model(model, tmp_path / "a.onnx")
+    onnx_container.save_model(inline, tmp_path / "c.onnx", save_as_external_data=True, location="sub/w")
+
+
+def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypatch) -> None:
+    model, _ = marked(False)
+    onnx_container.save_model(model, tmp_path / "m.onnx")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for tensor in model.graph.initializer:
+        tensor.raw_data = bytes(len(tensor.raw_data))
+    real, calls = os.replace, []
+
+    def fails(source, target) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError("no")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="no"):
+        onnx_container.save_model(model, tmp_path / "m.onnx")
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_bytes_and_paths_of_bytes(tmp_path: Path) -> None:
+    model, weights = marked()
+    onnx_container.save_model(model.SerializeToString(), os.fsencode(tmp_path / "m.onnx"))
+    read = onnx_container.load_model(os.fsencode(tmp_path / "m.onnx"))
+    np.testing.assert_array_equal(initializers(read)["a"], weights["#a"])
+    assert onnx.load(tmp_path / "m.onnx") == read
+
+
+def test_options_that_have_no_effect_are_refused(tmp_path: Path) -> None:
+    model, _ = models.matmul(inline=True)
+    (tmp_path / "sub").mkdir()
+    for options in ({"overwrite": False}, {"progress": print}):
+        with pytest.raises(ValueError, match="beside the model"):
+            onnx_container.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, location="sub/w", **options)
+        with pytest.raises(TypeError, match="for save_as_external_data"):
+            onnx_container.save_model(model, tmp_path / "m.onnx", **options)
+        with pytest.raises(TypeError, match="for files of protobuf"):
+            onnx_container.save_model(model, io.BytesIO(), **options)
+        with pytest.raises(TypeError, match="for files of protobuf"):
+            onnx_container.ir.save(onnx_container.ir.from_container(onnx_container.Container(model)), "m.json", **options)
+    assert os.listdir(tmp_path) == ["sub"]
 
 
 @pytest.mark.parametrize("wrong", [b"\xff\xff", 3, "text", None])

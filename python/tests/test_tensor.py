@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 from pathlib import Path
 
@@ -82,6 +83,53 @@ def test_the_buffer_protocol_has_the_shape(dtype: DataType, shape: tuple[int, ..
     assert (view.shape, view.strides, view.itemsize) == (theirs.shape, theirs.strides, theirs.itemsize)
     assert same(np.asarray(view), array) and view.tobytes() == array.tobytes() and view.readonly
     assert same(np.asarray(tensor), array)
+
+
+class PyBuffer(ctypes.Structure):
+    """``Py_buffer``."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+SIMPLE, WRITABLE, FORMAT, ND, STRIDES, F_CONTIGUOUS = 0, 1, 4, 8, 0x18, 0x58
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (SIMPLE, (1, 1, None, None, None)),
+        (FORMAT, (1, 1, b"B", None, None)),
+        (ND, (2, 4, None, [2, 3], None)),
+        (STRIDES, (2, 4, None, [2, 3], [12, 4])),
+        (STRIDES | FORMAT, (2, 4, b"f", [2, 3], [12, 4])),
+    ],
+)
+def test_the_buffer_protocol_gives_what_is_asked_for(flags: int, expected: tuple) -> None:
+    api, view = ctypes.pythonapi, PyBuffer()
+    tensor = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert api.PyObject_GetBuffer(ctypes.py_object(tensor), ctypes.byref(view), flags) == 0
+    lists = [list(it[: view.ndim]) if it else None for it in (view.shape, view.strides)]
+    assert (view.ndim, view.itemsize, view.format, *lists) == expected and (view.len, view.readonly) == (24, 1)
+    api.PyBuffer_Release(ctypes.byref(view))
+    for refused in (WRITABLE, F_CONTIGUOUS):
+        with pytest.raises(BufferError):
+            api.PyObject_GetBuffer(ctypes.py_object(tensor), ctypes.byref(view), refused)
+    scalar = Tensor(np.array(1.5, np.float32))
+    assert api.PyObject_GetBuffer(ctypes.py_object(scalar), ctypes.byref(view), STRIDES | FORMAT) == 0
+    assert (view.ndim, bool(view.shape), bool(view.strides), view.format) == (0, False, False, b"f")
+    api.PyBuffer_Release(ctypes.byref(view))
 
 
 def test_types_that_the_buffer_protocol_lacks_are_refused() -> None:
@@ -307,7 +355,9 @@ def test_strings_are_read() -> None:
     model = models.add()
     model.graph.initializer.append(proto)
     tensor = Container(model).tensor("s")
-    assert tensor.numpy().tolist() == [b"a", b"bc"]
+    assert tensor.numpy().tolist() == np.asarray(tensor).tolist() == [b"a", b"bc"]
+    with pytest.raises(ValueError):
+        np.array(Tensor(np.zeros(4, ml_dtypes.int4)), copy=False)
     with pytest.raises(Error):
         tensor.raw
     with pytest.raises(BufferError, match="STRING"):
@@ -319,6 +369,11 @@ def test_tensors_are_pickled() -> None:
     tensor = Tensor(np.arange(4, dtype=np.float32), 1, (2, 2), name="w")
     again = pickle.loads(pickle.dumps(tensor))
     assert (again.name, again.dtype, again.shape, again.tobytes()) == ("w", 1, (2, 2), tensor.tobytes())
+    made = []
+    lazy = Container(models.add(("w", 1, (2,))), {"#w": lambda: made.append(1) or np.ones(2, np.float32)})["#w"]
+    lazy.metadata_props["key"] = "value"
+    again = pickle.loads(pickle.dumps(lazy))
+    assert again.numpy().tolist() == [1, 1] and again.metadata_props == {"key": "value"} and len(made) == 1
 
 
 def test_bfloat16_is_what_ml_dtypes_has() -> None:

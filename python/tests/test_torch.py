@@ -80,8 +80,10 @@ def test_a_tensor_lives_as_long_as_the_container() -> None:
     container = Container(models.add(("w", 1, (4,))), {"#w": tensor})
     del tensor
     gc.collect()
-    assert container["#w"].numpy().sum() == 4
-    del container, storage
+    assert container["#w"].numpy().sum() == 4 and storage() is not None
+    del container
+    gc.collect()
+    assert storage() is None
 
 
 WITHOUT_MEMORY = {
@@ -110,6 +112,12 @@ def test_dlpack_gives_torch_a_tensor(tmp_path: Path) -> None:
     taken = torch.from_dlpack(loaded.tensor("w"))
     assert torch.equal(taken, weights)
     taken.zero_()
+    # Also where the file is no longer there to be mapped.
+    (tmp_path / "m.onnx.data").rename(tmp_path / "moved")
+    torch.from_dlpack(loaded.tensor("w")).zero_()
+    with pytest.raises(BufferError, match="replaced"):
+        loaded.tensor("w").__dlpack__(max_version=(1, 0), copy=False)
+    (tmp_path / "moved").rename(tmp_path / "m.onnx.data")
     assert same(loaded.tensor("w").torch(), weights)
     assert same(Container.load(tmp_path / "m.onnx").tensor("w").torch(), weights)
 

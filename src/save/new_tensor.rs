@@ -5,7 +5,8 @@
 //! of a file between them. The bytes of a tensor that becomes inline are produced when the encoder reaches it.
 
 use std::any::Any;
-use std::io::{self, Write};
+use std::convert::Infallible;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -124,12 +125,12 @@ impl Replacement for NewTensor {
             + unknown.size();
         own + match self {
             Self::InFile(file, range) => {
-                let mut entries = 0;
-                file.entries(range, |key, value| {
+                let mut entries = EXTERNAL.size(number::DATA_LOCATION, sizes);
+                let Ok(()) = file.entries::<Infallible>(range, |key, value| {
                     entries += wire::delimited_size(number::EXTERNAL_DATA, entry_len(key, value));
                     Ok(())
-                })
-                .map_or(0, |()| entries + EXTERNAL.size(number::DATA_LOCATION, sizes))
+                });
+                entries
             }
             Self::Inline(bytes) => wire::delimited_size(number::RAW_DATA, bytes.len),
         }
@@ -150,7 +151,7 @@ impl Replacement for NewTensor {
         if let Self::InFile(file, range) = self {
             file.entries(range, |key, value| {
                 writer.delimiter(number::EXTERNAL_DATA, entry_len(key, value))?;
-                writer.record(number::KEY, key)?;
+                writer.record(number::KEY, key.as_bytes())?;
                 writer.record(number::VALUE, value)
             })?;
             EXTERNAL.write(number::DATA_LOCATION, writer)?;
@@ -161,31 +162,18 @@ impl Replacement for NewTensor {
 }
 
 impl File {
-    /// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file, in the order
-    /// of [`external_data::set_range`].
-    fn entries(
+    /// Calls `visit` with the key and the value of each entry of a tensor that has `range` (bytes) of the file.
+    fn entries<E>(
         &self,
         range: &Range<u64>,
-        mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut digits = [0; 20];
-        visit(b"location", self.location.as_bytes())?;
-        visit(b"offset", decimal(range.start, &mut digits)?)?;
-        visit(b"length", decimal(range.end.saturating_sub(range.start), &mut digits)?)?;
-        self.checksum.as_ref().map_or(Ok(()), |sum| visit(b"checksum", sum.as_bytes()))
+        visit: impl FnMut(&str, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        external_data::entries_of_range((&self.location, self.checksum.as_ref()), range, visit)
     }
 }
 
-/// `value` in digits, of which there are at most 20.
-fn decimal(value: u64, digits: &mut [u8; 20]) -> io::Result<&[u8]> {
-    let mut left = &mut digits[..];
-    write!(left, "{value}")?;
-    let len = 20 - left.len();
-    Ok(digits.get(..len).unwrap_or_default())
-}
-
 /// The length of an entry's message.
-fn entry_len(key: &[u8], value: &[u8]) -> u64 {
+fn entry_len(key: &str, value: &[u8]) -> u64 {
     wire::delimited_size(number::KEY, key.len() as u64)
         + wire::delimited_size(number::VALUE, value.len() as u64)
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import uuid
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
 from ._container import Container, _parsed
-from ._core import Error, model_that_needs
+from ._core import Error, byte_len, model_that_needs
+from ._dtypes import DataType
 
 if TYPE_CHECKING:
     import onnx
@@ -58,7 +61,7 @@ def save_model(
     if proto is None:
         raise TypeError("save_model() takes a ModelProto or its bytes, not None")
     if save_as_external_data:
-        container = Container(_loaded_inline(proto))
+        container = _container_of(proto, functools.partial(_is_long, size_threshold))
         container.externalize(size_threshold, attributes=convert_attribute, sparse=False)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
             # By its name, because a file that the caller named is replaced, and one that nobody named is not.
@@ -70,7 +73,7 @@ def save_model(
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
         _refuse_half_loaded(proto, named)
-        container = Container(*_behind_handles(proto))
+        container = _container_of(proto, _is_loaded)
         _save_container(container, path, True, {"data_name": named[0], **given})
         return None
     if unknown := given.keys() - {"sync"}:
@@ -122,18 +125,6 @@ def _names_files(model: bytes) -> bool:
         return True  # which have their elements too
 
 
-def _loaded_inline(proto: Any) -> Any:
-    """``proto``, where tensors that were loaded from files are inline."""
-    if not hasattr(proto, "SerializeToString"):
-        return proto
-    if not any(map(_is_loaded, external_data_helper.every_tensor(proto))):
-        return proto
-    copied = _copied(proto)
-    for tensor in filter(_is_loaded, external_data_helper.every_tensor(copied)):
-        external_data_helper._clear_entries(tensor)
-    return copied
-
-
 def _copied(proto: Any) -> Any:
     copied = type(proto)()
     copied.CopyFrom(proto)
@@ -158,15 +149,63 @@ def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
                 raise ValueError(f"save_model(): {location} is not replaced: tensor {tensor.name!r} is in it and is not loaded")
 
 
-def _behind_handles(proto: Any) -> tuple[bytes, dict[str, Any]]:
-    """The bytes of ``proto`` with handles in place of tensors that are to be written to a file, and their elements."""
-    copied, weights = _copied(proto), {}
-    for number, tensor in enumerate(filter(_is_loaded, list(external_data_helper.every_tensor(copied)))):
-        handle = f"#{number}"
+def _container_of(proto: Any, is_taken: Callable[[Any], bool]) -> Container:
+    """A container of ``proto``, which may be longer than protobuf writes: initializers that are taken are behind handles, and are not
+    copied before they are written. All others are inline, or where they are if they have no elements."""
+    if not hasattr(proto, "SerializeToString"):
+        return Container(proto)
+    message, weights = type(proto)(), dict[str, Any]()
+    if _has_unknown(proto) or _has_unknown(proto.graph):
+        message.CopyFrom(proto)
+    else:
+        _copy_fields(proto, message, {"graph"})
+        _copy_fields(proto.graph, message.graph, {"initializer"})
+        for tensor in proto.graph.initializer:
+            header = message.graph.initializer.add()
+            if not is_taken(tensor) or _has_unknown(tensor):
+                header.CopyFrom(tensor)
+                continue
+            _copy_fields(tensor, header, {"raw_data", "external_data", "data_location"})
+            handle = f"#{len(weights)}"
+            external_data_helper._set_entries(header, {"location": handle})
+            weights[handle] = functools.partial(getattr, tensor, "raw_data")
+    for tensor in filter(_is_loaded, list(external_data_helper.every_tensor(message))):
+        if not is_taken(tensor):
+            external_data_helper._clear_entries(tensor)
+            continue
+        handle = f"#{len(weights)}"
         weights[handle] = tensor.raw_data
         tensor.ClearField("raw_data")
         external_data_helper._set_entries(tensor, {"location": handle})
-    return copied.SerializeToString(), weights
+    return Container(message, weights)
+
+
+def _is_long(threshold: int, tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is so long that it is external in any case: shapes, which are integers, may have to be inline."""
+    integers = (DataType.STRING, DataType.INT64, DataType.INT32, DataType.BOOL)
+    if not tensor.HasField("raw_data") or tensor.data_type in integers:
+        return False
+    return byte_len(tensor.data_type, list(tensor.dims)) >= max(threshold, 64 << 10)
+
+
+def _has_unknown(message: Any) -> bool:
+    """Whether a message has fields that this version of onnx does not know, which have to be copied with it."""
+    try:
+        from google.protobuf.unknown_fields import UnknownFieldSet
+    except ImportError:
+        return False
+    return len(UnknownFieldSet(message)) > 0
+
+
+def _copy_fields(source: Any, target: Any, without: set[str]) -> None:
+    """Copies all fields but these."""
+    for field, value in source.ListFields():
+        if field.name in without:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message, or a list
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
 
 
 def _with_files(proto: Any, named: list[str]) -> tuple[dict[str, list[bytes]], Any]:
@@ -230,9 +269,8 @@ def _rename(staged: list[tuple[str, str]]) -> None:
     try:
         for name, at in staged:
             kept = f"{name}.old" if os.path.exists(at) else None
-            if kept is not None:
-                os.link(at, kept)
-            old.append((kept, at))
+            if kept is None or _links(at, kept):
+                old.append((kept, at))
             os.replace(name, at)
     except BaseException:
         for kept, at in old:
@@ -244,6 +282,15 @@ def _rename(staged: list[tuple[str, str]]) -> None:
         for kept, _ in old:
             if kept is not None and os.path.exists(kept):
                 os.unlink(kept)
+
+
+def _links(path: str, name: str) -> bool:
+    """Gives a file one more name; some file systems have no such thing."""
+    try:
+        os.link(path, name)
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: str, flags: int, parts: Any, sync: bool, mode: int | None = None) -> None:

@@ -222,24 +222,23 @@ def _behind_handles(
         replaced.append(place)
         place.set(new)
 
-    try:
-        _CHANGING.acquire()
-        for place in places:
-            tensor = place.tensor
-            if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
-                continue
-            handle = _unique(f"#{place.name}", large)
-            replace(place, _Behind(tensor, mark + handle.encode()))
-            large[handle] = tensor
-        # What stays has to be inline: the file that it is in now is not that of what is saved.
-        for place in _places(model):
-            if isinstance(place.tensor, onnx_ir.ExternalTensor):
-                replace(place, _in_memory(place.tensor))
-        message = onnx_ir.to_proto(model)
-    finally:
-        for place in reversed(replaced):
-            place.restore()
-        _CHANGING.release()
+    with _CHANGING:
+        try:
+            for place in places:
+                tensor = place.tensor
+                if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
+                    continue
+                handle = _unique(f"#{place.name}", large)
+                replace(place, _Behind(tensor, mark + handle.encode()))
+                large[handle] = tensor
+            # What stays has to be inline: the file that it is in now is not that of what is saved.
+            for place in _places(model):
+                if isinstance(place.tensor, onnx_ir.ExternalTensor):
+                    replace(place, _in_memory(place.tensor))
+            message = onnx_ir.to_proto(model)
+        finally:
+            for place in reversed(replaced):
+                place.restore()
     for tensor in external_data_helper.every_tensor(message) if large else ():
         if tensor.raw_data.startswith(mark):
             handle = tensor.raw_data[len(mark) :].decode()

@@ -322,6 +322,54 @@ def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypat
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
+def test_what_is_not_known_is_kept(tmp_path: Path) -> None:
+    big = onnx.numpy_helper.from_array(np.arange(64 * 1024, dtype=np.float32), "big")
+    unknown = b"\xa2\x06\x03abc"  # field 100
+    for place in range(3):
+        model = models.add()
+        model.doc_string = "about"
+        model.metadata_props.add(key="k", value="v")
+        tensor = onnx.TensorProto.FromString(big.SerializeToString() + (unknown if place == 0 else b""))
+        tensor.doc_string = "a tensor"
+        graph = onnx.GraphProto(name="g", initializer=[tensor])
+        model.graph.CopyFrom(onnx.GraphProto.FromString(graph.SerializeToString() + (unknown if place == 1 else b"")))
+        model = onnx.ModelProto.FromString(model.SerializeToString() + (unknown if place == 2 else b""))
+        onnx_container.save_model(model, tmp_path / "m.onnx", save_as_external_data=True)
+        assert (tmp_path / "m.onnx").read_bytes().count(unknown) == 1
+        read = onnx_container.load(tmp_path / "m.onnx")
+        assert read == onnx.load(tmp_path / "m.onnx") and (read.doc_string, read.metadata_props[0].value) == ("about", "v")
+        assert read.graph.initializer[0].doc_string == "a tensor" and initializers(read)["big"].sum() == initializers(model)["big"].sum()
+
+
+def test_thresholds_hold_for_long_tensors(tmp_path: Path) -> None:
+    model = models.add()
+    for name, count in (("short", 100_000), ("long", 300_000)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(count, np.uint8), name))
+    onnx_container.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=200_000)
+    read = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert [ours.uses_external_data(it) for it in read.graph.initializer] == [False, True]
+
+
+def available() -> int:
+    """The memory that is free, in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
+@pytest.mark.skipif(available() < 12 << 30, reason="less than 12 GiB of memory: a model of 3 GiB is not tested")
+def test_a_proto_that_protobuf_cannot_write(tmp_path: Path) -> None:
+    model, size = models.add(), 1 << 30
+    for name in "abc":
+        model.graph.initializer.add(name=name, data_type=2, dims=[size], raw_data=bytes(size))
+    theirs.convert_model_to_external_data(model, True, "w")
+    onnx_container.save_model(model, tmp_path / "m.onnx", sync=False)
+    theirs.convert_model_from_external_data(model)
+    onnx_container.save_model(model, tmp_path / "n.onnx", save_as_external_data=True, sync=False)
+    for name, data in (("m.onnx", "w"), ("n.onnx", "n.onnx.data")):
+        assert (tmp_path / data).stat().st_size >= 3 << 30
+        assert not onnx_container.Container.load(tmp_path / name).tensor("c").numpy()[-1]
+
+
 def test_bytes_and_paths_of_bytes(tmp_path: Path) -> None:
     model, weights = marked()
     onnx_container.save_model(model.SerializeToString(), os.fsencode(tmp_path / "m.onnx"))

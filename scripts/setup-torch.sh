@@ -17,6 +17,7 @@ PYTHON=${PYTHON:-python3}
 # Another recipe is another folder, so that checkouts of different age do not undo each other's.
 STAMP=$VERSION-$(cat "$HERE"/setup-torch.sh "$HERE"/torch-requirements.txt "$HERE"/torch_stubs.py | cksum | cut -d ' ' -f 1)
 HOME_DIR=${TORCH_HOME_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/onnx-container/torch-$STAMP}
+MARKER=.made-by-setup-torch # whatever has it may be deleted
 NO_NETWORK=75 # what it returns when a package cannot be fetched
 
 say() { printf 'torch: %s\n' "$*" >&2; }
@@ -25,10 +26,15 @@ is_installed() { [[ $(cat "$HOME_DIR/.stamp" 2>/dev/null) == "$STAMP" ]]; }
 
 install() {
     local pip packages
-    if [[ -n $(ls -A "$HOME_DIR" 2>/dev/null) && ! -e $HOME_DIR/pyvenv.cfg ]]; then
-        say "$HOME_DIR is no Python environment, and not empty" && exit 1
+    if [[ -n $(ls -A "$HOME_DIR" 2>/dev/null) && ! -e $HOME_DIR/$MARKER ]]; then
+        say "$HOME_DIR is not empty, and nothing that this made" && exit 1
     fi
-    rm -rf "$HOME_DIR"
+    if [[ -e $HOME_DIR ]]; then
+        mv "$HOME_DIR" "$HOME_DIR.removed.$$"
+        rm -rf "$HOME_DIR.removed.$$"
+    fi
+    mkdir "$HOME_DIR"
+    touch "$HOME_DIR/$MARKER"
     "$PYTHON" -m venv --without-pip "$HOME_DIR"
     pip=("$PYTHON" -m pip --python "$HOME_DIR/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --retries 5)
     say "fetching torch $VERSION, 540 MB, and others"

@@ -289,7 +289,7 @@ run_python_with_torch() {
     wheel=$(find "$BUILD/wheels" -name 'onnx_container-*-cp311-abi3-*.whl' 2>/dev/null || true)
     [[ -n $wheel ]] || skip 'there is no wheel of the Python package'
     ls -l "$wheel"
-    command -v cc readelf nm >/dev/null || skip 'torch needs a C compiler and binutils to be made importable'
+    command -v cc && command -v readelf && command -v nm || skip 'torch needs a C compiler and binutils to be made importable'
     interpreter=$(PYTHON=$(python) scripts/setup-torch.sh) || status=$?
     case $status in
         0) ;;
@@ -324,10 +324,10 @@ run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
         skip 'only root can mount a file system: neither sharing extents nor a full disk is tested'
-    if ! command -v mkfs.xfs mkfs.btrfs >/dev/null && [[ ${CI:-} == true ]]; then
+    if ! { command -v mkfs.xfs && command -v mkfs.btrfs; } && [[ ${CI:-} == true ]]; then
         apt-get install -y -qq xfsprogs btrfs-progs >/dev/null || true
     fi
-    command -v mkfs.xfs mkfs.btrfs >/dev/null || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
+    command -v mkfs.xfs && command -v mkfs.btrfs || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
     trap "umount '$folder'/xfs '$folder'/btrfs '$folder'/small 2>/dev/null || true; rm -r '$folder'" EXIT

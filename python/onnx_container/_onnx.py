@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
@@ -58,11 +58,10 @@ def save_model(
             proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
-    if proto is None:
-        raise TypeError("save_model() takes a ModelProto or its bytes, not None")
+    if not isinstance(proto, (bytes, bytearray, memoryview)) and not hasattr(proto, "SerializeToString"):
+        raise TypeError(f"save_model() takes a ModelProto or its bytes, not {type(proto).__name__}")
     if save_as_external_data:
-        container = _container_of(proto, functools.partial(_is_long, size_threshold))
-        container.externalize(size_threshold, attributes=convert_attribute, sparse=False)
+        container = _externalized(proto, size_threshold, convert_attribute)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
             # By its name, because a file that the caller named is replaced, and one that nobody named is not.
             given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
@@ -84,6 +83,22 @@ def save_model(
     files, model = _with_files(proto, named)
     _replace_files(files, model, path, given.get("sync", True))
     return None
+
+
+def _externalized(proto: Any, threshold: int, attributes: bool) -> Container:
+    """A container of ``proto`` with the tensors behind handles that onnx reads from files: none of training graphs."""
+    if not hasattr(proto, "SerializeToString"):
+        if not any(name.startswith("training_info[") for name in Container(proto).declared()):
+            container = Container(proto)
+            container.externalize(threshold, attributes=attributes, sparse=False)
+            return container
+        proto = _parsed(proto)
+    container = _container_of(proto, functools.partial(_is_long, threshold), {"training_info"})
+    container.externalize(threshold, attributes=attributes, sparse=False)
+    if proto.training_info:
+        # Messages one after the other are one message with the lists of both.
+        container.model_bytes += type(proto)(training_info=proto.training_info).SerializeToString()
+    return container
 
 
 _NOT_BESIDE = {"overwrite", "protect", "progress", "direct_io", "max_model_bytes", "max_bytes_in_flight"}
@@ -149,16 +164,19 @@ def _refuse_half_loaded(proto: Any, named: list[str]) -> None:
                 raise ValueError(f"save_model(): {location} is not replaced: tensor {tensor.name!r} is in it and is not loaded")
 
 
-def _container_of(proto: Any, is_taken: Callable[[Any], bool]) -> Container:
+def _container_of(proto: Any, is_taken: Callable[[Any], bool], without: Set[str] = frozenset()) -> Container:
     """A container of ``proto``, which may be longer than protobuf writes: initializers that are taken are behind handles, and are not
-    copied before they are written. All others are inline, or where they are if they have no elements."""
-    if not hasattr(proto, "SerializeToString"):
-        return Container(proto)
+    copied before they are written. All others are inline, or where they are if they have no elements. Fields of the model may be left
+    out."""
     message, weights = type(proto)(), dict[str, Any]()
     if _has_unknown(proto) or _has_unknown(proto.graph):
         message.CopyFrom(proto)
+        for name in without:
+            message.ClearField(name)
     else:
-        _copy_fields(proto, message, {"graph"})
+        _copy_fields(proto, message, {"graph", *without})
+        if proto.HasField("graph"):
+            message.graph.SetInParent()
         _copy_fields(proto.graph, message.graph, {"initializer"})
         for tensor in proto.graph.initializer:
             header = message.graph.initializer.add()
@@ -166,14 +184,14 @@ def _container_of(proto: Any, is_taken: Callable[[Any], bool]) -> Container:
                 header.CopyFrom(tensor)
                 continue
             _copy_fields(tensor, header, {"raw_data", "external_data", "data_location"})
-            handle = f"#{len(weights)}"
+            handle = external_data_helper.handle_of(tensor.name, weights)
             external_data_helper._set_entries(header, {"location": handle})
             weights[handle] = functools.partial(getattr, tensor, "raw_data")
     for tensor in filter(_is_loaded, list(external_data_helper.every_tensor(message))):
         if not is_taken(tensor):
             external_data_helper._clear_entries(tensor)
             continue
-        handle = f"#{len(weights)}"
+        handle = external_data_helper.handle_of(tensor.name, weights)
         weights[handle] = tensor.raw_data
         tensor.ClearField("raw_data")
         external_data_helper._set_entries(tensor, {"location": handle})
@@ -255,6 +273,8 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
 
 def _refuse_files_of_others(targets: list[str], target: str) -> None:
     """Refuses weights files that are one file, that are the model, or that another model needs."""
+    if models := [it for it in targets if it.lower().endswith(".onnx")]:
+        raise ValueError(f"save_model(): weights cannot be in a file that ends in .onnx, as models do: {', '.join(models)}")
     if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
         raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
     for at in filter(os.path.exists, targets):
@@ -269,8 +289,9 @@ def _rename(staged: list[tuple[str, str]]) -> None:
     try:
         for name, at in staged:
             kept = f"{name}.old" if os.path.exists(at) else None
-            if kept is None or _links(at, kept):
-                old.append((kept, at))
+            if kept is not None and not _links(at, kept):
+                os.replace(at, kept)
+            old.append((kept, at))
             os.replace(name, at)
     except BaseException:
         for kept, at in old:

@@ -188,8 +188,10 @@ class Tensor(_core.Initializer):
         return flat.view(dtype).reshape(dims)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A tensor of the same elements, which nobody can change."""
-        tensor = type(self)(self)
+        """A tensor of the same elements, shared where nobody can change them: memory of another object is copied."""
+        number = super().dtype
+        is_lent = number != DataType.STRING and not self.is_lazy and self.bytes().ownership == "lent"
+        tensor = type(self)(self.tobytes(), number, super().dims) if is_lent else type(self)(self)
         tensor.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return tensor
 

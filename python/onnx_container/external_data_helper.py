@@ -5,11 +5,12 @@ Files are opened beneath the folder that is given, as loads of this package do, 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._container import Container
 
@@ -58,6 +59,15 @@ class ExternalDataInfo:
 def uses_external_data(tensor: onnx.TensorProto) -> bool:
     """Whether the elements of ``tensor`` are in a file."""
     return tensor.HasField("data_location") and tensor.data_location == _EXTERNAL
+
+
+def handle_of(name: str | None, taken: Mapping[str, Any]) -> str:
+    """A handle that is called after a tensor, and that is not taken."""
+    first = candidate = f"#{name or 'tensor'}"
+    numbers = itertools.count(2)
+    while candidate in taken:
+        candidate = f"{first}_{next(numbers)}"
+    return candidate
 
 
 def _set_entries(tensor: onnx.TensorProto, entries: Mapping[str, Any]) -> None:
@@ -187,7 +197,8 @@ def beneath(folder: Path, location: str, name: str = "") -> str:
 def _checked(location: str, name: str) -> str:
     """``location``, which has to be beneath the folder of the model."""
     parts = location.split("/")
-    if not location or location.startswith(("/", "#", "*")) or ".." in parts or "\0" in location or os.path.isabs(location):
+    is_absolute = os.path.isabs(location) or re.match("[A-Za-z]:", location) is not None
+    if not location or location.startswith(("/", "#", "*")) or ".." in parts or "\0" in location or is_absolute:
         raise ValueError(f"tensor {name!r}: the location {location!r} is no file in the folder of the model")
     return location
 
@@ -216,7 +227,7 @@ def _inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
-def _tensors_of_attributes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+def _tensors_of_attributes(nodes: Iterable[Any]) -> Iterator[onnx.TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
@@ -247,16 +258,31 @@ def _get_all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def every_tensor(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of ``model``: also those in functions, and the parts of sparse ones, which onnx does not reach."""
+    """Every tensor of ``model``: also those in functions and training graphs, and the parts of sparse ones, which onnx does not
+    reach."""
     yield from _get_all_tensors(model)
     for graph in _graphs(model.graph):
         yield from _sparse_tensors(graph)
     for function in model.functions:
         yield from _sparse_of_attributes(function.node)
-        yield from (attribute.t for attribute in function.attribute_proto if attribute.HasField("t"))
         for graph in _graphs_of_function(function):
             yield from graph.initializer
             yield from _sparse_tensors(graph)
+        # The defaults of attributes, as if a node had them.
+        defaults = (_Attributes(function.attribute_proto),)
+        yield from _tensors_of_attributes(defaults)
+        yield from _sparse_of_attributes(defaults)
+    for info in model.training_info:
+        for graph in itertools.chain(_graphs(info.initialization), _graphs(info.algorithm)):
+            yield from graph.initializer
+            yield from _tensors_of_attributes(graph.node)
+            yield from _sparse_tensors(graph)
+
+
+class _Attributes(NamedTuple):
+    """What has attributes."""
+
+    attribute: Any
 
 
 def _graphs_of_function(function: onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
@@ -270,7 +296,7 @@ def _sparse_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from _sparse_of_attributes(graph.node)
 
 
-def _sparse_of_attributes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+def _sparse_of_attributes(nodes: Iterable[Any]) -> Iterator[onnx.TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor"):

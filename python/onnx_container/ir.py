@@ -142,6 +142,7 @@ def _places(model: onnx_ir.Model) -> Iterator[_Place]:
     yield from itertools.chain.from_iterable(map(_graph_places, _graphs(model)))
     for function in model.functions.values():
         yield from _attribute_places(function)
+        yield from _attribute_places([function])  # the defaults of its attributes
 
 
 def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
@@ -169,7 +170,7 @@ def _attribute_places(nodes: Any) -> Iterator[_Place]:
                 yield from _places_of(node, name, attribute)
 
 
-def _places_of(node: onnx_ir.Node, name: str, attribute: Any) -> Iterator[_Place]:
+def _places_of(node: Any, name: str, attribute: Any) -> Iterator[_Place]:
     import onnx_ir
 
     def restore() -> None:
@@ -228,13 +229,14 @@ def _behind_handles(
                 tensor = place.tensor
                 if tensor is None or tensor.dtype == onnx_ir.DataType.STRING or not is_large(tensor):
                     continue
-                handle = _unique(f"#{place.name}", large)
+                handle = external_data_helper.handle_of(place.name, large)
                 replace(place, _Behind(tensor, mark + handle.encode()))
                 large[handle] = tensor
             # What stays has to be inline: the file that it is in now is not that of what is saved.
+            files = _Files(model)
             for place in _places(model):
                 if isinstance(place.tensor, onnx_ir.ExternalTensor):
-                    replace(place, _in_memory(place.tensor))
+                    replace(place, files.tensor(place.tensor))
             message = onnx_ir.to_proto(model)
         finally:
             for place in reversed(replaced):
@@ -261,19 +263,6 @@ class _Behind:
     def tobytes(self) -> bytes:
         """The mark."""
         return self._mark
-
-
-def _in_memory(tensor: Any) -> Any:
-    """The elements of an external tensor of onnx_ir, copied."""
-    return _tensor(_Tensor(tensor.tobytes(), int(tensor.dtype), _dims(tensor)), tensor)
-
-
-def _unique(name: str, taken: dict[str, Any]) -> str:
-    number, candidate = 1, name
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
 
 
 def save(
@@ -333,7 +322,7 @@ def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) ->
     import onnx_ir
 
     folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
-    files: dict[str, Bytes] = {}
+    files = _Files(model)
 
     def stays(tensor: Any) -> bool:
         found = tensor.bytes().file_range if isinstance(tensor, _Tensor) and not tensor.is_lazy else None
@@ -343,20 +332,37 @@ def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) ->
         for place in _places(model):
             if isinstance(place.tensor, onnx_ir.ExternalTensor):
                 stack.callback(place.restore)
-                place.set(_mapped(place.tensor, files))
+                place.set(files.tensor(place.tensor))
         message, large = _behind_handles(model, list(_places(model)), stays)
     _container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
 
 
-def _mapped(tensor: Any, files: dict[str, Bytes]) -> Tensor:
-    """An external tensor of onnx_ir as one of this package, on a map of the file that it names; ``files`` has those so far."""
-    path = os.path.realpath(tensor.path)
-    if path not in files:
-        files[path] = map_file(path, True)
-    whole = files[path]
-    offset = tensor.offset or 0
-    part = whole.slice(offset, offset + tensor.nbytes)
-    return _tensor(_Tensor(part, int(tensor.dtype), _dims(tensor)), tensor)
+class _Files:
+    """The files of the external tensors of a model of onnx_ir, each mapped once."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        import onnx_ir
+
+        external = (place.tensor for place in _places(model) if isinstance(place.tensor, onnx_ir.ExternalTensor))
+        self._folders = {os.fspath(tensor.base_dir) for tensor in external} - {""}
+        self._mapped: dict[str, Bytes] = {}
+
+    def tensor(self, external: Any) -> Tensor:
+        """An external tensor as one of this package, on the map of its file."""
+        path = os.path.realpath(os.path.join(self._folder_of(external), external.location))
+        if path not in self._mapped:
+            self._mapped[path] = map_file(path, True)
+        offset = external.offset or 0
+        part = self._mapped[path].slice(offset, offset + external.nbytes)
+        return _tensor(_Tensor(part, int(external.dtype), _dims(external)), external)
+
+    def _folder_of(self, external: Any) -> str:
+        """The folder of its file. onnx_ir does not say it of the tensors in functions: it is that of all others."""
+        if external.base_dir or not self._folders:
+            return os.fspath(external.base_dir)
+        if len(self._folders) > 1:
+            raise ValueError(f"tensor {external.name!r}: it is not known which folder {external.location!r} is in")
+        return next(iter(self._folders))
 
 
 def save_safetensors(

@@ -159,7 +159,8 @@ pub fn dlpack(
         // A map of a few bytes takes more than the bytes, and consumers compute with aligned elements.
         let width = usize::from(dtype.bits / 8).max(1);
         let short = bytes.len() < LEAST_MAP && bytes.file_range().is_some();
-        let better_copy = copy.is_none() && (short || bytes.as_ptr().addr() % width != 0);
+        let is_odd = bytes.as_ptr().addr() % width != 0;
+        let better_copy = is_odd || copy.is_none() && short;
         let shared = if must_copy || better_copy { None } else { Bytes::shared(&bytes) };
         match shared {
             Some(shared) => Ok(Some(shared)),
@@ -169,7 +170,7 @@ pub fn dlpack(
     });
     let bytes = bytes.or_raise()?.ok_or_else(|| {
         PyBufferError::new_err(
-            "the file of the elements was replaced, so that they can only be copied",
+            "the elements can only be copied: their file was replaced, or they are not aligned in it",
         )
     })?;
     let copied = matches!(bytes, Bytes::Copied(_));

@@ -262,6 +262,27 @@ def test_tensors_are_found_everywhere(tmp_path: Path) -> None:
     assert elements(onnx_container.load(tmp_path / "n.onnx")) == elements(proto)
 
 
+def test_files_of_functions_are_those_of_the_model(tmp_path: Path, monkeypatch) -> None:
+    from test_onnx import elements, everywhere
+
+    proto = everywhere()
+    del proto.graph.sparse_initializer[:]
+    default = onnx.helper.make_attribute("d", onnx.numpy_helper.from_array(np.full(512, 6, np.float32), "default"))
+    proto.functions[0].attribute_proto.append(default)
+    nameless = onnx.numpy_helper.from_array(np.full(512, 8, np.float32))
+    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["unused"], value=nameless))
+    container = Container(proto)
+    container.externalize(all_tensors=True)
+    (tmp_path / "model").mkdir()
+    container.save(tmp_path / "model" / "m.onnx", data_name="w.data")
+    (tmp_path / "w.data").write_bytes(bytes(1 << 16))  # another model's, where this process is
+    monkeypatch.chdir(tmp_path)
+    for number, read in enumerate((onnx_ir.load("model/m.onnx"), onnx_container.ir.load("model/m.onnx"))):
+        for options in ({}, {"external_data": f"{number}.data"}):
+            onnx_container.ir.save(read, f"model/{number}.onnx", **options)
+            assert elements(onnx_container.load(f"model/{number}.onnx")) == elements(proto)
+
+
 def test_options_that_contradict_are_refused(tmp_path: Path) -> None:
     model, _ = model_and_weights()
     for options in (

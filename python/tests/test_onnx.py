@@ -256,7 +256,7 @@ def test_only_files_are_replaced(tmp_path: Path) -> None:
 
 def test_one_file_is_not_written_twice(tmp_path: Path) -> None:
     model, _ = models.matmul(inline=True)
-    for first, second in (("w", "./w"), ("w", "m.onnx"), ("sub/../w", "w")):
+    for first, second in (("w", "./w"), ("w", "m.onnx"), ("w", "other.onnx"), ("w", "C:w"), ("sub/../w", "w")):
         ours.set_external_data(model.graph.initializer[0], first)
         ours.set_external_data(model.graph.initializer[1], second)
         with pytest.raises(ValueError):
@@ -302,7 +302,8 @@ def test_files_that_others_need_are_not_replaced(tmp_path: Path) -> None:
     onnx_container.save_model(inline, tmp_path / "c.onnx", save_as_external_data=True, location="sub/w")
 
 
-def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("links", [True, False])
+def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypatch, links: bool) -> None:
     model, _ = marked(False)
     onnx_container.save_model(model, tmp_path / "m.onnx")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -312,11 +313,17 @@ def test_files_are_put_back_when_one_cannot_be_renamed(tmp_path: Path, monkeypat
 
     def fails(source, target) -> None:
         calls.append(target)
-        if len(calls) == 2:
+        if len(calls) == (2 if links else 4):
             raise OSError("no")
         real(source, target)
 
     monkeypatch.setattr(os, "replace", fails)
+    if not links:
+
+        def link(source, target) -> None:
+            raise OSError("there are no links here")
+
+        monkeypatch.setattr(os, "link", link)
     with pytest.raises(OSError, match="no"):
         onnx_container.save_model(model, tmp_path / "m.onnx")
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -399,6 +406,35 @@ def test_what_is_no_model_is_refused(tmp_path: Path, wrong) -> None:
         with pytest.raises((TypeError, onnx_container.Error)):
             onnx_container.save_model(wrong, tmp_path / "m.onnx", save_as_external_data=external)
     assert os.listdir(tmp_path) == []
+
+
+def with_training() -> onnx.ModelProto:
+    model, _ = models.matmul(inline=True)
+    info = model.training_info.add()
+    info.algorithm.initializer.append(onnx.numpy_helper.from_array(np.full(512, 4, np.float32), "trained"))
+    value = onnx.numpy_helper.from_array(np.full(512, 5, np.float32), "constant")
+    info.initialization.node.append(onnx.helper.make_node("Constant", [], ["c"], value=value))
+    return model
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_training_graphs_stay_in_the_model(tmp_path: Path, as_bytes: bool) -> None:
+    model = with_training()
+    given = model.SerializeToString() if as_bytes else model
+    onnx_container.save_model(given, tmp_path / "m.onnx", save_as_external_data=True, convert_attribute=True)
+    for read in (onnx.load(tmp_path / "m.onnx"), onnx_container.load(tmp_path / "m.onnx")):
+        assert elements(read) == elements(model) and len(elements(read)) == 4
+    # Where they are in a file all the same, they are read from there.
+    container = onnx_container.Container(model)
+    container.externalize(all_tensors=True)
+    container.save(tmp_path / "n.onnx")
+    read = onnx_container.load(tmp_path / "n.onnx")
+    assert elements(read) == elements(model)
+    theirs_read = onnx.load(tmp_path / "n.onnx")
+    ours.convert_model_to_external_data(theirs_read, True, "./n.onnx.data")
+    with pytest.raises(ValueError, match="not loaded"):
+        onnx_container.save_model(theirs_read, tmp_path / "n.onnx")
+    assert elements(onnx_container.load(tmp_path / "n.onnx")) == elements(model)
 
 
 def everywhere() -> onnx.ModelProto:

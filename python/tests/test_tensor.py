@@ -376,6 +376,15 @@ def test_tensors_are_pickled() -> None:
     assert again.numpy().tolist() == [1, 1] and again.metadata_props == {"key": "value"} and len(made) == 1
 
 
+def test_a_deep_copy_is_not_changed_with_the_original() -> None:
+    import copy
+
+    array = np.ones(4, np.float32)
+    copied = copy.deepcopy(Tensor(array, name="w"))
+    array[0] = 9
+    assert copied.numpy().tolist() == [1, 1, 1, 1] and copied.name == "w"
+
+
 def test_bfloat16_is_what_ml_dtypes_has() -> None:
     array = np.array([1.5, -2], ml_dtypes.bfloat16)
     tensor = Container(models.add(("w", 16, (2,))), {"#w": array})["#w"]

@@ -231,14 +231,22 @@ def measure(title: str, ways: dict[str, Work], rounds: int, folder: Path) -> Non
             if turn > 0:  # The first is a warm-up.
                 taken[name].append(measured)
     ours = min(seconds for seconds, _ in taken[OURS])
-    for name, all_ in taken.items():
+    for number, (name, all_) in enumerate(taken.items()):
+        what = "" if number else title
         if name in failed:
-            print(f"| {title} | {name} | fails: {failed[name]} | | | |", flush=True)
+            print(f"| {what} | {name} | fails: {failed[name]} | | | |", flush=True)
             continue
         seconds, added = zip(*all_, strict=True)
         least, median = min(seconds), statistics.median(seconds)
-        what = "" if name == "in Rust" else f"{max(0, statistics.median(added)):.0f}"
-        print(f"| {title} | {name} | {least:.4f} | {median:.4f} | {least / ours:.2f} | {what} |", flush=True)
+        beside = "" if name == "in Rust" else f"{max(0, statistics.median(added)):.0f}"
+        print(f"| {what} | {name} | {shown(least)} | {shown(median)} | {least / ours:.2f} | {beside} |", flush=True)
+
+
+def shown(seconds: float) -> str:
+    """A time as people read it."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
 
 
 def main() -> None:
@@ -259,7 +267,7 @@ def main() -> None:
         },
         "25,000 tensors of 1 KiB": {f"w{i}": np.full(256, i, np.float32) for i in range(25_000)},
     }
-    print("| what | by | least, s | median, s | ratio | MiB |\n|---|---|---|---|---|---|")
+    print("| | by | least | median | ratio of the least | MiB beside the weights |\n|---|---|---|---|---|---|")
     folder = Path(tempfile.mkdtemp(dir=args.folder))
     try:
         for title, weights in cases.items():

@@ -199,8 +199,8 @@ impl PrivateMap {
     /// As for [`MmapChoice::auto`], for as long as the map lives.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the bytes are in no mapped file, or where this process has mapped so many files
-    /// already that small ones are read; [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] where the file cannot be mapped
+    /// [`ErrorKind::Unsupported`] where the bytes are in no mapped file, or where this process has so many maps already that
+    /// [`MmapChoice::auto`] reads all files; [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] where the file cannot be mapped
     /// again, or was replaced since.
     pub unsafe fn new(bytes: &Buffer) -> Result<Self> {
         let mapped = bytes.file_range().is_some();
@@ -217,7 +217,8 @@ impl PrivateMap {
                 Err(Error::new(ErrorKind::Io, reason).with_path(place.path))
             }
         };
-        let slot = map_count::FILES.take(bytes.len() as u64).ok_or_else(|| {
+        // Whatever its length: reading it instead is for the caller to decide.
+        let slot = map_count::FILES.take(u64::MAX).ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "too many files are mapped").with_path(place.path)
         })?;
         // Also looked at before it is opened: opening a FIFO would wait for its writer.

@@ -195,11 +195,6 @@ impl Container {
         self.now(py).get(handle).cloned().map(Initializer)
     }
 
-    fn insert(&self, py: Python<'_>, handle: &str, initializer: &Initializer) -> PyResult<()> {
-        let initializer = initializer.0.clone();
-        self.change(py, |container| container.insert(handle, initializer)).map(drop)
-    }
-
     /// Several at once; with `named_only`, those alone that the model names.
     fn update(&self, py: Python<'_>, all: Weights<'_>, named_only: bool) -> PyResult<()> {
         let look_up = || declarations(&self.now(py));

@@ -16,6 +16,14 @@ use crate::error::OrRaise;
 #[pyclass(frozen, subclass, module = "onnx_container._core")]
 pub struct Initializer(pub onnx_container::Initializer);
 
+impl Initializer {
+    /// The codes of elements narrower than a byte, one in each byte, in its low bits.
+    fn unpacked(&self, py: Python<'_>) -> PyResult<Bytes> {
+        let codes = py.detach(|| self.0.to_tensor()?.unpack()).or_raise()?;
+        Ok(Bytes(codes.into()))
+    }
+}
+
 #[pymethods]
 impl Initializer {
     /// The elements of another initializer, or of anything else that can be weights; or, with a type and dimensions, those in
@@ -132,12 +140,6 @@ impl Initializer {
             Some(_) => Some(self.bytes(py)?),
         };
         Ok((dtype.number(), self.dims(py)?, bytes))
-    }
-
-    /// The codes of elements narrower than a byte, one in each byte, in its low bits.
-    fn unpacked(&self, py: Python<'_>) -> PyResult<Bytes> {
-        let codes = py.detach(|| self.0.to_tensor()?.unpack()).or_raise()?;
-        Ok(Bytes(codes.into()))
     }
 
     /// The elements as bytes of one each, packed as `dtype` asks for.

@@ -88,8 +88,8 @@ impl Initializer {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the initializer is not part of a mapped file (because it was
-    /// read or inserted), or its address is not aligned for its type: [`to_tch`](Self::to_tch) copies
-    /// such initializers. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be
+    /// read or inserted), its address is not aligned for its type, or this process has 49,152 maps of
+    /// files already: [`to_tch`](Self::to_tch) copies such initializers. [`ErrorKind::Io`] or [`ErrorKind::MissingFile`] when the file cannot be
     /// opened or mapped again, or has been replaced since. The errors of [`to_tch`](Self::to_tch).
     pub unsafe fn map_tch(&self) -> Result<Tensor> {
         let (number, kind) = kind_of(self.dtype())?;

@@ -84,15 +84,15 @@ impl Failure {
     /// Prints the failure on stderr: one line for each error and each cause. If the command did its work
     /// and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {
-        match self {
-            Self::Output(_) if let Some(changed) = changed => {
+        match (self, changed) {
+            (Self::Output(_), Some(changed)) => {
                 let message = self.message();
                 print_on_stderr(format_args!(
                     "error: {message}; {changed}, only the report could not be printed"
                 ));
             }
-            Self::Model(error) | Self::OfKind(_, error) => print_error(error),
-            Self::Hinted(error, hint) => {
+            (Self::Model(error) | Self::OfKind(_, error), _) => print_error(error),
+            (Self::Hinted(error, hint), _) => {
                 print_error(error);
                 print_on_stderr(format_args!("  {hint}"));
             }

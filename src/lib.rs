@@ -172,6 +172,7 @@ mod recovery;
 mod refused;
 mod rename;
 mod replace;
+mod retry;
 mod rounding;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;

@@ -91,11 +91,7 @@ fn recover(path: &Path) -> Result<Option<Recovered>> {
             let done = |said| Recovered { is_done: true, said };
             return Ok(recovered.map(|recovered| done(recovered.warning())));
         }
-        // This says so itself.
-        Err(error) if error.kind() == ErrorKind::Changed => error,
-        Err(error) => {
-            error.because("a save of this model was interrupted, and cannot be completed")
-        }
+        Err(error) => error,
     };
     if path.exists() { Ok(Some(Recovered { is_done: false, said: error })) } else { Err(error) }
 }

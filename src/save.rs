@@ -3,6 +3,7 @@
 //! The tensors, the names, the files that would be replaced and the free space are all checked before
 //! the first byte is written. Then the files are staged and renamed.
 
+mod access;
 mod attached;
 mod checksums;
 mod content;
@@ -136,8 +137,8 @@ impl Container {
         job.target.check_space(job.saved.bytes)?;
         job.saved.statistics.planning = start.elapsed();
         match job.write() {
-            Ok(warning) => {
-                job.saved.warnings.extend(warning);
+            Ok(warnings) => {
+                job.saved.warnings.extend(warnings);
                 Ok(job.saved)
             }
             // Another program replaced the packed file in the meantime, so it is written again.
@@ -443,8 +444,8 @@ impl<'c, 'o> Job<'c, 'o> {
         })
     }
 
-    /// Writes the files and publishes them; returns what could not be removed afterwards.
-    fn write(&mut self) -> Result<Option<Error>> {
+    /// Writes the files and publishes them; returns warnings.
+    fn write(&mut self) -> Result<Vec<Error>> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
@@ -459,9 +460,9 @@ impl<'c, 'o> Job<'c, 'o> {
             meter.step()
         };
         let folders = self.kept.folders();
-        let warning = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
+        let warnings = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
         self.saved.statistics = done;
-        Ok(warning)
+        Ok(warnings)
     }
 
     /// Writes the model beside its weights, and waits until all files are on the disk where that was requested.

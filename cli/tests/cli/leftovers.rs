@@ -10,6 +10,8 @@ pub fn interrupt(folder: &Folder) -> &'static str {
     for part in ["old", "new"] {
         fs::create_dir_all(folder.path(name).join(part)).unwrap();
     }
+    let list = FILES.map(|file| format!("{file}\0")).concat();
+    fs::write(folder.path(name).join("files"), format!("onnx-container save 1\0{list}")).unwrap();
     for file in FILES {
         fs::copy(folder.path(file), folder.path(name).join("new").join(file)).unwrap();
     }

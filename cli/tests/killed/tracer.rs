@@ -42,7 +42,7 @@ pub struct Traced {
 }
 
 /// The calls that change a file system or its locks.
-const CALLS: [(i64, &str); 21] = [
+const CALLS: [(i64, &str); 24] = [
     (libc::SYS_mkdir, "mkdir"),
     (libc::SYS_mkdirat, "mkdirat"),
     (libc::SYS_rmdir, "rmdir"),
@@ -62,6 +62,9 @@ const CALLS: [(i64, &str); 21] = [
     (libc::SYS_unlinkat, "unlinkat"),
     (libc::SYS_fchmod, "fchmod"),
     (libc::SYS_chmod, "chmod"),
+    (libc::SYS_fchown, "fchown"),
+    (libc::SYS_fsetxattr, "fsetxattr"),
+    (libc::SYS_fremovexattr, "fremovexattr"),
     (libc::SYS_flock, "flock"),
     (libc::SYS_link, "link"),
 ];
@@ -80,9 +83,14 @@ fn call_of(registers: &libc::user_regs_struct) -> Option<&'static str> {
     CALLS.iter().find(|(call, _)| *call == number).map(|(_, name)| *name)
 }
 
-#[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
 /// Runs `command`, which stops itself at its beginning.
-pub fn trace(mut command: Command, at: At) -> Traced {
+pub fn trace(command: Command, at: At) -> Traced {
+    trace_beside(command, at, || ())
+}
+
+#[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
+/// As [`trace`], with a call of `beside` before each call of the command that changes a file system.
+pub fn trace_beside(mut command: Command, at: At, mut beside: impl FnMut()) -> Traced {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
     assert!(matches!(waitpid(pid, Some(WaitPidFlag::WUNTRACED)), Ok(WaitStatus::Stopped(..))));
@@ -90,14 +98,14 @@ pub fn trace(mut command: Command, at: At) -> Traced {
         Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::seize(pid, options).unwrap();
     kill(pid, Signal::SIGCONT).unwrap();
-    let (ending, call, reached) = follow(pid, at);
+    let (ending, call, reached) = follow(pid, at, &mut beside);
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     Traced { ending, call, reached, stderr }
 }
 
 /// Follows all threads of `pid` until it ends.
-fn follow(pid: Pid, at: At) -> (Ending, &'static str, bool) {
+fn follow(pid: Pid, at: At, beside: &mut dyn FnMut()) -> (Ending, &'static str, bool) {
     let (mut made, mut found, mut reached) = (0, "none", false);
     // Threads in a call, and those whose call is to fail.
     let (mut inside, mut failing) = (HashSet::new(), HashSet::new());
@@ -136,6 +144,7 @@ fn follow(pid: Pid, at: At) -> (Ending, &'static str, bool) {
                     ptrace::setregs(thread, registers).unwrap();
                 }
             } else if enters && let Some(name) = call_of(&registers) {
+                beside();
                 if made == at.number() {
                     (found, reached) = (name, true);
                     match at {

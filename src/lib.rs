@@ -165,6 +165,7 @@ mod one_save;
 mod operands;
 mod opset;
 mod outline;
+mod overlaps;
 mod parallel;
 mod placement;
 pub mod proto;

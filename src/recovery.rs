@@ -362,6 +362,7 @@ mod tests {
         for part in ["old", "new"] {
             fs::create_dir_all(staging.join(part)).unwrap();
         }
+        fs::write(staging.join("files"), "onnx-container save 1\0w1\0w2\0m.onnx\0").unwrap();
         old.iter().for_each(|name| put(&folder.path().join(name), "old"));
         NAMES.iter().for_each(|name| put(&staging.join("new").join(name), "new"));
         let names = NAMES.map(str::to_owned);

@@ -1,7 +1,8 @@
 //! Staging folders that killed saves left.
 //!
 //! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
-//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody.
+//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody. A folder of
+//! the user that has such a name is none: a save lists its files in it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +14,7 @@ use crate::external_data::directory_of;
 use crate::recovery::journal::Journal;
 use crate::recovery::lock::FolderLock;
 use crate::recovery::names::{is_staging_name, may_be_staging_name};
-use crate::recovery::staging::{holds_others, remove_staged};
+use crate::recovery::staging::{holds_others, is_of_a_save, remove_staged};
 
 /// A folder that was changed so little ago may be one that a save is about to lock.
 const JUST_NOW: Duration = Duration::from_secs(2);
@@ -42,7 +43,7 @@ impl Abandoned {
         folders.sort();
         let abandoned = folders.into_iter().filter_map(|path| {
             let lock = FolderLock::if_free(&path)?;
-            Some(Self { path, _lock: lock })
+            is_of_a_save(&path).unwrap_or_default().then_some(Self { path, _lock: lock })
         });
         abandoned.collect()
     }
@@ -156,7 +157,7 @@ mod tests {
                 }
                 fs::write(own.join(file), "mine").unwrap();
                 let (removed, errors) = remove_abandoned(folder.path(), model_name);
-                assert_eq!((removed, errors.len()), (0, 1), "{file}");
+                assert_eq!((removed, errors.len()), (0, 0), "{file}");
                 assert_eq!(fs::read_to_string(own.join(file)).unwrap(), "mine");
             }
         }
@@ -176,8 +177,7 @@ mod tests {
     #[test]
     fn what_was_moved_away_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let old = folder.path().join(".m.onnx.saving-aB3xYz/old");
-        fs::create_dir_all(&old).unwrap();
+        let old = StagingFolder::new(folder.path(), "m.onnx").unwrap().keep().join("old");
         fs::write(old.join("m.onnx"), "old").unwrap();
         let (removed, errors) = remove_abandoned(folder.path(), Some("m.onnx"));
         assert_eq!((removed, errors.len()), (0, 1));

@@ -156,7 +156,8 @@ pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
     for part in ["new", "old"] {
         are_gone &= folder.remove_empty(part)?;
     }
-    // The list goes last: while files are left, it says whose they are.
+    // The list goes last: while anything is left, it says whose folder it is.
+    are_gone = are_gone && holds_only_parts(folder)?;
     for file in [IN_STAGING, LIST].iter().filter(|_| are_gone) {
         if folder.mark(file)?.is_some_and(|(_, kind)| kind == Kind::File) {
             folder.delete(file)?;
@@ -165,26 +166,43 @@ pub(super) fn remove_parts(folder: &Place) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a save made the folder `path`: its list is there, or nothing is yet, as when a save is killed that begins.
+pub(super) fn is_of_a_save(path: &Path) -> io::Result<bool> {
+    let folder = Place::open(path)?;
+    let text = list_of(&folder)?;
+    if text.starts_with(HEADER) {
+        return Ok(true);
+    }
+    let mut is_empty = holds_only_parts(&folder)? && parse(&text).is_some();
+    for part in ["new", "old"] {
+        let part = folder.inside(part)?;
+        is_empty &= part.map_or(Ok(true), |part| part.names().map(|names| names.is_empty()))?;
+    }
+    Ok(is_empty)
+}
+
 /// The files that the save of a staging folder made, by its list; `None` where anything is in the folder that no save
 /// makes.
 fn listed(folder: &Place) -> io::Result<Option<HashSet<OsString>>> {
-    let has_parts = |name: &OsString| ["new", "old", LIST, IN_STAGING].iter().any(|p| name == p);
-    if !folder.names()?.iter().all(has_parts) {
-        return Ok(None);
-    }
-    for name in [LIST, IN_STAGING] {
-        if folder.mark(name)?.is_some_and(|(_, kind)| kind != Kind::File) {
-            return Ok(None);
-        }
-    }
+    Ok(if holds_only_parts(folder)? { parse(&list_of(folder)?) } else { None })
+}
+
+/// Whether nothing is in the folder but what a save makes there.
+fn holds_only_parts(folder: &Place) -> io::Result<bool> {
+    let is_part = |name: &OsString| ["new", "old", LIST, IN_STAGING].iter().any(|p| name == p);
+    let is_file = |name| -> io::Result<bool> {
+        Ok(folder.mark(name)?.is_none_or(|(_, kind)| kind == Kind::File))
+    };
+    Ok(folder.names()?.iter().all(is_part) && is_file(LIST)? && is_file(IN_STAGING)?)
+}
+
+/// The text of the list; none where there is no such file.
+fn list_of(folder: &Place) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    match File::open(folder.path().join(LIST)) {
-        Ok(file) => drop(file.take(LONGEST).read_to_end(&mut text)?),
-        // Nothing can be in the folders then, as `remove_staged` finds.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    if folder.mark(LIST)?.is_some_and(|(_, kind)| kind == Kind::File) {
+        File::open(folder.path().join(LIST))?.take(LONGEST).read_to_end(&mut text)?;
     }
-    Ok(parse(&text))
+    Ok(text)
 }
 
 /// The names of a list. What was cut off at its end is no name: a file is made when its name is there.

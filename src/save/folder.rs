@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of};
 use crate::file_identity::FileIdentity;
 use crate::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
+use crate::retry::retried;
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
@@ -332,14 +333,18 @@ impl Folder {
 
     /// The locations in the file at `path`. The file is read again only where it may have changed.
     fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
-        let identity = path.metadata().ok().map(|metadata| FileIdentity::new(&metadata));
+        let look = || retried(|| path.metadata()).ok().map(|metadata| FileIdentity::new(&metadata));
+        let identity = look();
         if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen.borrow().get(path))
             && known == identity
         {
             return Ok(skimmed.clone());
         }
         let skimmed = Arc::new(if is_index(path) { skim_index(path)? } else { skim(path)? });
-        if let Some(identity) = identity.filter(|now| now.is_settled(SystemTime::now())) {
+        // Another file may have taken its place before it was opened.
+        let is_same = |identity: &FileIdentity| look().as_ref() == Some(identity);
+        let settled = identity.filter(|now| now.is_settled(SystemTime::now())).filter(is_same);
+        if let Some(identity) = settled {
             self.seen.borrow_mut().insert(path.to_path_buf(), (identity, skimmed.clone()));
         }
         Ok(skimmed)
@@ -389,4 +394,41 @@ fn skim_index(_: &Path) -> Result<Skimmed> {
 fn leads_to_a_device(path: &Path) -> bool {
     let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
     stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::file_identity::coarse::within_a_tick;
+    use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+
+    fn model(location: &str) -> Vec<u8> {
+        let mut graph = GraphProto::new("g");
+        graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [1], location));
+        ModelProto::new(graph).encode_to_vec().unwrap()
+    }
+
+    #[test]
+    fn a_model_that_changes_within_a_tick_of_the_clock_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        for set_time in [false, true] {
+            within_a_tick(|| {
+                let searched = Folder::new(folder.path(), "");
+                for location in ["a.bin", "b.bin"] {
+                    fs::write(&path, model(location)).unwrap();
+                    if set_time {
+                        let file = fs::File::open(&path).unwrap();
+                        file.set_modified(UNIX_EPOCH + Duration::from_secs(1000)).unwrap();
+                    }
+                    let found = searched.skim(&path).unwrap();
+                    assert_eq!(found.locations, BTreeSet::from([location.to_owned()]));
+                }
+            });
+        }
+    }
 }

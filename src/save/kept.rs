@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::buffer::Buffer;
 use crate::container::Handle;
@@ -37,6 +38,18 @@ pub(crate) struct Kept {
     pub(crate) ranges: Vec<Option<(usize, Range<u64>)>>,
     /// The name of the file for weights that are not kept, where it must not replace another file.
     pub(crate) new_name: Option<String>,
+    /// What is compared again before the files are renamed, because a write since the first comparison need not have
+    /// changed the identity of the file.
+    unsure: Vec<Unsure>,
+}
+
+/// Bytes that are to be in a file, of which its identity is no proof.
+struct Unsure {
+    /// The number of the kept file.
+    file: usize,
+    bytes: Buffer,
+    start: u64,
+    handle: Handle,
 }
 
 /// A kept file.
@@ -117,7 +130,7 @@ impl Kept {
         };
         let ranges = weights.used.iter().map(|weight| Some(Some((0, range(weight)?))));
         let ranges = ranges.collect::<Option<_>>()?;
-        Some(Self { folder: Some(folder), files: vec![kept], ranges, new_name: None })
+        Some(Self { folder: Some(folder), files: vec![kept], ranges, ..Self::default() })
     }
 
     /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights that are
@@ -133,7 +146,8 @@ impl Kept {
             let Origin { file, range: bytes, unsure } = origin;
             let Some(file) = finder.number(file, weight.handle) else { continue };
             if let Some(loaded) = unsure {
-                finder.compare(file, &loaded, bytes.start, weight.handle);
+                let (start, handle) = (bytes.start, weight.handle.clone());
+                finder.compare(Unsure { file, bytes: loaded, start, handle });
             }
             *ranges.get_mut(number).ok_or_else(no_weight)? = Some((file, bytes));
         }
@@ -143,7 +157,7 @@ impl Kept {
             let stays = finder.number(file, weight.handle).map(|file| (file, NO_BYTES));
             *ranges.get_mut(number).ok_or_else(no_weight)? = stays;
         }
-        let Finder { folder, files, .. } = finder;
+        let Finder { folder, files, unsure, .. } = finder;
         if let Some(error) = Error::join(errors) {
             return Err(error);
         }
@@ -157,12 +171,16 @@ impl Kept {
             Some(_) => None,
             None => Some(free_data_name(&target.name, |name| is_kept(name) || is_there(name))),
         };
-        Ok(Self { folder: Some(folder), files, ranges, new_name })
+        Ok(Self { folder: Some(folder), files, ranges, new_name, unsure })
     }
 
     /// Fails when a file is no longer the one that was loaded.
     pub(crate) fn check(&self) -> Result<()> {
-        self.open_all().try_for_each(|opened| opened.map(drop))
+        self.open_all().try_for_each(|opened| opened.map(drop))?;
+        let Some(folder) = &self.folder else { return Ok(()) };
+        self.unsure.iter().try_for_each(|unsure| {
+            self.files.get(unsure.file).map_or(Ok(()), |kept| compare(folder, kept, unsure))
+        })
     }
 
     /// The files, opened as a load does it.
@@ -217,29 +235,26 @@ struct Finder {
     files: Vec<KeptFile>,
     /// `None` for a file that cannot be kept and was reported.
     known: HashMap<LoadedFile, Option<usize>>,
+    unsure: Vec<Unsure>,
     errors: Vec<Error>,
 }
 
 impl Finder {
     fn new(folder: Folder) -> Self {
-        Self { folder, files: Vec::new(), known: HashMap::new(), errors: Vec::new() }
+        let (files, known) = (Vec::new(), HashMap::new());
+        Self { folder, files, known, unsure: Vec::new(), errors: Vec::new() }
     }
 
-    /// Records an error when the file of this number does not hold `bytes` from `start` on.
-    fn compare(&mut self, number: usize, bytes: &[u8], start: u64, handle: &Handle) {
-        let Some(kept) = self.files.get(number) else { return };
-        let path = &kept.file.path;
-        let opened = self.folder.open(kept);
-        let same =
-            opened.and_then(|file| holds(&file, bytes, start).map_err(|e| Error::io(path, e)));
-        let error = match same {
-            Ok(true) => return,
-            Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
-            Err(error) => error,
-        };
-        self.errors.push(
-            error.with_tensor(handle.name()).because("the weights cannot be kept in their file"),
-        );
+    /// Records an error when the file does not hold the bytes, and whether that has to be asked again.
+    fn compare(&mut self, unsure: Unsure) {
+        let Some(kept) = self.files.get(unsure.file) else { return };
+        // Seen before the bytes: any write after them changes the identity.
+        let is_settled = kept.file.identity.is_settled(SystemTime::now());
+        match compare(&self.folder, kept, &unsure) {
+            Ok(()) if is_settled => {}
+            Ok(()) => self.unsure.push(unsure),
+            Err(error) => self.errors.push(error),
+        }
     }
 
     /// The number of `file`, which has the weight behind `handle`; `None` when it cannot be kept.
@@ -260,6 +275,22 @@ impl Finder {
             }
         })
     }
+}
+
+/// Fails when the file `kept` does not hold the bytes.
+fn compare(folder: &Folder, kept: &KeptFile, unsure: &Unsure) -> Result<()> {
+    let path = &kept.file.path;
+    let opened = folder.open(kept);
+    let same = opened.and_then(|file| {
+        holds(&file, &unsure.bytes, unsure.start).map_err(|error| Error::io(path, error))
+    });
+    let error = match same {
+        Ok(true) => return Ok(()),
+        Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
+        Err(error) => error,
+    };
+    let error = error.with_tensor(unsure.handle.name());
+    Err(error.because("the weights cannot be kept in their file"))
 }
 
 fn cannot_keep(reason: &str) -> Error {
@@ -413,8 +444,52 @@ mod tests {
             let mut finder = Finder::new(Folder { directory, model: None });
             let handle: Handle = "#w".parse().unwrap();
             assert_eq!(finder.number(file.clone(), &handle), Some(0));
-            finder.compare(0, bytes, start, &handle);
-            assert_eq!(finder.errors.len(), errors, "{bytes:?} at {start}");
+            let bytes = Buffer::from(bytes.to_vec());
+            finder.compare(Unsure { file: 0, bytes, start, handle });
+            assert_eq!(finder.errors.len(), errors, "at {start}");
+        }
+    }
+
+    /// Which of the bytes of a file a model refers to after the file was written again within one tick of the clock.
+    #[test]
+    #[cfg(unix)]
+    fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {
+        use crate::file_identity::coarse::within_a_tick;
+        use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+        use crate::save::content::Content;
+        use crate::{Container, MmapChoice};
+
+        let write = |path: &Path, bytes: &[u8], set_time: bool| {
+            std::fs::write(path, bytes).unwrap();
+            if set_time {
+                let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+                File::open(path).unwrap().set_modified(time).unwrap();
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut graph = GraphProto::new("g");
+        graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2048], "w.bin"));
+        std::fs::write(at("m.onnx"), ModelProto::new(graph).encode_to_vec().unwrap()).unwrap();
+        for set_time in [false, true] {
+            within_a_tick(|| {
+                write(&at("w.bin"), &[1; 2048], set_time);
+                let container = Container::load(at("m.onnx"), MmapChoice::never()).unwrap();
+                // Another file in its place, or other bytes in it, before the save.
+                write(&at("w.bin"), &[2; 2048], set_time);
+                let options = SaveOptions::from(WeightFiles::AsLoaded).sync(false);
+                let error = container.save(at("n.onnx"), options.clone()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
+                // And after it was planned.
+                write(&at("w.bin"), &[1; 2048], set_time);
+                let target = Target::new(&at("n.onnx")).unwrap();
+                let content = Content::new(&container, &options).unwrap();
+                let weights = content.weights_to_save(&options).unwrap();
+                let kept = Kept::new(&weights, &target, &options).unwrap();
+                kept.check().unwrap();
+                write(&at("w.bin"), &[2; 2048], set_time);
+                assert_eq!(kept.check().unwrap_err().kind(), ErrorKind::CannotKeep);
+            });
         }
     }
 }

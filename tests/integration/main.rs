@@ -58,6 +58,7 @@ mod save_and_load;
 mod save_externalized;
 mod save_folder;
 mod save_inlined;
+mod save_overlaps;
 mod save_structure;
 mod save_targets;
 mod semantic;

@@ -177,6 +177,7 @@ mod unix {
         fs::create_dir_all(folder.path(left).join("old")).unwrap();
         fs::create_dir_all(folder.path(left).join("new")).unwrap();
         fs::write(folder.path(left).join("old/x"), "").unwrap();
+        fs::write(folder.path(left).join("files"), "onnx-container save 1\0").unwrap();
         set_mode(&folder, &format!("{left}/old"), 0o555);
         set_mode(&folder, "", 0o777);
         let args = ["pack", "m.onnx", "p.onnx", "--json"];

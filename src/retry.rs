@@ -4,6 +4,7 @@
 //! user-space file systems let a signal end.
 
 use std::io;
+use std::path::Path;
 
 /// How often a call is made before its error counts: more often no signal comes in time.
 const MOST: usize = 10_000;
@@ -36,6 +37,16 @@ pub(crate) fn retried<T, E: SystemError>(mut call: impl FnMut() -> Result<T, E>)
         }
     }
     call()
+}
+
+/// Whether there is something at `path`, where links lead from there.
+pub(crate) fn exists(path: &Path) -> bool {
+    retried(|| path.metadata()).is_ok()
+}
+
+/// Whether a symbolic link is at `path`.
+pub(crate) fn is_link(path: &Path) -> bool {
+    retried(|| path.symlink_metadata()).is_ok_and(|metadata| metadata.is_symlink())
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! the user that has such a name is none: a save lists its files in it.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use crate::recovery::journal::Journal;
 use crate::recovery::lock::FolderLock;
 use crate::recovery::names::{is_staging_name, may_be_staging_name};
 use crate::recovery::staging::{holds_others, is_of_a_save, remove_staged};
+use crate::retry::retried;
 
 /// A folder that was changed so little ago may be one that a save is about to lock.
 const JUST_NOW: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ impl Abandoned {
             Some(model_name) => is_staging_name(name, model_name),
             None => may_be_staging_name(name),
         };
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| {
             entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && entry.file_name().to_str().is_some_and(is_one)
@@ -53,7 +53,7 @@ impl Abandoned {
     /// was being locked.
     fn is_begun(&self) -> bool {
         let is_old = || {
-            let made = self.path.metadata().and_then(|metadata| metadata.modified());
+            let made = retried(|| self.path.metadata()).and_then(|metadata| metadata.modified());
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_NOW))
         };
         ["old", "new"].iter().any(|part| self.path.join(part).is_dir()) || is_old()
@@ -69,7 +69,8 @@ impl Abandoned {
 
     /// Whether there are files in it that were moved away.
     fn has_old_files(&self) -> bool {
-        fs::read_dir(self.path.join("old")).is_ok_and(|mut files| files.next().is_some())
+        retried(|| std::fs::read_dir(self.path.join("old")))
+            .is_ok_and(|mut files| files.next().is_some())
     }
 
     /// Removes the folder.
@@ -142,6 +143,8 @@ pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::recovery::staging::StagingFolder;
 

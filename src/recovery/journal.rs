@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mmap::MmapChoice;
 use crate::recovery::names::{is_journal_name, is_staging_name, is_staging_of, journal_name};
+use crate::retry::retried;
 
 /// The first field.
 const HEADER: &str = "onnx-container switch 2";
@@ -141,7 +142,7 @@ impl Journal {
 
     /// Whether there may be a journal: one look that needs no lock.
     pub(super) fn may_be_there(directory: &Path, model_name: &str) -> bool {
-        match directory.join(journal_name(model_name)).symlink_metadata() {
+        match retried(|| directory.join(journal_name(model_name)).symlink_metadata()) {
             Ok(_) => true,
             Err(error) => !is_not_there(&error),
         }
@@ -150,7 +151,7 @@ impl Journal {
     /// The names in `directory` that may be those of journals, sorted. A folder that may not be listed has none that
     /// could be followed.
     pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(directory) {
+        let entries = match retried(|| std::fs::read_dir(directory)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
             entries => entries.map_err(|error| Error::io(directory, error))?,
         };
@@ -283,14 +284,15 @@ const NO_JOURNAL: &str = "not the journal of a save, or a damaged one";
 
 /// The folders with files that saves of the model of the journal `journal` staged or moved away, a few of them, as text.
 fn staged_beside(directory: &Path, journal: &str) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| is_staging_of(name, journal)).take(FEW).collect();
     names.sort();
     let parts =
         names.iter().flat_map(|name| ["new", "old"].map(|part| directory.join(name).join(part)));
-    let has_files =
-        |part: &PathBuf| fs::read_dir(part).is_ok_and(|mut entries| entries.next().is_some());
+    let has_files = |part: &PathBuf| {
+        retried(|| std::fs::read_dir(part)).is_ok_and(|mut entries| entries.next().is_some())
+    };
     parts.filter(has_files).map(|part| format!("`{}`", part.display())).collect()
 }
 
@@ -307,7 +309,7 @@ fn is_plain(name: &str) -> bool {
 /// The text of the regular file at `path`, not a link, which must belong to whoever may replace any file of
 /// `directory`.
 fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
-    match path.symlink_metadata() {
+    match retried(|| path.symlink_metadata()) {
         Err(error) if is_not_there(&error) => return Ok(None),
         Err(error) => return Err(Error::io(path, error)),
         Ok(metadata) if !metadata.is_file() || !is_ours(&metadata, directory) => {
@@ -343,7 +345,7 @@ fn is_not_there(error: &io::Error) -> bool {
 #[cfg(unix)]
 fn is_ours(metadata: &Metadata, directory: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let is_sticky = directory.metadata().is_ok_and(|meta| meta.mode() & 0o1000 != 0);
+    let is_sticky = retried(|| directory.metadata()).is_ok_and(|meta| meta.mode() & 0o1000 != 0);
     !is_sticky || metadata.uid() == rustix::process::geteuid().as_raw()
 }
 

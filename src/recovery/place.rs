@@ -148,7 +148,7 @@ impl Place {
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
         use std::os::unix::ffi::OsStringExt;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.handle)? {
+        for entry in retried(|| rustix::fs::Dir::read_from(&self.handle))? {
             let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
             if name != "." && name != ".." {
                 names.push(name);
@@ -183,7 +183,7 @@ impl Place {
     /// Also where a link or a file has this name.
     pub(super) fn inside(&self, name: &str) -> io::Result<Option<Self>> {
         let path = self.path.join(name);
-        match path.symlink_metadata() {
+        match retried(|| path.symlink_metadata()) {
             Ok(metadata) if metadata.is_dir() => Ok(Some(Self { path })),
             Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -193,7 +193,7 @@ impl Place {
 
     /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
     pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
-        match self.path.join(name.as_ref()).symlink_metadata() {
+        match retried(|| self.path.join(name.as_ref()).symlink_metadata()) {
             Ok(metadata) => {
                 let kind = match metadata.file_type() {
                     kind if kind.is_symlink() => Kind::Link,
@@ -211,8 +211,8 @@ impl Place {
     pub(super) fn rename(&self, name: &str, to: &Self, target: Target) -> io::Result<()> {
         let (from, to) = (self.path.join(name), to.path.join(name));
         if target == Target::Free {
-            from.symlink_metadata()?;
-            if to.symlink_metadata().is_ok() {
+            retried(|| from.symlink_metadata())?;
+            if retried(|| to.symlink_metadata()).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
         }
@@ -242,7 +242,9 @@ impl Place {
 
     /// The names of all that is in this folder.
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
-        std::fs::read_dir(&self.path)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+        retried(|| std::fs::read_dir(&self.path))?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect()
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, fold_case, is_handle};
 use crate::file_identity::FileIdentity;
 use crate::initializer::Initializer;
+use crate::retry::retried;
 use crate::save::file_names::{data_name, free_data_name};
 use crate::save::options::SaveOptions;
 use crate::save::skim::locations;
@@ -166,7 +167,8 @@ impl Kept {
             let locations = files.iter().map(|file: &KeptFile| &file.location);
             locations.chain(&weights.not_loaded).any(|location| fold_case(location) == name)
         };
-        let is_there = |name: &str| target.directory.join(name).symlink_metadata().is_ok();
+        let is_there =
+            |name: &str| retried(|| target.directory.join(name).symlink_metadata()).is_ok();
         let new_name = match options.data_name {
             Some(_) => None,
             None => Some(free_data_name(&target.name, |name| is_kept(name) || is_there(name))),
@@ -194,7 +196,9 @@ impl Kept {
         let directory = |folder: &Folder| folder.directory.path().to_path_buf();
         let directories = self.folder.iter().map(directory);
         let paths = directories.flat_map(|directory| {
-            self.files.iter().map(move |kept| directory.join(&kept.location).canonicalize())
+            self.files
+                .iter()
+                .map(move |kept| retried(|| directory.join(&kept.location).canonicalize()))
         });
         paths.filter_map(|path| path.ok()?.parent().map(Path::to_path_buf)).collect()
     }
@@ -322,7 +326,7 @@ impl Folder {
         let directory = &target.directory;
         // Absolute: the current directory may change before the files are checked again.
         let absolute = std::path::absolute(directory).map_err(|e| Error::io(directory, e))?;
-        let model = target.path().metadata().ok();
+        let model = retried(|| target.path().metadata()).ok();
         let model = model.map(|metadata| FileIdentity::new(&metadata));
         Ok(Self { directory: Directory::open(absolute)?, model })
     }
@@ -351,7 +355,9 @@ impl Folder {
     fn locate(&self, file: &LoadedFile) -> Result<String> {
         let (path, root) = (&file.path, self.directory.path());
         let absolute = || beneath(&std::path::absolute(path).ok()?, root);
-        let resolved = || beneath(&path.canonicalize().ok()?, &root.canonicalize().ok()?);
+        let resolved = || {
+            beneath(&retried(|| path.canonicalize()).ok()?, &retried(|| root.canonicalize()).ok()?)
+        };
         // First by the path it was loaded from, then by the path with links resolved.
         let ways: [&dyn Fn() -> Option<String>; 2] = [&absolute, &resolved];
         let mut why = None;
@@ -374,7 +380,7 @@ impl Folder {
         let KeptFile { location, file } = kept;
         let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
         let opened = self.directory.open_file(location).map_err(|e| fail(e.reason()))?;
-        let metadata = opened.metadata().map_err(|e| fail(&e.to_string()))?;
+        let metadata = retried(|| opened.metadata()).map_err(|e| fail(&e.to_string()))?;
         let now = FileIdentity::new(&metadata);
         if now != file.identity || !self.is_at(location, &file.path) {
             return Err(fail("changed, or another file took its place, since it was loaded"));
@@ -394,8 +400,10 @@ impl Folder {
     /// Whether the path leads to the location. Without inodes, two files may have the same identity.
     #[cfg(not(unix))]
     fn is_at(&self, location: &str, path: &Path) -> bool {
-        let location = self.directory.join(location).canonicalize();
-        location.is_ok_and(|location| path.canonicalize().is_ok_and(|path| path == location))
+        let location = retried(|| self.directory.join(location).canonicalize());
+        location.is_ok_and(|location| {
+            retried(|| path.canonicalize()).is_ok_and(|path| path == location)
+        })
     }
 }
 

@@ -19,6 +19,7 @@
     clippy::cast_possible_wrap
 )]
 
+mod interrupted;
 mod signing;
 mod tracer;
 
@@ -151,11 +152,11 @@ impl Case {
     }
 
     /// Runs the command, and stops the clock where that is asked for.
-    fn trace(&self, at: At) -> Traced {
+    fn trace(&self, at: At<'_>) -> Traced {
         self.trace_command(self.traced(), at)
     }
 
-    fn trace_command(&self, command: Command, at: At) -> Traced {
+    fn trace_command(&self, command: Command, at: At<'_>) -> Traced {
         trace_beside(command, at, || {
             if self.how.clock == Clock::Stopped {
                 stop_clock(&self.out());

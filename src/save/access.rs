@@ -133,7 +133,7 @@ mod list {
     /// That of the file at `path`, beyond its permissions.
     pub(super) fn of(path: &Path) -> Option<Vec<u8>> {
         // Most files have none, which needs no memory to find out.
-        retried(|| lgetxattr(path, NAME, &mut [0_u8; 0])).ok().filter(|len| *len > 0)?;
+        retried(|| lgetxattr(path, NAME, &mut [0_u8; 0])).ok()?;
         let mut list = vec![0_u8; LONGEST];
         let len = retried(|| lgetxattr(path, NAME, &mut list[..])).ok()?;
         list.truncate(len);

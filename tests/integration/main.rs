@@ -54,6 +54,7 @@ mod resolved;
 mod rounding;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod save_access;
 mod save_and_load;
 mod save_externalized;
 mod save_folder;

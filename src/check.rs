@@ -30,6 +30,7 @@ use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::recovery::{interrupted_saves, staging_prefix};
 use crate::refused::{MAX_PROTOBUF, Refusals};
+use crate::retry::retried;
 use crate::save::{Folder, default_data_name, weight_prefix};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
@@ -342,7 +343,7 @@ fn siblings(directory: &Path, name: &str) -> Vec<String> {
         let weight = file.starts_with(&weight) && file.ends_with(".weight");
         data.contains(file) || weight || file.starts_with(&staging)
     };
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut found: Vec<_> = names.filter(own).collect();
     found.sort();

@@ -165,6 +165,7 @@ mod one_save;
 mod operands;
 mod opset;
 mod outline;
+mod overlaps;
 mod parallel;
 mod placement;
 pub mod proto;
@@ -172,6 +173,7 @@ mod recovery;
 mod refused;
 mod rename;
 mod replace;
+mod retry;
 mod rounding;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;

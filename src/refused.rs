@@ -14,6 +14,7 @@ use crate::external_data::{ExternalData, check_location, has_other_names};
 use crate::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::{ModelProto, TensorProto};
+use crate::retry::is_link;
 use crate::traversal::Place;
 
 /// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by onnx and
@@ -103,7 +104,7 @@ pub(crate) fn of_file(
     metadata: &Metadata,
 ) -> impl Iterator<Item = &'static str> {
     let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
-    let link = parts().any(|part| directory.join(part).is_symlink());
+    let link = parts().any(|part| is_link(&directory.join(part)));
     let dots = check_location(location).is_ok() && location.contains("..");
     [
         link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),

@@ -17,6 +17,7 @@ use crate::file_format::{failed_download, known_format};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
 use crate::refused;
+use crate::retry::retried;
 
 /// The weights files of a model, as far as its tensors were looked at.
 pub(super) struct Weights<'a> {
@@ -207,7 +208,7 @@ impl<'a> Weights<'a> {
         }
         let path = self.directory.join(location);
         let file = self.directory.open_file(location)?;
-        let metadata = file.metadata().map_err(|e| Error::io(&path, e))?;
+        let metadata = retried(|| file.metadata()).map_err(|e| Error::io(&path, e))?;
         let mut head = Vec::new();
         file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
         if let Some(what) = failed_download(&head) {

@@ -12,6 +12,7 @@ use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind};
 use crate::proto::ModelProto;
 use crate::refused::{self, MAX_PROTOBUF, Refusals};
+use crate::retry::retried;
 use crate::save::target::Target;
 use crate::traversal::{self, Position};
 
@@ -38,8 +39,8 @@ pub(crate) fn files<'l>(
     let folder = Path::new(&target.directory);
     let refused = locations.filter_map(|location| {
         let path = folder.join(location);
-        let reasons =
-            refused::of_file(location, folder, &path.metadata().ok()?).collect::<Vec<_>>();
+        let reasons = refused::of_file(location, folder, &retried(|| path.metadata()).ok()?)
+            .collect::<Vec<_>>();
         let reason = reasons.join("; ");
         let error = Error::new(ErrorKind::UnsafePath, reason).with_path(path);
         (!reasons.is_empty()).then_some(error)

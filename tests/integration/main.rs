@@ -54,10 +54,12 @@ mod resolved;
 mod rounding;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod save_access;
 mod save_and_load;
 mod save_externalized;
 mod save_folder;
 mod save_inlined;
+mod save_overlaps;
 mod save_structure;
 mod save_targets;
 mod semantic;

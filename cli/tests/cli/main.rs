@@ -21,6 +21,7 @@ mod json;
 mod leftovers;
 #[cfg(feature = "ort")]
 mod onnxruntime;
+mod overlaps;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;

@@ -45,9 +45,14 @@ pub struct Files<'a> {
     pub shard_size: Option<u64>,
     pub signed_files: usize,
     pub problems: Vec<Problem>,
+    /// What is in the folder, was not signed, and is left out by the signature itself.
+    pub left_out: Vec<String>,
     /// The files that the model has now.
     #[serde(skip)]
     pub own: BTreeSet<String>,
+    /// The file of the model; none for a folder.
+    #[serde(skip)]
+    pub model: Option<String>,
 }
 
 /// What was found about the content.

@@ -20,9 +20,11 @@ pub use self::finding::{Checked, Finding, Severity};
 use self::contents::{Source, meaningless};
 use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
+use crate::ambiguity;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{directory_of, is_external};
+use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
 use crate::mmap::MmapChoice;
 use crate::one_save::{OneSave, read_one_save};
@@ -99,7 +101,8 @@ impl From<MmapChoice> for CheckOptions {
 /// Looked at are the names in all graphs and functions (inputs that nothing defines, values that are
 /// defined twice, outputs, imported operator sets), whether the graph's inputs and outputs declare a
 /// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
-/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and
+/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, what of the file single
+/// readers take for something else ([`refuse_ambiguous`](crate::refuse_ambiguous)), and
 /// what single readers are known to refuse. What operators do with their inputs is not: the types and
 /// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
@@ -132,6 +135,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
     let mut findings = Findings::new(&options.load.decode.limits);
     check_message(&model, bytes.len(), path, &mut findings);
+    check_readings(bytes, path, &options.load.decode.limits, &mut findings)?;
     check_graphs(&model, options, &mut checked, &mut findings);
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
@@ -183,6 +187,20 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     if let Some(reason) = not_text(model) {
         add(Severity::Advice, ErrorKind::InvalidModel, reason);
     }
+}
+
+/// Checks that all readers take the file for this model.
+fn check_readings(
+    bytes: &Buffer,
+    path: &Path,
+    limits: &Limits,
+    findings: &mut Findings,
+) -> Result<()> {
+    for found in ambiguity::ambiguities(bytes, limits)? {
+        let severity = if found.is_certain() { Severity::Error } else { Severity::Advice };
+        findings.add(severity, || found.error().with_path(path));
+    }
+    Ok(())
 }
 
 fn check_graphs(

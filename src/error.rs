@@ -55,6 +55,8 @@ pub enum ErrorKind {
     Decode,
     /// The protobuf message is not a valid ONNX model.
     InvalidModel,
+    /// Two readers may take the file for two models.
+    Ambiguous,
     /// An external tensor names a handle or an entry that nothing resolves.
     MissingHandle,
     /// A file that the model needs is not there.

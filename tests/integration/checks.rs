@@ -275,7 +275,10 @@ fn values_that_an_enum_does_not_have_are_errors() {
         let mut model = with_weights(nodes, &[]);
         model.graph.as_mut().unwrap().initializer.push(tensor.clone());
         let (_folder, path) = saved(&model);
-        said(&check_model(path, MmapChoice::never()).unwrap())
+        let mut checked = check_model(path, MmapChoice::never()).unwrap();
+        // That a record is there again, or padded, is said as well.
+        checked.findings.retain(|found| found.error.kind() != ErrorKind::Ambiguous);
+        said(&checked)
     };
     assert_eq!(with(&plain, &attribute), Vec::<String>::new());
     let location = "Error: tensor `w`: a data_location that ONNX does not have: readers disagree on where its elements are";

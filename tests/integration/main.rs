@@ -10,6 +10,7 @@
     clippy::cast_possible_wrap
 )]
 
+mod ambiguity;
 mod cast;
 mod checks;
 mod consolidate;

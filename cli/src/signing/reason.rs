@@ -15,6 +15,12 @@ pub fn reason(
     let content_fails = match content {
         Some(content) if compared == Some(false) => Some(differs(content)),
         Some(content) if content.error.is_some() => Some("the content was not compared".to_owned()),
+        // Files that are as signed have no byte that was not signed.
+        Some(Content { ambiguous: Some(why), as_signed: Some(true), .. })
+            if !files.is_some_and(|files| files.as_signed) =>
+        {
+            Some(format!("by its content alone, which is as signed: {why}"))
+        }
         _ => None,
     };
     let files_fail = match (files, content) {

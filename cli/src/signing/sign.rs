@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use onnx_container::external_data::Directory;
-use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
 use serde::Serialize;
 
 use super::bundle;
@@ -150,6 +150,10 @@ impl<'a> Job<'a> {
         let vouched = Vouched::of(true, self.args.ignore_stored_digests);
         let container = vouched::load(&self.args.model, self.reading, vouched)?;
         save::warn(&container);
+        if let Err(error) = refuse_ambiguous(&self.args.model, LoadOptions::from(self.reading)) {
+            let what = "no file with these bytes is verified by its content alone";
+            print_on_stderr(format_args!("warning: {error}; {what}"));
+        }
         Ok(Some(container))
     }
 

@@ -94,7 +94,11 @@ fn print_left_out(paths: &[String], out: &mut Output) -> io::Result<()> {
 fn print_content(content: &Content<'_>, out: &mut Output) -> io::Result<()> {
     let path = content.signature.display();
     let what = match content.as_signed {
-        Some(true) => return out.prose("content   ", format_args!("as signed ({path})")),
+        Some(true) => {
+            out.prose("content   ", format_args!("as signed ({path})"))?;
+            let Some(why) = &content.ambiguous else { return Ok(()) };
+            return out.prose("          ", format_args!("not for every reader: {why}"));
+        }
         Some(false) => "NOT as signed",
         None if content.is_of_another() => "not signed",
         None => "NOT COMPARED",

@@ -75,6 +75,8 @@ pub struct Content<'a> {
     pub reason: Option<String>,
     /// Why it could not be compared.
     pub error: Option<JsonError>,
+    /// Why other readers may take the file for another model than the one of this content.
+    pub ambiguous: Option<String>,
     /// The files that the model had when it was signed.
     #[serde(skip)]
     pub files: BTreeSet<String>,

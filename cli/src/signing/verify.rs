@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use onnx_container::external_data::{Directory, PathPolicy};
-use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
 
 use super::bundle;
 use super::hashing::{self, Hashed, Method, Part};
@@ -272,6 +272,7 @@ impl<'a> Judge<'a> {
             digest: None,
             reason: None,
             error: None,
+            ambiguous: None,
             files,
             signed_model,
         };
@@ -284,8 +285,13 @@ impl<'a> Judge<'a> {
             return Some(content);
         }
         let options = LoadOptions::from(self.reading);
-        match Container::load(&self.args.model, options).and_then(|model| model.digest()) {
-            Ok(digest) => {
+        let digest = Container::load(&self.args.model, options.clone())
+            .and_then(|model| model.digest())
+            // The digest is of what this reader sees, and of no byte besides.
+            .and_then(|digest| Ok((digest, ambiguous(&self.args.model, options)?)));
+        match digest {
+            Ok((digest, ambiguous)) => {
+                content.ambiguous = ambiguous;
                 let digest = hex(digest.as_bytes());
                 content.as_signed = Some(digest == signed_digest);
                 content.reason = (digest != signed_digest).then(|| {
@@ -303,6 +309,15 @@ impl<'a> Judge<'a> {
             }
         }
         Some(content)
+    }
+}
+
+/// Why other readers may take the file at `path` for another model.
+fn ambiguous(path: &Path, options: LoadOptions) -> Result<Option<String>, Error> {
+    match refuse_ambiguous(path, options) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Ambiguous => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
     }
 }
 

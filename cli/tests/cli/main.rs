@@ -36,6 +36,7 @@ mod shards;
 mod signing;
 mod signing_options;
 mod signing_places;
+mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stop;

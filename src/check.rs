@@ -2,14 +2,20 @@
 //!
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
-//! the graphs are left to `graph`, the types of inputs and outputs to `types`, the files to `weights`,
+//! the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the types of values to `types`, the files to `weights`,
 //! the bytes in them to `contents`, the comparison with stored digests to `digests`.
 
+mod attributes;
+mod calls;
 mod contents;
+mod described;
 mod digests;
 mod finding;
+mod functions;
 mod graph;
 mod ranges;
+mod scopes;
+mod sparse;
 mod types;
 mod weights;
 
@@ -167,6 +173,10 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     let (newest_ir, newest_set) = ONNXRUNTIME;
     match model.ir_version {
         None => add(Severity::Error, ErrorKind::InvalidModel, "no ir_version".into()),
+        Some(version) if version < 1 => {
+            let reason = format!("ir_version {version}, which onnx.checker refuses");
+            add(Severity::Advice, ErrorKind::InvalidModel, reason);
+        }
         Some(version) if version > newest_ir => {
             let reason =
                 format!("ir_version {version}: onnxruntime 1.31 takes versions up to {newest_ir}");

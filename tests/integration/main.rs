@@ -13,6 +13,7 @@
 mod ambiguity;
 mod cast;
 mod checks;
+mod checks_faults;
 mod consolidate;
 mod copies;
 mod damaged_files;

@@ -38,7 +38,7 @@ use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::recovery::{interrupted_saves, staging_prefix};
 use crate::refused::{MAX_PROTOBUF, Refusals};
-use crate::save::{Folder, default_data_name, weight_prefix};
+use crate::save::Folder;
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 use crate::wire::has_no_value;
@@ -109,8 +109,10 @@ impl From<MmapChoice> for CheckOptions {
 /// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
 /// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, what of the file single
 /// readers take for something else ([`refuse_ambiguous`](crate::refuse_ambiguous)), and
-/// what single readers are known to refuse. What operators do with their inputs is not: the types and
-/// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by
+/// what single readers are known to refuse: attributes without a name or type or with two values, element types and
+/// versions that there are not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
+/// function or the branches of an If. What operators do with their inputs is not: types, shapes and required attributes
+/// are left to onnx.checker. The bytes of external weights are read only by
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
@@ -294,12 +296,12 @@ fn refused(
     Some(Finding { severity, error })
 }
 
-/// Weights files and staging folders of this model that nothing refers to.
+/// Weights files beside the model that no model refers to, and staging folders of this one.
 fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     let directory = directory_of(path);
     let name = file_name(path);
     let mut orphans = siblings(&directory, &name);
-    orphans.retain(|file| !weights.names(file));
+    orphans.retain(|file| !weights.names(file) && *file != name);
     if orphans.is_empty() {
         return Vec::new();
     }
@@ -362,17 +364,29 @@ fn not_text(model: &ModelProto) -> Option<String> {
     })
 }
 
-/// Files and staging folders beside the model `name` that look like its own.
+/// How the names of weights files end.
+const WEIGHTS: [&str; 6] = [".data", "_data", ".bin", ".weight", ".weights", ".safetensors"];
+
+/// Whether `name` is one that writers of models give to weights: with one of these ends, or with `_data_` and a number, as
+/// transformers.js numbers shards.
+fn is_of_weights(name: &str) -> bool {
+    let numbered = name.rsplit_once("_data_").map(|(_, number)| number);
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let name = name.to_lowercase();
+    !name.starts_with('.')
+        && (WEIGHTS.iter().any(|end| name.ends_with(end)) || numbered.is_some_and(is_number))
+}
+
+/// Weights files beside the model `name`, by their names, and its staging folders.
 fn siblings(directory: &Path, name: &str) -> Vec<String> {
-    let (weight, staging) = (weight_prefix(name), staging_prefix(name));
-    let data = [default_data_name(name), format!("{name}_data"), format!("{name}.weight")];
-    let own = |file: &String| {
-        let weight = file.starts_with(&weight) && file.ends_with(".weight");
-        data.contains(file) || weight || file.starts_with(&staging)
-    };
+    let staging = staging_prefix(name);
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut found: Vec<_> = names.filter(own).collect();
+    let found = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_file = || entry.path().is_file();
+        (name.starts_with(&staging) || is_of_weights(&name) && is_file()).then_some(name)
+    });
+    let mut found: Vec<_> = found.collect();
     found.sort();
     found
 }

@@ -312,6 +312,7 @@ fn a_hole_in_a_data_file_is_reported_with_its_bytes() {
     let entry = |name: &str, offset: usize| {
         let mut tensor = TensorProto::external(name, TensorProto::FLOAT, [2], "w.bin");
         tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+        tensor.external_data.push(StringStringEntryProto::new("length", "8"));
         tensor
     };
     let tensors = vec![entry("a", 0), entry("b", 64), entry("c", 131_072), entry("d", 131_136)];

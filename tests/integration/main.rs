@@ -14,6 +14,7 @@ mod ambiguity;
 mod cast;
 mod checks;
 mod checks_faults;
+mod checks_files;
 mod consolidate;
 mod copies;
 mod damaged_files;

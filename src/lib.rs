@@ -136,6 +136,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
+mod ambiguity;
 mod buffer;
 mod byte_size;
 mod cast;
@@ -190,6 +191,7 @@ pub mod traversal;
 mod values;
 mod wire;
 
+pub use ambiguity::refuse_ambiguous;
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
 pub use cast::{CastOptions, Casted, Uncast, UncastReason};

@@ -37,7 +37,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
-pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub(crate) use meter::Meter;
@@ -369,6 +368,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let len = self.saved.files.last().map_or(0, |model| model.bytes);
         let mut warnings = self.missing_files();
         warnings.extend(refused);
+        warnings.extend(readers::malformed(self.content.model()));
+        warnings.extend(self.content.inlined.iter().flat_map(|inlined| inlined.warnings.clone()));
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));
         warnings

@@ -31,7 +31,7 @@ use std::io::{self, Write};
 use self::budget::Budget;
 use self::closed::Closed;
 pub(crate) use self::closed::has_no_value;
-pub use self::field::{Field, FieldInfo, Value};
+pub use self::field::{Field, FieldInfo, Label, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};
 pub(crate) use self::overlay::{Overlay, Replacement};

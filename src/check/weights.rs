@@ -142,12 +142,33 @@ impl<'a> Weights<'a> {
         if !file.take(&range, name) {
             return Ok(());
         }
+        if data.length.is_none() && file.use_of.len > range.end {
+            let reason = format!(
+                "its external data have no length, and end before the file: onnx reads all {} bytes behind its offset, \
+                 and cannot make a tensor of them",
+                file.use_of.len.saturating_sub(range.start)
+            );
+            self.advise(ErrorKind::InvalidModel, reason, name);
+        }
+        self.bytes((dtype, len), tensor, &data, &range, name)
+    }
+
+    /// Looks at the bytes of a tensor that are in its file.
+    fn bytes(
+        &mut self,
+        (dtype, len): (DataType, u64),
+        tensor: &TensorProto,
+        data: &ExternalData,
+        range: &Range<u64>,
+        name: &str,
+    ) -> Result<()> {
+        let Some(file) = self.file(&data.location)? else { return Ok(()) };
         if let Some(format) = file.format.filter(|_| range.start == 0 && len > 0) {
             let reason = format!("its data begin as {format} does: is this the right file?");
             self.advise(ErrorKind::InvalidModel, reason, name);
         }
         if self.contents && may_be_meaningless(dtype) {
-            self.contents(dtype, tensor, &data.location, &range, name)?;
+            self.contents(dtype, tensor, &data.location, range, name)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, leads_nowhere};
 use crate::external_data::location::{check_location, directory_of};
 use crate::external_data::root::{Opened, Refusal, Root, has_other_names};
 use crate::retry::{is_link, retried};
@@ -210,6 +210,11 @@ impl Directory {
 }
 
 fn explain_io(location: &str, path: PathBuf, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound
+        && let Some(reason) = leads_nowhere(&path)
+    {
+        return Error::new(ErrorKind::MissingFile, reason).with_path(path);
+    }
     let hint = match error.kind() {
         io::ErrorKind::NotFound if location.contains('\\') => {
             "no such file (the location contains a backslash, which only Windows separates by)"

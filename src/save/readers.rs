@@ -10,10 +10,12 @@ use std::path::Path;
 
 use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind};
+use crate::external_data::is_external;
 use crate::proto::ModelProto;
 use crate::refused::{self, MAX_PROTOBUF, Refusals};
 use crate::retry::retried;
 use crate::save::target::Target;
+use crate::tensor::Tensor;
 use crate::traversal::{self, Position};
 
 /// The tensors of `model` at the positions `external` that a reader refuses, or may refuse.
@@ -29,6 +31,20 @@ pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<E
         Some(error.with_tensor(place.qualified_name(tensor)))
     });
     refused.collect()
+}
+
+/// The most malformed tensors that are named one by one.
+const MOST_MALFORMED: usize = 1_000;
+
+/// The tensors in `model` whose own elements do not fit their type and dimensions, or that have none: they are written as they
+/// are. The first of very many.
+pub(crate) fn malformed(model: &ModelProto) -> Vec<Error> {
+    let inline = traversal::iter(model).filter(|(_, tensor)| !is_external(tensor));
+    let malformed = inline.filter_map(|(place, tensor)| {
+        let error = Tensor::try_from(tensor).err()?;
+        Some(error.with_tensor(place.qualified_name(tensor)))
+    });
+    malformed.take(MOST_MALFORMED).collect()
 }
 
 /// The files at `locations` that onnx does not open, among those that the save does not write.

@@ -10,8 +10,11 @@
     clippy::cast_possible_wrap
 )]
 
+mod ambiguity;
 mod cast;
 mod checks;
+mod checks_faults;
+mod checks_files;
 mod consolidate;
 mod copies;
 mod damaged_files;

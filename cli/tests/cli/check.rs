@@ -127,3 +127,54 @@ fn beyond_a_limit_findings_are_counted_and_models_refused() {
         assert!(run.code() == 2 && run.stderr().contains(said), "{}", run.stderr());
     }
 }
+
+#[test]
+fn weights_in_place_of_a_model_are_called_what_they_are() {
+    let folder = Folder::packed();
+    let text = "`p.onnx.data`: the weights of `p.onnx`, not a model";
+    for args in [
+        &["inspect", "p.onnx.data"][..],
+        &["check", "p.onnx.data"],
+        &["files", "p.onnx.data"],
+        &["digest", "p.onnx.data"],
+        &["pack", "p.onnx.data", "o.onnx"],
+        &["embed", "p.onnx.data", "o.onnx"],
+        &["diff", "--semantic", "p.onnx", "p.onnx.data"],
+    ] {
+        let run = folder.run(args);
+        assert!(run.code() == 1 && run.stderr().contains(text), "{args:?}: {run:?}");
+    }
+    let json = folder.run(&["check", "p.onnx.data", "--json"]).failed(&[]).json();
+    assert!(
+        json["error"]["message"].as_str().unwrap().contains("the weights of `p.onnx`"),
+        "{json}"
+    );
+    // What nobody needs is none of a model.
+    fs::write(folder.path("x.data"), [0xff; 99]).unwrap();
+    let run = folder.run(&["inspect", "x.data"]);
+    assert!(run.code() == 1 && !run.stderr().contains("the weights of"), "{run:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_link_to_nothing_says_where_it_leads() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::packed();
+    fs::create_dir(folder.path("copy")).unwrap();
+    symlink("../../blobs/9e5d", folder.path("copy/m.onnx")).unwrap();
+    let text = "`copy/m.onnx`: a link to `../../blobs/9e5d`, which is not there";
+    for command in ["inspect", "check", "files", "digest"] {
+        folder.run(&[command, "copy/m.onnx"]).failed(&[text]);
+    }
+    folder.run(&["pack", "copy/m.onnx", "o.onnx"]).failed(&[text]);
+    // Weights, within the folder and out of it.
+    fs::copy(folder.path("p.onnx"), folder.path("copy/p.onnx")).unwrap();
+    for target in ["gone", "../../blobs/9e5d"] {
+        symlink(target, folder.path("copy/p.onnx.data")).unwrap();
+        let run = folder.run(&["check", "copy/p.onnx"]).failed(&[]);
+        run.says(&[&format!("a link to `{target}`, which is not there")]);
+        let text = format!("a link to `{target}`, which is not there");
+        folder.run(&["digest", "copy/p.onnx"]).failed(&["copy/p.onnx.data", &text]);
+        fs::remove_file(folder.path("copy/p.onnx.data")).unwrap();
+    }
+}

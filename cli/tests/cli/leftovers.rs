@@ -266,7 +266,11 @@ fn every_command_names_the_folder_of_an_interrupted_save() {
             panic!("no warnings: {args:?}: {said}");
         }
     }
-    folder.run(&["check", "p.onnx"]).done().says(&[left, "1 advice"]);
+    folder.run(&["check", "p.onnx"]).done().says(&[
+        left,
+        "`./w.safetensors`: no model",
+        "2 advice",
+    ]);
 
     // The same where there is no model.
     fs::remove_file(folder.path("p.onnx")).unwrap();

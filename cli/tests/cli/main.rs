@@ -35,7 +35,9 @@ mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
 mod signing;
+mod signing_options;
 mod signing_places;
+mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stop;

@@ -377,7 +377,7 @@ seed_corpus() {
     local folder number=0
     mkdir -p "fuzz/corpus/$1"
     [[ ! -d fuzz/seeds/$1 ]] || cp -n "fuzz/seeds/$1"/* "fuzz/corpus/$1"
-    [[ $1 != plan_csv && $1 != safetensors && $1 != import && ! -d fuzz/seeds/$1 ]] || return 0
+    [[ $1 != plan_csv && $1 != nodes && $1 != safetensors && $1 != import && ! -d fuzz/seeds/$1 ]] || return 0
     cp -n fuzz/seeds/models/* "fuzz/corpus/$1"
     for folder in .models/onnx/onnx/backend/test/data/node/*/; do
         [[ -n $(find "$folder/model.onnx" -size -8 2>/dev/null) ]] || continue

@@ -89,6 +89,76 @@ fn nodes_that_cannot_run_are_errors_when_asked_for() {
     );
 }
 
+/// What `run` refuses before there are values, `check --runnable` names in the same words, and the other way round.
+#[cfg(feature = "machine")]
+#[test]
+fn run_refuses_what_check_runnable_names() {
+    use onnx_container::proto::{AttributeProto, ModelProto, NodeProto};
+    use onnx_container::{DataType, Tensor};
+    type Change = fn(&mut ModelProto);
+    fn add(model: &mut ModelProto, op: &str, inputs: &[&str], attributes: Vec<AttributeProto>) {
+        let mut node = NodeProto::new(op, inputs.iter().copied(), ["added"]);
+        node.attribute = attributes;
+        model.graph.as_mut().unwrap().node.push(node);
+    }
+    let cases: [(Change, &str); 8] = [
+        (
+            |model| add(model, "LeakyRelu", &["x"], vec![AttributeProto::float("aplha", 0.5)]),
+            "step 2: LeakyRelu: the operator has no attribute `aplha` at version 21",
+        ),
+        (
+            |model| add(model, "Squeeze", &["x"], vec![AttributeProto::ints("axes", [0])]),
+            "step 2: Squeeze: the operator has no attribute `axes` at version 21: it was one at version 11",
+        ),
+        (
+            |model| add(model, "Relu", &["x"], vec![AttributeProto::int("a", 1); 2]),
+            "Relu: the node has attribute `a` twice",
+        ),
+        (
+            |model| add(model, "Softmax", &["x"], vec![AttributeProto::float("axis", 1.0)]),
+            "step 2: Softmax: attribute `axis` is a float, not an integer",
+        ),
+        (
+            |model| add(model, "Swish", &["x"], vec![]),
+            "step 2: Swish: there is no such operator at version 21: it came with version 24",
+        ),
+        (
+            |model| add(model, "And", &["x", "w"], vec![]),
+            "step 2: And: the operator does not take elements of type FLOAT as input 0 (`A`)",
+        ),
+        (
+            |model| model.opset_import[0].version = Some(99),
+            "the model imports version 99 of `ai.onnx`, the newest that is known is 28",
+        ),
+        (
+            |model| {
+                let value = Tensor::from_f32(DataType::Float, [0], &[]).unwrap().to_proto("");
+                add(
+                    model,
+                    "ConstantOfShape",
+                    &["dims"],
+                    vec![AttributeProto::tensor("value", value)],
+                );
+                let dims =
+                    Tensor::new(DataType::Int64, [1], 2_i64.to_le_bytes().to_vec().into()).unwrap();
+                model.graph.as_mut().unwrap().initializer.push(dims.to_proto("dims"));
+            },
+            "step 2: ConstantOfShape: attribute `value` has 0 elements, not one",
+        ),
+    ];
+    let folder = Folder::new();
+    folder.save("m.onnx", &crate::run::model());
+    folder.run(&["check", "m.onnx", "--runnable"]).done();
+    folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).done();
+    for (change, expected) in cases {
+        let mut model = crate::run::model();
+        change(&mut model);
+        folder.save("m.onnx", &model);
+        folder.run(&["check", "m.onnx", "--runnable"]).failed(&[]).says(&[expected]);
+        folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).failed(&[expected]);
+    }
+}
+
 #[test]
 fn a_truncated_weights_file_is_found() {
     let folder = Folder::packed();

@@ -15,6 +15,12 @@ use crate::refused::{self, MAX_PROTOBUF, Refusals};
 use crate::save::target::Target;
 use crate::traversal::{self, Position};
 
+/// What a reader refuses in what the model says of itself: versions.
+pub(crate) fn versions(target: &Target, model: &ModelProto) -> Vec<Error> {
+    let error = |reason| Error::new(ErrorKind::Unsupported, reason).with_path(target.path());
+    refused::of_model(model).into_iter().map(error).collect()
+}
+
 /// The tensors of `model` at the positions `external` that a reader refuses, or may refuse.
 pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<Error> {
     if external.is_empty() {

@@ -126,7 +126,13 @@ pub trait Value: Sized {
 
     /// Calls `visit` with each string in it.
     #[inline]
-    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
+    fn strings<'m>(&'m self, _visit: &mut dyn FnMut(&'m Str)) {}
+
+    /// Whether the messages in it nest at most `levels` deep.
+    #[inline]
+    fn within(&self, _levels: u32) -> bool {
+        true
+    }
 
     /// The number of values in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
@@ -204,7 +210,7 @@ macro_rules! delimited {
 
             $(
                 #[inline]
-                fn strings(&self, $visit: &mut dyn FnMut(&Str)) {
+                fn strings<'m>(&'m self, $visit: &mut dyn FnMut(&'m Str)) {
                     $visit(self);
                 }
             )?
@@ -242,8 +248,12 @@ impl<T: Value> Value for Box<T> {
         T::pass(reader)
     }
 
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         (**self).strings(visit);
+    }
+
+    fn within(&self, levels: u32) -> bool {
+        (**self).within(levels)
     }
 }
 
@@ -314,7 +324,13 @@ pub trait Field: Sized {
 
     /// Calls `visit` with each string in it.
     #[inline]
-    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
+    fn strings<'m>(&'m self, _visit: &mut dyn FnMut(&'m Str)) {}
+
+    /// Whether the messages in it nest at most `levels` deep.
+    #[inline]
+    fn within(&self, _levels: u32) -> bool {
+        true
+    }
 }
 
 impl<T: Value> Field for Option<T> {
@@ -354,8 +370,13 @@ impl<T: Value> Field for Option<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         self.iter().for_each(|value| value.strings(visit));
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        !T::NESTED || self.iter().all(|value| value.within(levels))
     }
 }
 
@@ -435,8 +456,13 @@ impl<T: Value> Field for Vec<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         self.iter().for_each(|value| value.strings(visit));
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        !T::NESTED || self.iter().all(|value| value.within(levels))
     }
 }
 
@@ -472,9 +498,14 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         if let Some(value) = self.as_deref() {
             value.strings(visit);
         }
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        self.as_deref().is_none_or(|value| value.within(levels))
     }
 }

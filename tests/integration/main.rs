@@ -41,6 +41,7 @@ mod limits;
 mod loads;
 #[cfg(target_os = "linux")]
 mod memory;
+mod nesting;
 mod outline;
 mod ownership;
 mod path_races;

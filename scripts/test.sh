@@ -209,7 +209,9 @@ run_interop() {
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     announce_shared
     build_release
+    cargo build -p onnx-container --example save_and_load --example lazy_weights
     ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
+        ONNX_CONTAINER_EXAMPLES=$BUILD/debug/examples \
         ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
         ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
         ONNX_CONTAINER_CAST=$BUILD/release/cast INLINE_SEEDS=${INLINE_SEEDS:-0..200} \

@@ -29,7 +29,8 @@
 //! graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
 //! graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
 //!
-//! let mut container = Container::new(ModelProto::new(graph));
+//! let model = ModelProto::new(graph).with_operator_set("", 18); // "" is the domain ai.onnx
+//! let mut container = Container::new(model);
 //! container.insert("#weight", Array2::<f32>::ones((4, 8)))?;
 //!
 //! let folder = tempfile::tempdir()?;

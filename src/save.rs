@@ -365,7 +365,7 @@ impl<'c, 'o> Job<'c, 'o> {
         let len = self.saved.files.last().map_or(0, |model| model.bytes);
         let mut warnings = self.missing_files();
         warnings.extend(refused);
-        warnings.extend(readers::versions(&self.target, &self.content.shared_model()));
+        warnings.extend(readers::versions(&self.content.shared_model()));
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));
         warnings

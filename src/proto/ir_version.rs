@@ -328,8 +328,7 @@ mod tests {
         devices.configuration.push(DeviceConfigurationProto::default());
         [&mut training, &mut devices].into_iter().for_each(ModelProto::raise_ir_version);
         let branch = graph(|graph| graph.initializer.push(float8())).graph;
-        let tp = AttributeProto::int("tp", 1);
-        let mut tp = AttributeProto { r#type: Some(AttributeProto::TYPE_PROTO), ..tp };
+        let mut tp = AttributeProto::int("tp", 1);
         tp.tp = Some(Box::new(TypeProto::tensor(TensorProto::INT4, [1])));
         vec![
             (3, graph(|_| ())),

@@ -16,8 +16,8 @@ use crate::save::target::Target;
 use crate::traversal::{self, Position};
 
 /// What a reader refuses in what the model says of itself: versions.
-pub(crate) fn versions(target: &Target, model: &ModelProto) -> Vec<Error> {
-    let error = |reason| Error::new(ErrorKind::Unsupported, reason).with_path(target.path());
+pub(crate) fn versions(model: &ModelProto) -> Vec<Error> {
+    let error = |reason| Error::new(ErrorKind::Unsupported, reason);
     refused::of_model(model).into_iter().map(error).collect()
 }
 

@@ -20,6 +20,7 @@ mod descriptor;
 mod digests;
 mod digests_files;
 mod digests_stored;
+mod documented_models;
 mod dump;
 mod edit;
 mod fill;

@@ -41,6 +41,8 @@ mod lazy;
 mod limits;
 mod loads;
 #[cfg(target_os = "linux")]
+#[cfg(feature = "safetensors")]
+mod match_weights;
 mod memory;
 mod nesting;
 mod outline;

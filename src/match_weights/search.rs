@@ -271,38 +271,33 @@ impl<'s> Search<'s> {
         Ok(found)
     }
 
-    /// Where in the weight the slice `form` may begin: where a few elements are those of the tensor.
+    /// Where in the weight the slice `form` may begin: where a few elements along its axis are those of the tensor.
     fn starts(&mut self, form: &WeightPart) -> Result<Vec<i64>> {
         let Some(slice) = form.slice else { return Ok(Vec::new()) };
         let width = super::convert::width(self.dtype())?;
-        // The first index of the sliced axis in the tensor, and one index after the other in the weight.
-        let axis = form.permutation.iter().position(|from| *from == slice.axis).unwrap_or_default();
-        let mut own = WeightPart::whole("", self.tensor.weights.dims());
-        own.slice = Some(WeightSlice { axis, start: 0, len: 1 });
-        if let Some(dim) = own.shape.get_mut(axis) {
-            *dim = 1;
-        }
-        let dims = own.shape.clone();
+        let axis = form.permutation.iter().position(|from| *from == slice.axis);
+        let own =
+            line(&WeightPart::whole("", self.tensor.weights.dims()), axis.unwrap_or_default());
         let tensor = &self.tensor.weights;
-        let own = Composed::new(&Composition::of(own), (self.dtype(), &dims), |_| Ok(tensor))?;
-        let count = crate::dtype::element_count(&dims)?;
-        let count = usize::try_from(count).unwrap_or(SAMPLE).min(SAMPLE);
-        let (mut wanted, mut there) = (vec![0; count * width], vec![0; count * width]);
+        let (dtype, dims) = (self.dtype(), own.permuted());
+        let own = Composed::new(&Composition::of(own), (dtype, &dims), |_| Ok(tensor))?;
+        let count = usize::try_from(slice.len).unwrap_or(SAMPLE).min(SAMPLE);
+        let mut wanted = vec![0; count * width];
         own.read(0, &mut wanted)?;
-        let mut one = form.clone();
-        if let Some(dim) = one.shape.get_mut(slice.axis) {
-            *dim = 1;
-        }
+        let along = line(&WeightPart::whole(&form.weight, &form.dims), slice.axis);
+        let dims = along.permuted();
+        let all = form.dims.get(slice.axis).and_then(|dim| usize::try_from(*dim).ok());
+        let mut there = vec![0; all.unwrap_or_default() * width];
+        self.composed(&Composition::of(along), &dims)?.read(0, &mut there)?;
         let last = form.dims.get(slice.axis).copied().unwrap_or_default() - slice.len;
-        let mut starts = Vec::new();
-        for start in 0..=last {
-            one.slice = Some(WeightSlice { axis: slice.axis, start, len: 1 });
-            let place = self.composed(&Composition::of(one.clone()), &dims)?;
-            place.read(0, &mut there)?;
-            if there == wanted && starts.len() < STARTS {
-                starts.push(start);
-            }
-        }
-        Ok(starts)
+        let windows = (0..=last).zip(there.windows(wanted.len().max(1)).step_by(width));
+        let equal = windows.filter(|(_, window)| *window == wanted).map(|(start, _)| start);
+        Ok(equal.take(STARTS).collect())
     }
+}
+
+/// `part` with `axis` as the last one: its first elements are those along this axis.
+fn line(part: &WeightPart, axis: usize) -> WeightPart {
+    let others = (0..part.shape.len()).filter(|other| *other != axis);
+    WeightPart { permutation: others.chain([axis]).collect(), ..part.clone() }
 }

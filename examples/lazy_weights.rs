@@ -5,8 +5,11 @@
 //! a byte; put a real cipher, a network or a generator in its place.
 //!
 //! ```sh
-//! cargo run --example lazy_weights
+//! cargo run --example lazy_weights [FOLDER]
 //! ```
+
+use std::env;
+use std::path::PathBuf;
 
 use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx_container::{Container, DataType, Initializer, MmapChoice, Result, WeightSource};
@@ -43,13 +46,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut graph = GraphProto::new("lazy");
     graph.node.push(NodeProto::new("Identity", ["table"], ["y"]));
     graph.output.push(ValueInfoProto::tensor("y", TensorProto::UINT8, [1024, 1024]));
-    let mut container = Container::new(ModelProto::new(graph));
+    let mut container = Container::new(ModelProto::new(graph).with_operator_set("", 18));
 
     let source = Encrypted { dims: [1024, 1024], bytes: vec![7 ^ 0x55; 1 << 20], key: 0x55 };
     container.add("table", Initializer::from_source(source)?)?;
 
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("lazy.onnx");
+    // The files stay where a folder is given.
+    let temporary = tempfile::tempdir()?;
+    let folder = env::args_os().nth(1).map_or_else(|| temporary.path().into(), PathBuf::from);
+    let path = folder.join("lazy.onnx");
     for file in container.save(&path, true)?.files {
         println!("wrote {}: {} bytes", file.name, file.bytes);
     }

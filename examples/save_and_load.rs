@@ -5,15 +5,16 @@
 //! to a file and makes the message name the file; a load turns it into a handle again.
 //!
 //! ```sh
-//! cargo run --example save_and_load
+//! cargo run --example save_and_load [FOLDER]
 //! ```
 
 #![allow(unsafe_code)] // mapping files is a promise that only the caller can make
 
+use std::env;
+use std::path::PathBuf;
+
 use ndarray::Array2;
-use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
-};
+use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx_container::{Container, MmapChoice};
 
 /// `y = x + weight`, where `weight` is a tensor of 4 by 8 floats that lies elsewhere.
@@ -24,19 +25,18 @@ fn model() -> ModelProto {
     graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
     graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
 
-    let mut model = ModelProto::new(graph);
-    // The newest version of the format asks for the newest readers; this model needs neither.
-    model.ir_version = Some(10);
-    model.opset_import.push(OperatorSetIdProto::new("", 18));
-    model
+    // The lowest version of the format that has all this: readers refuse versions that are newer than they are.
+    ModelProto::new(graph).with_operator_set("", 18)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut container = Container::new(model());
     container.insert("#weight", Array2::<f32>::ones((4, 8)))?;
 
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("demo.onnx");
+    // The files stay where a folder is given.
+    let temporary = tempfile::tempdir()?;
+    let folder = env::args_os().nth(1).map_or_else(|| temporary.path().into(), PathBuf::from);
+    let path = folder.join("demo.onnx");
 
     // `true`: all weights in one file. `false` would write one file for each of them.
     let saved = container.save(&path, true)?;

@@ -12,9 +12,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use onnx_container::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
-};
+use onnx_container::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx_container::{
     Container, FillOptions, Initializer, LoadOptions, MmapChoice, WeightFiles, torch,
 };
@@ -30,10 +28,7 @@ fn add() -> ModelProto {
     graph.output.push(ValueInfoProto::tensor("y", TensorProto::FLOAT, [4, 8]));
     graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
     graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
-    let mut model = ModelProto::new(graph);
-    model.ir_version = Some(10);
-    model.opset_import.push(OperatorSetIdProto::new("", 18));
-    model
+    ModelProto::new(graph).with_operator_set("", 18)
 }
 
 fn one_tensor(folder: &Path) -> Result<()> {

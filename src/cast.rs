@@ -72,6 +72,7 @@ impl Container {
     /// (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that are not valid. On an
     /// error the container is unchanged.
     pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
+        self.check_nesting()?;
         let options = options.into();
         let (from, to) = (options.sources_for(to)?, float(to)?);
         if !self.model.training_info.is_empty() {

@@ -34,18 +34,14 @@ use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
 use crate::mmap::MmapChoice;
 use crate::one_save::{OneSave, read_one_save};
-use crate::opset::normalized;
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::recovery::{interrupted_saves, staging_prefix};
-use crate::refused::{MAX_PROTOBUF, Refusals};
+use crate::refused::{self, MAX_PROTOBUF, Refusals};
 use crate::retry::retried;
 use crate::save::Folder;
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 use crate::wire::has_no_value;
-
-/// The newest IR version and operator set that onnxruntime 1.31 takes.
-const ONNXRUNTIME: (i64, i64) = (13, 26);
 
 /// How a model is checked: how its files are opened, and whether weights are read. A
 /// [`LoadOptions`] and a [`MmapChoice`] convert.
@@ -173,29 +169,10 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     if model.graph.is_none() {
         add(Severity::Error, ErrorKind::InvalidModel, "the model has no graph".into());
     }
-    let (newest_ir, newest_set) = ONNXRUNTIME;
-    match model.ir_version {
-        None => add(Severity::Error, ErrorKind::InvalidModel, "no ir_version".into()),
-        Some(version) if version < 1 => {
-            let reason = format!("ir_version {version}, which onnx.checker refuses");
-            add(Severity::Advice, ErrorKind::InvalidModel, reason);
-        }
-        Some(version) if version > newest_ir => {
-            let reason =
-                format!("ir_version {version}: onnxruntime 1.31 takes versions up to {newest_ir}");
-            add(Severity::Advice, ErrorKind::Unsupported, reason);
-        }
-        Some(_) => {}
-    }
-    let is_onnx = |domain: &[u8]| normalized(domain).is_empty();
-    let onnx = model
-        .opset_import
-        .iter()
-        .find(|set| is_onnx(set.domain.as_ref().map_or(b"", |domain| domain.as_bytes())));
-    if let Some(version) = onnx.and_then(|set| set.version).filter(|v| *v > newest_set) {
-        let reason =
-            format!("operator set {version}: onnxruntime 1.31 takes sets up to {newest_set}");
-        add(Severity::Advice, ErrorKind::Unsupported, reason);
+    for reason in refused::of_model(model) {
+        // A model without a version is no model; everything else is what one reader knows.
+        let severity = if model.ir_version.is_none() { Severity::Error } else { Severity::Advice };
+        add(severity, ErrorKind::Unsupported, reason);
     }
     if let Some(reason) = not_text(model) {
         add(Severity::Advice, ErrorKind::InvalidModel, reason);

@@ -18,10 +18,12 @@ use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
 use crate::inline::{InlineOptions, Inlined, inline_functions};
+use crate::limits::Limits;
 use crate::names::UniqueNames;
 use crate::proto::{ModelProto, TensorProto};
 use crate::stored_digests;
 use crate::traversal::{self, Place};
+use crate::wire::Message;
 
 /// The symbolic name of a large initializer: `#` and at least one more character.
 ///
@@ -154,6 +156,8 @@ pub struct Container {
     pub(crate) is_outline: bool,
     /// Whether digests were stored with the model that was loaded.
     pub(crate) had_digests: bool,
+    /// How deep its messages may nest.
+    pub(crate) limits: Limits,
 }
 
 /// A shared model, copied on write: the result of a save shows the graph that was written, also when
@@ -283,9 +287,22 @@ impl Container {
         self.had_digests
     }
 
+    /// Of these limits, [`Limit::Nesting`](crate::Limit::Nesting) holds for the model: what goes through a model that is
+    /// deeper is an error, as loading it would be. A container that was loaded has the
+    /// [limits of the load](crate::LoadOptions::limits), any other the defaults.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Refuses a model that is too deep to be gone through, or to be loaded again.
+    pub(crate) fn check_nesting(&self) -> Result<()> {
+        self.model.check_nesting(&self.limits)
+    }
+
     /// Compares every external tensor with its initializer, as a save does first.
     ///
     /// # Errors
+    /// [`ErrorKind::TooLarge`] when the model nests deeper than its [limits](Self::set_limits) allow.
     /// One error for all tensors whose handle is missing ([`ErrorKind::MissingHandle`]), or whose
     /// initializer has another dtype or byte length, or other dims where both have several.
     pub fn check(&self) -> Result<()> {
@@ -294,6 +311,7 @@ impl Container {
 
     /// As [`check`](Self::check), for another `model` on the same initializers.
     pub(crate) fn check_for(&self, model: &ModelProto) -> Result<()> {
+        model.check_nesting(&self.limits)?;
         let mut errors = Errors::default();
         traversal::tensors(model, |place, tensor| {
             if is_external(tensor)
@@ -354,7 +372,7 @@ impl Container {
     /// # Errors
     /// As [`inline_functions`]; the model is then unchanged.
     pub fn inline_functions(&mut self, options: impl Into<InlineOptions>) -> Result<Inlined> {
-        inline_functions(&mut self.model, options)
+        inline_functions(&mut self.model, options.into().limits(self.limits))
     }
 
     /// The model with every tensor inline: self-contained, of any size.

@@ -140,6 +140,7 @@ impl Container {
 
     /// As [`digest`](Self::digest), without the names of tensors, which may take far more memory than the model.
     pub(crate) fn digests(&self) -> Result<Digests> {
+        self.check_nesting()?;
         let (mut tensors, mut errors) = (Vec::new(), Errors::default());
         let external = |tensor| self.initializer_of(tensor).map(|(_, found)| External::of(found));
         for (place, tensor, digest) in hashed(&self.model, external) {

@@ -54,6 +54,7 @@ impl Container {
     {
         let of_this = |error: Error| error.with_tensor(name);
         let initializer = initializer.try_into().map_err(|error| of_this(error.into()))?;
+        self.check_nesting()?;
         may_be_added(&self.model, name, &initializer).map_err(of_this)?;
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;
@@ -110,6 +111,7 @@ impl Container {
     }
 
     fn delete_initializer(&mut self, name: &str, used: bool) -> Result<Deleted> {
+        self.check_nesting()?;
         let found = self.find_initializer(name).map_err(|error| error.with_tensor(name))?;
         if found.uses > 0 && !used {
             let places = if found.uses == 1 { "place" } else { "places" };

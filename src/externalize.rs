@@ -59,6 +59,7 @@ impl Container {
         &self,
         options: &ExternalizeOptions,
     ) -> Result<(Vec<Outgoing>, Vec<Kept>)> {
+        self.check_nesting()?;
         let operands = ShapeOperands::of(&self.model);
         let mut names = HandleNames::with(self.initializers.keys());
         names.avoid(&self.model)?;

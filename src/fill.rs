@@ -22,7 +22,7 @@ use crate::initializer::Initializer;
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::proto::TensorProto;
 use crate::traversal::{self, Place, Site};
-use slot::same_bytes;
+pub(crate) use slot::same_bytes;
 use slots::{Slots, no_slot};
 
 /// A tensor, and another one whose bytes it had.

@@ -44,6 +44,7 @@ use crate::proto::{
 };
 use crate::stored_digests;
 use crate::suggest::did_you_mean;
+use crate::wire::Message;
 
 /// Inlines the local functions of `model` into its graphs. On an error, the model is unchanged.
 ///
@@ -83,16 +84,18 @@ use crate::suggest::did_you_mean;
 /// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], or graphs nested deeper than
 /// readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
 /// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type the
-/// model's operators have no Identity for. [`ErrorKind::InvalidArgument`]: a selector that matches no
+/// model's operators have no Identity for, or when it nests deeper than [`InlineOptions::limits`] allow.
+/// [`ErrorKind::InvalidArgument`]: a selector that matches no
 /// function.
 pub fn inline_functions(
     model: &mut ModelProto,
     options: impl Into<InlineOptions>,
 ) -> Result<Inlined> {
+    let options = options.into();
+    model.check_nesting(&options.limits)?;
     if stored_digests::has_own_digest(model) {
         stored_digests::remove_digests(model);
     }
-    let options = options.into();
     if model.functions.is_empty() {
         return inline_none(&options);
     }

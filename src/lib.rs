@@ -29,7 +29,8 @@
 //! graph.node.push(NodeProto::new("Add", ["x", "weight"], ["y"]));
 //! graph.initializer.push(TensorProto::external("weight", TensorProto::FLOAT, [4, 8], "#weight"));
 //!
-//! let mut container = Container::new(ModelProto::new(graph));
+//! let model = ModelProto::new(graph).with_operator_set("", 18); // "" is the domain ai.onnx
+//! let mut container = Container::new(model);
 //! container.insert("#weight", Array2::<f32>::ones((4, 8)))?;
 //!
 //! let folder = tempfile::tempdir()?;
@@ -63,6 +64,7 @@
 //! | [`PrivateMap`] | a part of a mapped file as memory that may be written to, copy-on-write |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`], [`Sharing`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`WeightMapping`], [`MatchedTensor`], [`Composition`], [`WeightPart`], [`WeightSlice`], [`MatchOptions`] | which weights the tensors of an exported model are: [`Container::match_weights`], [`Container::fill_mapped`] |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
 //! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |
@@ -160,6 +162,8 @@ mod inline;
 mod limits;
 mod load;
 mod map_count;
+#[cfg(feature = "safetensors")]
+mod match_weights;
 mod mmap;
 mod names;
 mod one_save;
@@ -214,6 +218,10 @@ pub use inline::{
 };
 pub use limits::{Limit, Limits};
 pub use load::{LoadOptions, VerifyDigests};
+#[cfg(feature = "safetensors")]
+pub use match_weights::{
+    Composition, MatchOptions, MatchedTensor, WeightMapping, WeightPart, WeightSlice,
+};
 pub use mmap::{MmapChoice, PrivateMap};
 pub use operands::{ShapeOperands, ShapeUse};
 pub use outline::Outline;

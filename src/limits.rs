@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// How many levels deep messages may nest; a subgraph takes three. Every level costs stack, about 1 KiB, also
-    /// when the message is written and dropped. Default 100, as in the official parser of protobuf.
+    /// How many levels deep messages may nest, where they are read and where they are written; a subgraph takes three.
+    /// Every level costs stack, about 1 KiB. Default 100, as in the official parser of protobuf.
     Nesting,
     /// How many bytes of memory the messages of a model may take. Payloads, which are slices of the input, do not
     /// count. Default: 8 MiB and ten times the length of the input, which only inputs of empty or very small
@@ -129,8 +129,8 @@ impl FromStr for Limit {
     }
 }
 
-/// How much an untrusted model may hold before it is refused with [`ErrorKind::TooLarge`] (of nesting it is
-/// [`ErrorKind::Decode`]), by an error that names the [`Limit`].
+/// How much an untrusted model may hold before it is refused with [`ErrorKind::TooLarge`] (of nesting, where a model is
+/// read, it is [`ErrorKind::Decode`]), by an error that names the [`Limit`].
 ///
 /// The defaults are far above what real models have. What is read takes memory and time in proportion to its length
 /// below any limit; these are for callers who want less, or have more.
@@ -180,10 +180,19 @@ impl Limits {
     }
 }
 
-/// The error that there is more than `most` of something.
+/// The error that there is more than `most` of something in what is read.
 pub(crate) fn exceeded(limit: Limit, most: u64) -> Error {
     let kind = if limit == Limit::Nesting { ErrorKind::Decode } else { ErrorKind::TooLarge };
-    Error::new(kind, format!("{}: the limit `{limit}` can be raised", limit.exceeded(most)))
+    Error::new(kind, reason(limit, most))
+}
+
+/// The error that there is more than `most` of something in a model that was made in memory.
+pub(crate) fn exceeded_in_memory(limit: Limit, most: u64) -> Error {
+    Error::new(ErrorKind::TooLarge, reason(limit, most))
+}
+
+fn reason(limit: Limit, most: u64) -> String {
+    format!("{}: the limit `{limit}` can be raised", limit.exceeded(most))
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ impl Container {
         let model = decode_model(bytes, &options.decode)?;
         let origins = Origins::to_verify(&model, options, Some(bytes));
         let mut container = Self::new(model);
+        container.limits = options.decode.limits;
         container.had_digests = has_own_digest(&container.model);
         if options.weights {
             container.load_weights(options)?;

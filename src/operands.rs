@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 
 use crate::opset::normalized;
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::wire::Str;
+use crate::wire::{Str, walk};
 
 /// How a constant is used by shape inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -340,6 +340,10 @@ impl<'m> Flow<'m> {
 
     /// Walks a graph in the scope of the frames around it. Returns its inputs and outputs.
     fn graph(&mut self, graph: &'m GraphProto) -> Signature {
+        walk::<GraphProto, _>(|| self.graph_here(graph))
+    }
+
+    fn graph_here(&mut self, graph: &'m GraphProto) -> Signature {
         self.frames.push(Frame::new());
         let inputs = graph.input.iter().filter_map(|i| self.define(bytes(&i.name))).collect();
         for tensor in &graph.initializer {

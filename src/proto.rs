@@ -9,12 +9,11 @@
 //! used like fields of the message itself: `attribute.tensors`.
 //!
 //! ```
-//! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto};
+//! use onnx_container::proto::{GraphProto, Message, ModelProto, NodeProto};
 //!
 //! let mut graph = GraphProto::new("main");
 //! graph.node.push(NodeProto::new("Relu", ["x"], ["y"]));
-//! let mut model = ModelProto::new(graph);
-//! model.opset_import.push(OperatorSetIdProto::new("", 21));
+//! let model = ModelProto::new(graph).with_operator_set("", 21);
 //! assert_eq!(model.graph.as_ref().unwrap().node[0].op_type.as_ref().unwrap(), &"Relu");
 //! # assert!(model.encoded_len() > 0);
 //! ```
@@ -22,8 +21,10 @@
 mod build;
 mod device;
 mod graph;
+mod ir_version;
 mod model;
 mod numbers;
+mod release;
 mod tensor;
 mod types;
 

@@ -3,7 +3,7 @@
 //! Shape operands that onnxruntime reads without opening files, sparse indices that onnx.checker
 //! wants inline, tensors without elements at an offset, names that are not UTF-8: `externalize` keeps such tensors inline, but
 //! a model may come with them outside, or be told to put them there. Files that onnx does not open: links,
-//! and names with `..` in them. `check` reports all of them, and a save warns of those that it writes or
+//! and names with `..` in them. Versions that are newer than a reader. `check` reports all of them, and a save warns of those that it writes or
 //! goes on to refer to.
 
 use std::fs::Metadata;
@@ -13,6 +13,7 @@ use crate::dtype::DataType;
 use crate::external_data::{ExternalData, check_location, has_other_names};
 use crate::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::operands::{ShapeOperands, ShapeUse};
+use crate::opset::normalized;
 use crate::proto::{ModelProto, TensorProto};
 use crate::retry::is_link;
 use crate::traversal::Place;
@@ -20,6 +21,18 @@ use crate::traversal::Place;
 /// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by onnx and
 /// onnxruntime.
 pub const MAX_PROTOBUF: u64 = 0x7FFF_FFFF;
+
+/// The newest IR version that onnxruntime 1.31 takes.
+const ONNXRUNTIME_IR: i64 = 13;
+
+/// The newest operator sets that onnxruntime 1.31 takes, by domain. Of any other domain it takes all.
+const ONNXRUNTIME_SETS: [(&str, i64); 5] = [
+    ("ai.onnx", 26),
+    ("ai.onnx.ml", 5),
+    ("ai.onnx.training", 1),
+    ("ai.onnx.preview.training", 1),
+    ("com.microsoft", 1),
+];
 
 /// Floats that are shape operands, such as the scales of a Resize, have at most this length in bytes.
 const SMALL: u64 = 1024;
@@ -91,6 +104,40 @@ impl Refusals {
             KeepReason::Empty | KeepReason::Strings => None,
         }
     }
+}
+
+/// Why onnxruntime refuses `model` for what it says of itself.
+pub(crate) fn of_model(model: &ModelProto) -> Vec<String> {
+    let mut reasons = Vec::new();
+    match model.ir_version {
+        None => reasons.push("no ir_version, which every reader asks for".to_owned()),
+        Some(version) if version < 1 => {
+            reasons.push(format!("ir_version {version}, which onnx.checker refuses"));
+        }
+        Some(version) if version > ONNXRUNTIME_IR => {
+            reasons.push(format!(
+                "ir_version {version}: onnxruntime 1.31 takes versions up to {ONNXRUNTIME_IR}"
+            ));
+        }
+        Some(version) if version >= 3 && model.opset_import.is_empty() => {
+            reasons.push("no operator set (opset_import), which every reader asks for".to_owned());
+        }
+        Some(_) => {}
+    }
+    for set in &model.opset_import {
+        let domain = set.domain.as_ref().map_or(&b""[..], |domain| domain.as_bytes());
+        let version = set.version.unwrap_or_default();
+        let known = |(name, _): &&(&str, i64)| normalized(name.as_bytes()) == normalized(domain);
+        match ONNXRUNTIME_SETS.iter().find(known) {
+            Some((name, newest)) if version > *newest => {
+                reasons.push(format!(
+                    "operator set {version} of {name}: onnxruntime 1.31 takes sets up to {newest}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    reasons
 }
 
 fn has_offset(tensor: &TensorProto) -> bool {

@@ -65,6 +65,7 @@ impl Container {
     /// when that graph, one around it or one of its subgraphs has a value `to`;
     /// [`ErrorKind::Unsupported`] for a value of a training graph. The model is then unchanged.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<usize> {
+        self.check_nesting()?;
         let found = find(&self.model, from, to).map_err(|error| error.with_tensor(from))?;
         let mut count = 0;
         let mut number = 0;

@@ -174,6 +174,7 @@ impl Container {
     }
 
     fn evaluated(&self) -> Result<(Evaluator<'_>, Outputs)> {
+        self.check_nesting()?;
         let mut evaluator = Evaluator::new(self)?;
         let weights = evaluator.store.weights.jobs();
         let outputs = weights.alongside(|| evaluator.run())?;

@@ -8,6 +8,7 @@
 
 mod budget;
 mod closed;
+mod depth;
 mod field;
 pub(crate) mod nested;
 mod number;
@@ -31,6 +32,7 @@ use std::io::{self, Write};
 use self::budget::Budget;
 use self::closed::Closed;
 pub(crate) use self::closed::has_no_value;
+pub(crate) use self::depth::{show, visit_strings, walk};
 pub use self::field::{Field, FieldInfo, Label, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};
@@ -48,7 +50,7 @@ pub use self::writer::{Sizes, Writer};
 
 use crate::buffer::{Buffer, TensorBufferOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits, exceeded_in_memory};
 use crate::placement::Alignment;
 
 /// A protobuf message: decoded from a [`Buffer`], of which it keeps slices, and encoded to any
@@ -87,6 +89,10 @@ pub trait Message:
     #[doc(hidden)]
     const OUTLINED: bool;
 
+    /// Whether it may hold messages of its own type.
+    #[doc(hidden)]
+    const RECURSIVE: bool;
+
     /// Merges the value of a record. `false`, with nothing read, if the record is not of a known field.
     #[doc(hidden)]
     fn merge_record(&mut self, tag: Tag, reader: &mut Reader<'_>) -> Result<bool>;
@@ -97,8 +103,15 @@ pub trait Message:
     /// How many elements the list has that a record belongs to; `None` if it belongs to no list of messages.
     #[doc(hidden)]
     fn listed(&self, tag: Tag) -> Option<usize>;
+    /// Whether the messages inside it nest at most `levels` deep.
     #[doc(hidden)]
-    fn fields_size(&self, sizes: &mut Sizes<'_>) -> u64;
+    fn within(&self, levels: u32) -> bool;
+    #[doc(hidden)]
+    fn size_of_fields(&self, sizes: &mut Sizes<'_>) -> u64;
+    #[doc(hidden)]
+    fn fields_size(&self, sizes: &mut Sizes<'_>) -> u64 {
+        walk::<Self, _>(|| self.size_of_fields(sizes))
+    }
     #[doc(hidden)]
     fn write_fields(&self, writer: &mut Writer<'_>) -> io::Result<()>;
     #[doc(hidden)]
@@ -125,7 +138,12 @@ pub trait Message:
 
     /// Calls `visit` with every string of this message and of the messages inside it. Fields of the type
     /// `bytes` are skipped.
-    fn strings(&self, visit: &mut dyn FnMut(&Str));
+    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+        visit_strings(self, &mut |string| visit(string));
+    }
+
+    #[doc(hidden)]
+    fn strings_of_fields<'m>(&'m self, visit: &mut dyn FnMut(&'m Str));
 
     /// The length of the encoded message in bytes.
     fn encoded_len(&self) -> u64 {
@@ -135,16 +153,50 @@ pub trait Message:
     /// Writes the encoded message to `out`, large payloads straight from where they lie.
     ///
     /// # Errors
-    /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`].
+    /// What `out` gives: [`ErrorKind::NoSpace`] or [`ErrorKind::Io`]. [`ErrorKind::TooLarge`] when messages nest deeper
+    /// than a reader accepts, see [`Limit::Nesting`](crate::Limit::Nesting).
     fn encode(&self, out: &mut impl Write) -> Result<()> {
+        self.encode_with(out, &Limits::new())
+    }
+
+    /// As [`encode`](Self::encode), with another limit of nesting; the other limits are for whole models. Every level
+    /// takes stack, about 1 KiB.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    fn encode_with(&self, out: &mut impl Write, limits: &Limits) -> Result<()> {
+        self.check_nesting(limits)?;
         encode_over(self, None, out)
+    }
+
+    /// Refuses a message that was made in memory and is deeper than one that is read may be: no reader would take it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when messages nest deeper than [`Limit::Nesting`] of `limits` allows.
+    fn check_nesting(&self, limits: &Limits) -> Result<()> {
+        let Some(most) = limits.get(Limit::Nesting) else { return Ok(()) };
+        if self.within(u32::try_from(most).unwrap_or(u32::MAX)) {
+            return Ok(());
+        }
+        Err(exceeded_in_memory(Limit::Nesting, most))
     }
 
     /// The encoded message in memory.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when there is no memory for it.
+    /// [`ErrorKind::TooLarge`] when there is no memory for it, or when messages nest deeper than a reader accepts, see
+    /// [`Limit::Nesting`](crate::Limit::Nesting).
     fn encode_to_vec(&self) -> Result<Vec<u8>> {
+        self.encode_to_vec_with(&Limits::new())
+    }
+
+    /// As [`encode_to_vec`](Self::encode_to_vec), with another limit of nesting; the other limits are for whole
+    /// models. Every level takes stack, about 1 KiB.
+    ///
+    /// # Errors
+    /// Those of [`encode_to_vec`](Self::encode_to_vec).
+    fn encode_to_vec_with(&self, limits: &Limits) -> Result<Vec<u8>> {
+        self.check_nesting(limits)?;
         encode_over_to_vec(self, None)
     }
 

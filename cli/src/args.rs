@@ -268,6 +268,13 @@ pub struct ImportArgs {
     /// of its type and shape change with it, the others keep their elements]
     #[arg(long, value_name = "WHICH")]
     pub tied: Option<TiedArg>,
+    /// Find the places of weights by the elements of OLD, the checkpoint that MODEL was exported from: tensors that the
+    /// exporter renamed, transposed, cast, joined or cut get what WEIGHTS have there. Names of tensors do not count
+    #[arg(long = "match", value_name = "OLD", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
+    pub matched: Option<PathBuf>,
+    /// With --match: write the places that were found to FILE, as JSON. Without: read them from there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rename", "strip_prefix", "replace_prefix", "ignore"])]
+    pub mapping: Option<PathBuf>,
     #[command(flatten)]
     pub moving: MovingArgs,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use std::mem;
 use onnx_container::proto::{ModelProto, NodeProto};
 use onnx_container::{
     Container, Error, ErrorKind, ExternalizeOptions, Externalized, InlineOptions, Inlined, Saved,
-    WeightFiles, inline_functions,
+    WeightFiles,
 };
 
 use crate::args::InlineArgs;
@@ -40,7 +40,7 @@ pub fn run(args: &InlineArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let verified = original.map(|mut original| {
         let semantic = original.semantic_digest().ok();
         // Copies of a tensor share its bytes: the result is compared with those that were read.
-        inline_functions(original.model_mut(), options(args))?;
+        original.inline_functions(options(args))?;
         Ok::<_, Error>(verify(&original, semantic, &saved, &args.paths.output, reading))
     });
     let report = Report::new(args, &container, read, changed, moved, &saved, verified.transpose()?);
@@ -100,7 +100,7 @@ fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error>
 
 /// Saves with the large tensors out of the model file, in a file that has all weights.
 fn write_small(container: &mut Container, args: &InlineArgs) -> Result<Written, Error> {
-    let inlined = inline_functions(container.model_mut(), options(args))?;
+    let inlined = container.inline_functions(options(args))?;
     let moved = container.externalize(ExternalizeOptions::new())?;
     let how = save::options(WeightFiles::Packed, Some(&args.packed), &args.write.target);
     let saved = save::try_save(container, &args.paths.output, how, &args.write.target)?;

@@ -3,6 +3,7 @@
 //! Each loads a model, moves tensors out of it where the layout requires that, saves it and prints a report.
 
 mod import;
+mod mapped;
 mod report;
 mod verify;
 

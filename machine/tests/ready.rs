@@ -323,3 +323,20 @@ fn a_program_takes_no_more_memory_than_its_limit() {
         }
     }
 }
+
+#[test]
+fn a_model_that_nests_too_deep_is_refused_and_overflows_no_stack() {
+    for calls in [false, true] {
+        let mut inner = GraphProto::new("g");
+        for _ in 0..10_000 {
+            let mut node = NodeProto::new("If", ["c"], [""; 0]);
+            node.attribute.push(AttributeProto::graph("then_branch", inner));
+            inner = GraphProto::new("g");
+            inner.node.push(node);
+        }
+        let mut container = chain(1, calls);
+        container.model_mut().graph.as_mut().unwrap().node.append(&mut inner.node);
+        let error = Program::new(&container, ProgramOptions::new()).unwrap_err();
+        assert!(error.to_string().contains("the limit `nesting`"), "{error}");
+    }
+}

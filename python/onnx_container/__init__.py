@@ -27,7 +27,7 @@ from ._container import (
     inline_functions,
     recover,
 )
-from ._core import Bytes, Error, MissingFileError, __version__, map_file, model_that_needs
+from ._core import Bytes, Error, MissingFileError, WeightMapping, __version__, map_file, model_that_needs
 from ._dtypes import DataType
 from ._onnx import load_model, load_model_from_string, save_model
 from ._tensor import Tensor
@@ -82,6 +82,7 @@ __all__ = [
     "Saved",
     "Tensor",
     "TorchModelContainer",
+    "WeightMapping",
     "__version__",
     "check_model",
     "external_data_helper",

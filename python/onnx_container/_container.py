@@ -369,10 +369,31 @@ class Container:
         """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`."""
         self._core.attach(folder, _options.load("attach", mmap, **options))
 
-    def fill(self, weights: Mapping[str, Any] | Any, **options: Unpack[FillOptions]) -> Filled:
+    def match(
+        self, weights: Mapping[str, Any] | Any, min_elements: int | None = None
+    ) -> _core.WeightMapping:
+        """Finds which weights each tensor of the model is made of, by its elements, whatever an exporter made of names and
+        layout: transposed, reshaped, cast, joined and cut weights are found. ``fill`` with the mapping then puts other
+        weights into the same places.
+
+        Args:
+            weights: those that the model was exported from: a ``state_dict``, or a module that has one.
+            min_elements: the least number of elements of a tensor that is matched by content (8).
+        """
+        weights = weights if isinstance(weights, Mapping) else weights.state_dict()
+        return self._core.match_weights(_weights(weights), min_elements)
+
+    def fill(
+        self,
+        weights: Mapping[str, Any] | Any,
+        mapping: _core.WeightMapping | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Filled:
         """Puts weights into the tensors of their names: a mapping such as a ``state_dict``, or a module that has one.
 
         Args:
+            mapping: what :meth:`match` found: weights go where it says, and names do not count. Of the options ``partial``,
+                ``strict`` and ``tied`` apply; ``kept`` and ``unused`` of the result list what the mapping does not have.
             rename: names of weights, and the tensors that they are for.
             strip_prefix: is left out of the names of weights.
             ignore: names of weights that are left out.
@@ -384,6 +405,11 @@ class Container:
             Error: one for all weights that do not fit; the container is then unchanged.
         """
         weights = weights if isinstance(weights, Mapping) else weights.state_dict()
+        if mapping is not None:
+            wrong = options.keys() & {"rename", "strip_prefix", "ignore"}
+            if wrong:
+                raise TypeError(f"fill(): {', '.join(sorted(wrong))} is about names, and a mapping says where weights go")
+            return Filled(**self._core.fill_mapped(mapping, _weights(weights), _options.fill(**options)))
         return Filled(**self._core.fill(_weights(weights), _options.fill(**options)))
 
     def attach_safetensors(self, path: Path, mmap: bool = True, **options: Unpack[FillOptions]) -> Filled:

@@ -12,6 +12,7 @@ __all__ = [
     "Initializer",
     "MissingFileError",
     "SavedModel",
+    "WeightMapping",
     "__version__",
     "byte_len",
     "check_model",
@@ -82,6 +83,35 @@ class SavedModel:
     def encode(self) -> bytes: ...
 
 @final
+class WeightMapping:
+    """Which weights of a checkpoint each tensor of a model is made of, as ``Container.match`` finds it."""
+
+    @staticmethod
+    def from_json(text: str) -> WeightMapping:
+        """The mapping of a JSON text, such as :meth:`to_json` makes."""
+    def to_json(self) -> str:
+        """The mapping as JSON, in the form that docs/safetensors.md describes."""
+    @property
+    def matched(self) -> list[tuple[str, list[str]]]:
+        """The matched tensors, and the weights that each is made of."""
+    @property
+    def ambiguous(self) -> list[tuple[str, list[list[str]]]]:
+        """Matched tensors whose content other weights have as well, and those."""
+    @property
+    def uniform(self) -> list[str]:
+        """Tensors whose elements are all equal, which says nothing of their origin."""
+    @property
+    def unmatched(self) -> list[str]:
+        """Tensors of floats that are made of no weights."""
+    @property
+    def skipped(self) -> list[str]:
+        """Tensors that are not looked at."""
+    @property
+    def unused(self) -> list[str]:
+        """Weights that no tensor is made of."""
+    def __eq__(self, other: object) -> bool: ...
+
+@final
 class Container:
     def __new__(cls, model: Any) -> Container: ...
     @staticmethod
@@ -113,6 +143,8 @@ class Container:
     def inline_functions(self, options: Any) -> dict[str, Any]: ...
     def consolidate(self, threshold: int | None, alignment: int | None, typed_fields: bool) -> Bytes: ...
     def fill(self, weights: Any, options: Any) -> dict[str, Any]: ...
+    def match_weights(self, weights: Any, min_elements: int | None) -> WeightMapping: ...
+    def fill_mapped(self, mapping: WeightMapping, weights: Any, options: Any) -> dict[str, Any]: ...
     def cast(self, to: int, options: Any) -> tuple[int, int, int, list[tuple[str, str]]]: ...
     def digest(self) -> tuple[str, list[tuple[str, str]]]: ...
     def semantic_digest(self) -> str: ...

@@ -6,7 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{Message, ModelProto, TensorProto};
-use onnx_container::{Alignment, ConsolidateOptions, Handle, TensorStorage, Tied, traversal};
+use onnx_container::{
+    Alignment, ConsolidateOptions, Handle, MatchOptions, TensorStorage, Tied, traversal,
+};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -15,6 +17,7 @@ use crate::bytes::{Bytes, buffer};
 use crate::convert::{Declaration, Declared, Weights};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
+use crate::mapping::WeightMapping;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
 use crate::saved::{filled, inlined, names, saved};
 
@@ -330,6 +333,34 @@ impl Container {
         let weights = weights.convert(&Declared::new(&look_up, false))?;
         let report = self.rework(py, |container| container.fill(weights, options))?;
         Ok(filled(py, &report)?.unbind())
+    }
+
+    /// Which of `weights` the tensors of the model are made of.
+    fn match_weights(
+        &self,
+        py: Python<'_>,
+        weights: Weights<'_>,
+        min_elements: Option<u64>,
+    ) -> PyResult<WeightMapping> {
+        let look_up = || Ok(HashMap::new());
+        let weights = weights.convert(&Declared::new(&look_up, false))?;
+        let options = MatchOptions::new();
+        let options = min_elements.map_or(options.clone(), |least| options.min_elements(least));
+        self.read(py, |container| container.match_weights(weights, options)).map(WeightMapping)
+    }
+
+    fn fill_mapped(
+        &self,
+        py: Python<'_>,
+        mapping: &WeightMapping,
+        weights: Weights<'_>,
+        options: Fill,
+    ) -> PyResult<Py<PyDict>> {
+        let options = options.options()?;
+        let look_up = || Ok(HashMap::new());
+        let weights = weights.convert(&Declared::new(&look_up, false))?;
+        let fill = |container: &mut Inner| container.fill_mapped(&mapping.0, weights, options);
+        Ok(filled(py, &self.rework(py, fill)?)?.unbind())
     }
 
     /// How many weights were cast, their bytes before and after, and those that were not: name and reason.

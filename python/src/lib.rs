@@ -11,6 +11,7 @@ mod dlpack;
 mod error;
 mod functions;
 mod initializer;
+mod mapping;
 mod options;
 mod saved;
 
@@ -42,6 +43,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::initializer::Initializer;
+    #[pymodule_export]
+    use crate::mapping::WeightMapping;
     #[pymodule_export]
     use crate::saved::SavedModel;
 

@@ -90,6 +90,18 @@ impl FillOptions {
         self
     }
 
+    /// Whether what is left over is an error.
+    #[cfg(feature = "safetensors")]
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// The options for weights that have the names of tensors.
+    #[cfg(feature = "safetensors")]
+    pub(crate) fn without_names(self) -> Self {
+        Self { partial: self.partial, tied: self.tied, ..Self::default() }
+    }
+
     /// Refuses two rules for one prefix.
     pub(super) fn check(&self) -> Result<()> {
         let mut rules = BTreeMap::new();

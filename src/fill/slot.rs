@@ -151,7 +151,7 @@ impl Slot {
 }
 
 /// Whether both have the same bytes; an initializer that cannot be read equals no other.
-pub(super) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
+pub(crate) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     const CHUNK: usize = 1 << 20;
     let len = one.byte_len();
     if len != other.byte_len() {

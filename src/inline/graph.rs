@@ -58,7 +58,8 @@ impl<'m> Copier<'m> {
         Ok(match value {
             Value::Plain(value) => named(AttributeProto::clone(value), attribute),
             Value::Open(name, outer) => {
-                let mut copy = AttributeProto { r#type: outer.r#type, ..AttributeProto::default() };
+                let mut copy = AttributeProto::default();
+                copy.r#type = outer.r#type;
                 copy.ref_attr_name = Some(Str::clone(name));
                 named(copy, attribute)
             }
@@ -207,8 +208,8 @@ fn with_graphs(
     mut graphs: Vec<GraphProto>,
 ) -> AttributeProto {
     let rest = graphs.split_off(usize::from(value.g.is_some()).min(graphs.len()));
-    let g = graphs.pop().map(Box::new);
-    let mut copy = AttributeProto { g, r#type: value.r#type, ..AttributeProto::default() };
+    let mut copy = AttributeProto::default();
+    (copy.g, copy.r#type) = (graphs.pop().map(Box::new), value.r#type);
     if !rest.is_empty() {
         copy.graphs = rest;
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::proto::{FunctionProto, Str};
 
 /// The identity of a local function: the domain, name and overload by which a node calls it.
@@ -151,12 +152,14 @@ pub struct InlineOptions {
     pub(super) except: Vec<FunctionSelector>,
     pub(super) max_nodes: u64,
     pub(super) refuse_conflicts: bool,
+    pub(crate) limits: Limits,
 }
 
 impl Default for InlineOptions {
     fn default() -> Self {
         let (only, except) = (Vec::new(), Vec::new());
-        Self { only, except, max_nodes: Self::MAX_NODES, refuse_conflicts: false }
+        let limits = Limits::new();
+        Self { only, except, max_nodes: Self::MAX_NODES, refuse_conflicts: false, limits }
     }
 }
 
@@ -198,6 +201,14 @@ impl InlineOptions {
     #[must_use]
     pub fn max_nodes(mut self, max: u64) -> Self {
         self.max_nodes = max;
+        self
+    }
+
+    /// The limits of the model, of which [`Limit::Nesting`](crate::Limit::Nesting) holds. Default: [`Limits::new`];
+    /// a [`Container`](crate::Container) inlines with its own.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 

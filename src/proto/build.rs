@@ -1,12 +1,11 @@
 //! Constructors and builder methods of messages.
 
-use super::attribute_proto::AttributeMore;
 use super::tensor_shape_proto::{Dimension, DimensionValue};
 use super::type_proto::{self, Value};
 use super::{
-    AttributeProto, FunctionProto, GraphProto, IR_VERSION, ModelProto, NodeProto,
-    OperatorSetIdProto, SparseTensorProto, Str, StringStringEntryProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    SparseTensorProto, Str, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto,
+    ValueInfoProto,
 };
 use crate::buffer::Buffer;
 
@@ -15,10 +14,13 @@ fn strings<S: Into<Str>>(from: impl IntoIterator<Item = S>) -> Vec<Str> {
 }
 
 impl ModelProto {
-    /// A model of the newest format version with this graph. It has no operator sets yet.
+    /// A model with this graph, of the lowest IR version that has what is in the graph: readers refuse
+    /// versions that are newer than they are. It has no operator sets yet, which every reader asks for:
+    /// [`with_operator_set`](Self::with_operator_set).
     pub fn new(graph: GraphProto) -> Self {
-        let graph = Some(Box::new(graph));
-        Self { ir_version: Some(IR_VERSION), graph, ..Self::default() }
+        let mut model = Self { graph: Some(Box::new(graph)), ..Self::default() };
+        model.raise_ir_version();
+        model
     }
 }
 
@@ -85,37 +87,39 @@ impl SparseTensorProto {
 }
 
 impl AttributeProto {
-    fn of(kind: i32, name: impl Into<Str>) -> Self {
-        Self { name: Some(name.into()), r#type: Some(kind), ..Self::default() }
-    }
-
-    fn rare(kind: i32, name: impl Into<Str>, more: AttributeMore) -> Self {
-        Self { more: more.into(), ..Self::of(kind, name) }
+    /// An attribute of this kind, whose value `set` sets.
+    fn of(kind: i32, name: impl Into<Str>, set: impl FnOnce(&mut Self)) -> Self {
+        let mut attribute = Self::default();
+        attribute.name = Some(name.into());
+        attribute.r#type = Some(kind);
+        set(&mut attribute);
+        attribute
     }
 
     /// An attribute with an integer.
     pub fn int(name: impl Into<Str>, value: i64) -> Self {
-        Self { i: Some(value), ..Self::of(Self::INT, name) }
+        Self::of(Self::INT, name, |attribute| attribute.i = Some(value))
     }
 
     /// An attribute with a float.
     pub fn float(name: impl Into<Str>, value: f32) -> Self {
-        Self { f: Some(value), ..Self::of(Self::FLOAT, name) }
+        Self::of(Self::FLOAT, name, |attribute| attribute.f = Some(value))
     }
 
     /// An attribute with a byte string.
     pub fn string(name: impl Into<Str>, value: impl AsRef<[u8]>) -> Self {
-        Self { s: Some(Buffer::from(value.as_ref())), ..Self::of(Self::STRING, name) }
+        let value = Buffer::from(value.as_ref());
+        Self::of(Self::STRING, name, |attribute| attribute.s = Some(value))
     }
 
     /// An attribute with integers.
     pub fn ints(name: impl Into<Str>, values: impl Into<Vec<i64>>) -> Self {
-        Self { ints: values.into().into(), ..Self::of(Self::INTS, name) }
+        Self::of(Self::INTS, name, |attribute| attribute.ints = values.into().into())
     }
 
     /// An attribute with floats.
     pub fn floats(name: impl Into<Str>, values: impl Into<Vec<f32>>) -> Self {
-        Self { floats: values.into().into(), ..Self::of(Self::FLOATS, name) }
+        Self::of(Self::FLOATS, name, |attribute| attribute.floats = values.into().into())
     }
 
     /// An attribute with byte strings.
@@ -124,43 +128,39 @@ impl AttributeProto {
         values: impl IntoIterator<Item = S>,
     ) -> Self {
         let strings = values.into_iter().map(|s| Buffer::from(s.as_ref())).collect();
-        Self::rare(Self::STRINGS, name, AttributeMore { strings, ..AttributeMore::default() })
+        Self::of(Self::STRINGS, name, |attribute| attribute.strings = strings)
     }
 
     /// An attribute with a tensor.
     pub fn tensor(name: impl Into<Str>, value: TensorProto) -> Self {
-        Self { t: Some(Box::new(value)), ..Self::of(Self::TENSOR, name) }
+        Self::of(Self::TENSOR, name, |attribute| attribute.t = Some(Box::new(value)))
     }
 
     /// An attribute with tensors.
     pub fn tensors(name: impl Into<Str>, values: impl Into<Vec<TensorProto>>) -> Self {
-        let tensors = values.into();
-        Self::rare(Self::TENSORS, name, AttributeMore { tensors, ..AttributeMore::default() })
+        Self::of(Self::TENSORS, name, |attribute| attribute.tensors = values.into())
     }
 
     /// An attribute with a graph.
     pub fn graph(name: impl Into<Str>, value: GraphProto) -> Self {
-        Self { g: Some(Box::new(value)), ..Self::of(Self::GRAPH, name) }
+        Self::of(Self::GRAPH, name, |attribute| attribute.g = Some(Box::new(value)))
     }
 
     /// An attribute with graphs.
     pub fn graphs(name: impl Into<Str>, values: impl Into<Vec<GraphProto>>) -> Self {
-        let graphs = values.into();
-        Self::rare(Self::GRAPHS, name, AttributeMore { graphs, ..AttributeMore::default() })
+        Self::of(Self::GRAPHS, name, |attribute| attribute.graphs = values.into())
     }
 
     /// An attribute with a sparse tensor.
     pub fn sparse_tensor(name: impl Into<Str>, value: SparseTensorProto) -> Self {
-        let sparse_tensor = Some(Box::new(value));
-        let more = AttributeMore { sparse_tensor, ..AttributeMore::default() };
-        Self::rare(Self::SPARSE_TENSOR, name, more)
+        let value = Some(Box::new(value));
+        Self::of(Self::SPARSE_TENSOR, name, |attribute| attribute.sparse_tensor = value)
     }
 
     /// An attribute with sparse tensors.
     pub fn sparse_tensors(name: impl Into<Str>, values: impl Into<Vec<SparseTensorProto>>) -> Self {
-        let sparse_tensors = values.into();
-        let more = AttributeMore { sparse_tensors, ..AttributeMore::default() };
-        Self::rare(Self::SPARSE_TENSORS, name, more)
+        let values = values.into();
+        Self::of(Self::SPARSE_TENSORS, name, |attribute| attribute.sparse_tensors = values)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::wire::{Rare, Str, messages};
 
 messages! {
     /// A graph: nodes in topological order, with its inputs, outputs and initializers.
-    message GraphProto (outlined) {
+    message GraphProto (outlined, recursive) {
         /// The nodes, in topological order.
         1 node: Vec<NodeProto>,
         /// The name of the graph.

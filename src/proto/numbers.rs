@@ -3,7 +3,8 @@
 use super::{AttributeProto, TensorProto};
 use crate::dtype::DataType;
 
-/// The version of the format that this crate knows.
+/// The newest version of the format that this crate knows. A model states the lowest that it needs:
+/// [`ModelProto::lowest_ir_version`](super::ModelProto::lowest_ir_version).
 pub const IR_VERSION: i64 = 14;
 
 macro_rules! numbers {

@@ -4,7 +4,7 @@ use crate::wire::{Str, messages};
 
 messages! {
     /// A type.
-    message TypeProto {
+    message TypeProto (recursive) {
         oneof value: Value {
             /// A tensor.
             1 tensor_type: TensorType(Box<Tensor>),

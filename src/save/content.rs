@@ -18,6 +18,7 @@ use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NotLoaded, Weights};
 use crate::stored_digests::{has_digests, remove_digests};
 use crate::traversal::{self, Position};
+use crate::wire::Message;
 
 /// A container as it is saved.
 pub(crate) struct Content<'c> {
@@ -33,6 +34,7 @@ impl<'c> Content<'c> {
     /// `container` with the changes of `options`. Neither its graph nor its weights are copied, except
     /// that inlining and digests make a new graph.
     pub(crate) fn new(container: &'c Container, options: &SaveOptions) -> Result<Self> {
+        container.check_nesting()?;
         let (container, model) = (Cow::Borrowed(container), container.model.clone());
         let mut content = Self { container, model, moved: HashMap::new(), inlined: None };
         if options.externalize {
@@ -44,7 +46,9 @@ impl<'c> Content<'c> {
             if !moved.is_empty() {
                 set_handles(&mut content.model, &moved);
             }
-            content.inlined = Some(inline_functions(&mut content.model, inlining.clone())?);
+            let inlining = inlining.clone().limits(content.container.limits);
+            content.inlined = Some(inline_functions(&mut content.model, inlining)?);
+            content.model.check_nesting(&content.container.limits)?;
         }
         content.set_digests(options.digests)?;
         Ok(content)

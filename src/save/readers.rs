@@ -18,6 +18,12 @@ use crate::save::target::Target;
 use crate::tensor::Tensor;
 use crate::traversal::{self, Position};
 
+/// What a reader refuses in what the model says of itself: versions.
+pub(crate) fn versions(model: &ModelProto) -> Vec<Error> {
+    let error = |reason| Error::new(ErrorKind::Unsupported, reason);
+    refused::of_model(model).into_iter().map(error).collect()
+}
+
 /// The tensors of `model` at the positions `external` that a reader refuses, or may refuse.
 pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<Error> {
     if external.is_empty() {

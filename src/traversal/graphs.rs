@@ -3,6 +3,8 @@
 //! A change to a list of nodes has to reach all of them. One macro writes the walk over a shared and
 //! over a mutable model, so that the two cannot drift apart.
 
+use std::slice::{Iter, IterMut};
+
 use super::place::{Owner, Scope, Site};
 use crate::error::Result;
 use crate::proto::attribute_proto::AttributeMore;
@@ -107,53 +109,76 @@ pub fn graphs_mut(
     WalkMut(&mut visit).model(model)
 }
 
-/// Generates the walk `$Walk`, which calls the visitor.
+/// Generates the walk `$Walk`, which calls the visitor. Levels are in a list, so that no nesting is too deep.
 macro_rules! walk {
-    ($Walk:ident, $Body:ident, $iter:ident, $as_deref:ident $(, $mut:ident)?) => {
+    ($Walk:ident, $Level:ident, $Body:ident, $Iter:ident, $iter:ident, $as_deref:ident $(, $mut:ident)?) => {
+        /// What is left to be walked of one body, of the attributes of a node, and of the graphs of an attribute.
+        enum $Level<'m> {
+            Nodes(Scope, $Iter<'m, NodeProto>),
+            Attributes(Scope, Owner<'m>, $Iter<'m, AttributeProto>),
+            Graphs(Scope, Option<&'m $($mut)? GraphProto>, $Iter<'m, GraphProto>),
+        }
+
         struct $Walk<'v>(&'v mut dyn FnMut(&Scope, $Body<'_>) -> Result<()>);
 
         impl $Walk<'_> {
             fn model(&mut self, model: &$($mut)? ModelProto) -> Result<()> {
                 let ModelProto { graph, functions, training_info, .. } = model;
                 if let Some(main) = graph.$as_deref() {
-                    self.graph(&Scope::default(), main)?;
+                    self.graph(Scope::default(), main)?;
                 }
                 for function in functions.$iter() {
                     let scope = Scope::function(function);
                     (self.0)(&scope, $Body::Function(&$($mut)? *function))?;
-                    self.nodes(&scope, &$($mut)? function.node)?;
+                    self.levels(vec![$Level::Nodes(scope, function.node.$iter())])?;
                 }
                 let infos = training_info.$as_deref().into_iter().flat_map(|infos| infos.$iter());
                 for (index, TrainingInfoProto { initialization, algorithm, .. }) in infos.enumerate() {
                     if let Some(part) = initialization.$as_deref() {
-                        self.graph(&Scope::training(index, "initialization"), part)?;
+                        self.graph(Scope::training(index, "initialization"), part)?;
                     }
                     if let Some(part) = algorithm.$as_deref() {
-                        self.graph(&Scope::training(index, "algorithm"), part)?;
+                        self.graph(Scope::training(index, "algorithm"), part)?;
                     }
                 }
                 Ok(())
             }
 
-            fn graph(&mut self, scope: &Scope, graph: &$($mut)? GraphProto) -> Result<()> {
-                (self.0)(scope, $Body::Graph(&$($mut)? *graph))?;
-                self.nodes(scope, &$($mut)? graph.node)
+            fn graph<'m>(&mut self, scope: Scope, graph: &'m $($mut)? GraphProto) -> Result<()> {
+                self.levels(vec![$Level::Graphs(scope, Some(graph), $Iter::default())])
             }
 
-            fn nodes(&mut self, scope: &Scope, nodes: &$($mut)? [NodeProto]) -> Result<()> {
-                for NodeProto { name, op_type, output, attribute: attributes, .. } in nodes {
-                    let (name, op_type) = (name.as_ref(), op_type.as_ref());
-                    let owner = Owner { name, op_type, output: output.first(), site: Site::Attribute };
-                    for AttributeProto { name, g, more, .. } in attributes {
-                        let more = more.$as_deref();
-                        let more = more.map(|AttributeMore { graphs, .. }| graphs.$iter());
-                        let mut all = g.$as_deref().into_iter().chain(more.into_iter().flatten());
-                        // The scope is only built when the attribute has a subgraph.
-                        if let Some(first) = all.next() {
-                            let inner = scope.subgraph(&owner, name.as_ref());
-                            self.graph(&inner, first)?;
-                            all.try_for_each(|subgraph| self.graph(&inner, subgraph))?;
-                        }
+            fn levels<'m>(&mut self, mut levels: Vec<$Level<'m>>) -> Result<()> {
+                while let Some(level) = levels.last_mut() {
+                    let inner = match level {
+                        $Level::Nodes(scope, nodes) => nodes.next().map(|node| {
+                            let NodeProto { name, op_type, output, attribute, .. } = node;
+                            let (name, op_type) = (name.as_ref(), op_type.as_ref());
+                            let (output, site) = (output.first(), Site::Attribute);
+                            let owner = Owner { name, op_type, output, site };
+                            $Level::Attributes(scope.clone(), owner, attribute.$iter())
+                        }),
+                        $Level::Attributes(scope, owner, attributes) => attributes.find_map(|attribute| {
+                            let AttributeProto { name, g, more, .. } = attribute;
+                            let more = more.$as_deref();
+                            let more = more.map(|AttributeMore { graphs, .. }| graphs.$iter());
+                            let (g, more) = (g.$as_deref(), more.unwrap_or_default());
+                            // The scope is only built when the attribute has a subgraph.
+                            (g.is_some() || more.len() > 0).then(|| {
+                                $Level::Graphs(scope.subgraph(owner, name.as_ref()), g, more)
+                            })
+                        }),
+                        $Level::Graphs(scope, first, more) => match first.take().or_else(|| more.next()) {
+                            Some(graph) => {
+                                (self.0)(scope, $Body::Graph(&$($mut)? *graph))?;
+                                Some($Level::Nodes(scope.clone(), graph.node.$iter()))
+                            }
+                            None => None,
+                        },
+                    };
+                    match inner {
+                        Some(inner) => levels.push(inner),
+                        None => drop(levels.pop()),
                     }
                 }
                 Ok(())
@@ -162,5 +187,5 @@ macro_rules! walk {
     };
 }
 
-walk!(Walk, Body, iter, as_deref);
-walk!(WalkMut, BodyMut, iter_mut, as_deref_mut, mut);
+walk!(Walk, Level, Body, Iter, iter, as_deref);
+walk!(WalkMut, LevelMut, BodyMut, IterMut, iter_mut, as_deref_mut, mut);

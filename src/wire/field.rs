@@ -134,7 +134,13 @@ pub trait Value: Sized {
 
     /// Calls `visit` with each string in it.
     #[inline]
-    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
+    fn strings<'m>(&'m self, _visit: &mut dyn FnMut(&'m Str)) {}
+
+    /// Whether the messages in it nest at most `levels` deep.
+    #[inline]
+    fn within(&self, _levels: u32) -> bool {
+        true
+    }
 
     /// The number of values in the payload of a packed record.
     fn count_packed(_payload: &[u8]) -> usize {
@@ -212,7 +218,7 @@ macro_rules! delimited {
 
             $(
                 #[inline]
-                fn strings(&self, $visit: &mut dyn FnMut(&Str)) {
+                fn strings<'m>(&'m self, $visit: &mut dyn FnMut(&'m Str)) {
                     $visit(self);
                 }
             )?
@@ -250,8 +256,12 @@ impl<T: Value> Value for Box<T> {
         T::pass(reader)
     }
 
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         (**self).strings(visit);
+    }
+
+    fn within(&self, levels: u32) -> bool {
+        (**self).within(levels)
     }
 }
 
@@ -322,7 +332,13 @@ pub trait Field: Sized {
 
     /// Calls `visit` with each string in it.
     #[inline]
-    fn strings(&self, _visit: &mut dyn FnMut(&Str)) {}
+    fn strings<'m>(&'m self, _visit: &mut dyn FnMut(&'m Str)) {}
+
+    /// Whether the messages in it nest at most `levels` deep.
+    #[inline]
+    fn within(&self, _levels: u32) -> bool {
+        true
+    }
 }
 
 impl<T: Value> Field for Option<T> {
@@ -362,8 +378,13 @@ impl<T: Value> Field for Option<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         self.iter().for_each(|value| value.strings(visit));
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        !T::NESTED || self.iter().all(|value| value.within(levels))
     }
 }
 
@@ -443,8 +464,13 @@ impl<T: Value> Field for Vec<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         self.iter().for_each(|value| value.strings(visit));
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        !T::NESTED || self.iter().all(|value| value.within(levels))
     }
 }
 
@@ -480,9 +506,14 @@ impl<T: Field + Empty + Default> Field for Rare<T> {
     }
 
     #[inline]
-    fn strings(&self, visit: &mut dyn FnMut(&Str)) {
+    fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m Str)) {
         if let Some(value) = self.as_deref() {
             value.strings(visit);
         }
+    }
+
+    #[inline]
+    fn within(&self, levels: u32) -> bool {
+        self.as_deref().is_none_or(|value| value.within(levels))
     }
 }

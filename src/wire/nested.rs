@@ -29,6 +29,12 @@ pub(crate) fn merge<M: Message>(message: &mut M, reader: &mut Reader<'_>) -> Res
     Ok(())
 }
 
+/// Whether `message` and what is in it nest at most `levels` deep, counted as [`merge`] does.
+#[inline]
+pub(crate) fn within<M: Message>(message: &M, levels: u32) -> bool {
+    levels.checked_sub(1).is_some_and(|left| M::LEAF || message.within(left))
+}
+
 /// Passes over a message. `true`, with the reader in its middle, if it is a tensor or holds one.
 pub(crate) fn pass<M: Message>(reader: &mut Reader<'_>) -> Result<bool> {
     // Only tensors can be replaced.

@@ -12,14 +12,15 @@
 //! An enum is stored as its number: `enum name 0..=last` before the fields of a message says which values it has, see
 //! [`closed`](super::closed).
 //!
-//! A message that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay). In an outline, the
+//! A message that is marked as `(recursive)` may hold messages of its own type, at some depth, see
+//! [`depth`](super::depth). One that is marked as `(replaceable)` can be replaced by an [`Overlay`](super::Overlay). In an outline, the
 //! elements of the lists of a message that is marked as `(outlined)` are decoded only if they hold tensors.
 
 /// Defines a struct with its [`Message`](super::Message) implementation for each message in the table.
 macro_rules! messages {
     ($(
         $(#[$about:meta])*
-        message $Message:ident $(= $full:literal)? $(($mark:ident))? $(enum $enum:ident 0..=$last:literal)? {
+        message $Message:ident $(= $full:literal)? $(($($mark:ident),+))? $(enum $enum:ident 0..=$last:literal)? {
             $($table:tt)*
         }
     )*) => {$(
@@ -27,8 +28,9 @@ macro_rules! messages {
         messages!(
             @wire $Message, messages!(@name $Message $($full)?),
             (
-                messages!(@mark replaceable $($mark)?),
-                messages!(@mark outlined $($mark)?),
+                messages!(@mark replaceable $($($mark)+)?),
+                messages!(@mark outlined $($($mark)+)?),
+                messages!(@mark recursive $($($mark)+)?),
                 messages!(@enum $($enum $last)?)
             ),
             { $($table)* }
@@ -39,9 +41,10 @@ macro_rules! messages {
     (@enum $enum:ident $last:literal) => { Some((stringify!($enum), $last)) };
 
     (@mark $wanted:ident) => { false };
-    (@mark replaceable replaceable) => { true };
-    (@mark outlined outlined) => { true };
-    (@mark $wanted:ident $mark:ident) => { false };
+    (@mark replaceable replaceable $($more:ident)*) => { true };
+    (@mark outlined outlined $($more:ident)*) => { true };
+    (@mark recursive recursive $($more:ident)*) => { true };
+    (@mark $wanted:ident $mark:ident $($more:ident)*) => { messages!(@mark $wanted $($more)*) };
 
     (@name $Message:ident) => { stringify!($Message) };
     (@name $Message:ident $full:literal) => { $full };
@@ -60,7 +63,7 @@ macro_rules! messages {
         )?
     }) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Default, PartialEq)]
+        #[derive(Default)]
         #[non_exhaustive]
         pub struct $Message {
             $($(#[$doc])* pub $field: $type,)*
@@ -74,6 +77,23 @@ macro_rules! messages {
         }
 
         impl $crate::wire::RareFields for $Message {}
+
+        messages!(@walked $Message $($field)* $($oneof $($field2)*)? unknown);
+
+        impl std::fmt::Debug for $Message {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::wire::show::<Self>(f, |f| {
+                    f.debug_struct(stringify!($Message))
+                        $(.field($crate::wire::plain(stringify!($field)), &self.$field))*
+                        $(
+                            .field($crate::wire::plain(stringify!($oneof)), &self.$oneof)
+                            $(.field($crate::wire::plain(stringify!($field2)), &self.$field2))*
+                        )?
+                        .field("unknown", &self.unknown)
+                        .finish()
+                })
+            }
+        }
 
         $(
             #[doc = concat!("The alternatives of [`", stringify!($Message), "`].")]
@@ -100,7 +120,7 @@ macro_rules! messages {
         )*
     }) => {
         $(#[$about])*
-        #[derive(Clone, Default, PartialEq)]
+        #[derive(Default)]
         #[non_exhaustive]
         pub struct $Message {
             $($(#[$doc])* pub $field: $type,)*
@@ -109,6 +129,8 @@ macro_rules! messages {
             #[doc = concat!("The fields of [`", stringify!($Rare), "`].")]
             pub $rare: $crate::wire::Rare<$Rare>,
         }
+
+        messages!(@walked $Message $($field)* $($field2)* $($($field4)*)* $rare);
 
         #[doc = concat!("The fields of [`", stringify!($Message), "`] that are seldom set, which")]
         /// it lends as its own; the first write to one of them allocates them all.
@@ -167,6 +189,21 @@ macro_rules! messages {
         }
     };
 
+    // What goes through a whole message, at any depth of a message that may hold itself.
+    (@walked $Message:ident $($field:ident)*) => {
+        impl Clone for $Message {
+            fn clone(&self) -> Self {
+                $crate::wire::walk::<Self, _>(|| Self { $($field: self.$field.clone(),)* })
+            }
+        }
+
+        impl PartialEq for $Message {
+            fn eq(&self, other: &Self) -> bool {
+                $crate::wire::walk::<Self, _>(|| true $(&& self.$field == other.$field)*)
+            }
+        }
+    };
+
     // Reading and writing. Here the fields of a `rare` group are treated like all others.
     (@wire $Message:ident, $name:expr, $marks:expr, {
         $($(#[$doc:meta])* $number:literal $field:ident: $type:ty,)*
@@ -205,13 +242,14 @@ macro_rules! messages {
             const NAME: &'static str = $name;
             const REPLACEABLE: bool = $marks.0;
             const OUTLINED: bool = $marks.1;
+            const RECURSIVE: bool = $marks.2;
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
-                $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)).among($marks.2),)*
+                $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)).among($marks.3),)*
                 $(
                     $($crate::wire::FieldInfo::of::<Option<$type1>>($number1, stringify!($name1))
                         .alternative(),)*
                     $($crate::wire::FieldInfo::of::<$type2>($number2, stringify!($field2))
-                        .among($marks.2),)*
+                        .among($marks.3),)*
                     $($($crate::wire::FieldInfo::of::<Option<$type3>>(
                         $number3,
                         stringify!($name3),
@@ -307,7 +345,25 @@ macro_rules! messages {
                 }
             }
 
-            fn fields_size(&self, sizes: &mut $crate::wire::Sizes<'_>) -> u64 {
+            fn within(&self, levels: u32) -> bool {
+                use $crate::wire::Field;
+                true
+                    $(&& self.$field.within(levels))*
+                    $(
+                        && match &self.$oneof {
+                            $(Some($Oneof::$Member1(value)) => {
+                                $crate::wire::Value::within(value, levels)
+                            })*
+                            $($(Some($Oneof::$Member3(value)) => {
+                                $crate::wire::Value::within(value, levels)
+                            })*)?
+                            None => true,
+                        }
+                        $(&& self.$field2.within(levels))*
+                    )?
+            }
+
+            fn size_of_fields(&self, sizes: &mut $crate::wire::Sizes<'_>) -> u64 {
                 use $crate::wire::Field;
                 let mut size = 0;
                 $(size += self.$field.size_among($number, &self.unknown, sizes);)*
@@ -353,7 +409,7 @@ macro_rules! messages {
                 self.unknown.write(writer)
             }
 
-            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
+            fn strings_of_fields<'m>(&'m self, visit: &mut dyn FnMut(&'m $crate::wire::Str)) {
                 use $crate::wire::Field;
                 $(self.$field.strings(visit);)*
                 $(
@@ -416,8 +472,12 @@ macro_rules! messages {
                 $crate::wire::nested::pass::<Self>(reader)
             }
 
-            fn strings(&self, visit: &mut dyn FnMut(&$crate::wire::Str)) {
-                $crate::wire::Message::strings(self, visit);
+            fn strings<'m>(&'m self, visit: &mut dyn FnMut(&'m $crate::wire::Str)) {
+                $crate::wire::visit_strings(self, visit);
+            }
+
+            fn within(&self, levels: u32) -> bool {
+                $crate::wire::nested::within(self, levels)
             }
 
             fn append(

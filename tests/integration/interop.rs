@@ -50,6 +50,12 @@ fn readers_make_the_same_of_every_layout() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn what_is_made_here_is_opened_and_what_onnxruntime_refuses_is_known() {
+    run_driver_with("versions.py", &[&setting("ONNX_CONTAINER_EXAMPLES")]);
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn models_of_other_writers_are_read() {
     run_driver("writers.py");
 }

@@ -23,6 +23,7 @@ mod descriptor;
 mod digests;
 mod digests_files;
 mod digests_stored;
+mod documented_models;
 mod dump;
 mod edit;
 mod fill;
@@ -43,7 +44,10 @@ mod lazy;
 mod limits;
 mod loads;
 #[cfg(target_os = "linux")]
+#[cfg(feature = "safetensors")]
+mod match_weights;
 mod memory;
+mod nesting;
 mod outline;
 mod ownership;
 mod path_races;

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use ndarray::{Array1, array};
-use onnx_container::proto::{NodeProto, StringStringEntryProto, TensorProto};
+use onnx_container::proto::{
+    ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+};
 use onnx_container::{
     CheckOptions, Container, Error, ErrorKind, ExternalizeOptions, KeepReason, LoadOptions,
     MmapChoice, SaveOptions, WeightFiles, check_model,
@@ -242,5 +244,53 @@ fn an_external_tensor_whose_name_is_not_text_is_reported_and_not_made() {
         let told = |error: &&Error| error.reason().contains("its name is not UTF-8");
         let numbers = (saved.warnings.iter().filter(told).count(), found.filter(told).count());
         assert_eq!(numbers, (usize::from(refused), usize::from(refused)), "{:?}", saved.warnings);
+    }
+}
+
+#[test]
+fn what_onnxruntime_refuses_in_the_versions_of_a_model_is_a_warning_and_an_advice() {
+    let sets = |sets: &[(&str, i64)]| {
+        let sets = sets.iter().map(|(domain, version)| OperatorSetIdProto::new(*domain, *version));
+        let mut model = model(graph(vec![floats("w", 0, 4)], vec![]));
+        model.opset_import = sets.collect();
+        model
+    };
+    let version = |version: Option<i64>| {
+        let mut model = sets(&[("", 21)]);
+        model.ir_version = version;
+        model
+    };
+    let cases: [(ModelProto, &[&str]); 10] = [
+        (version(Some(13)), &[]),
+        (version(Some(14)), &["ir_version 14: onnxruntime 1.31 takes versions up to 13"]),
+        (version(None), &["no ir_version"]),
+        (sets(&[]), &["no operator set (opset_import)"]),
+        (sets(&[("", 26), ("ai.onnx.ml", 5), ("com.example", 99)]), &[]),
+        (sets(&[("", 27)]), &["operator set 27 of ai.onnx: onnxruntime 1.31 takes sets up to 26"]),
+        (sets(&[("ai.onnx", 28)]), &["operator set 28 of ai.onnx"]),
+        (sets(&[("", 21), ("ai.onnx.ml", 6)]), &["operator set 6 of ai.onnx.ml"]),
+        (
+            sets(&[("ai.onnx.training", 2), ("ai.onnx.preview.training", 2)]),
+            &["operator set 2 of ai.onnx.training", "operator set 2 of ai.onnx.preview.training"],
+        ),
+        (sets(&[("com.microsoft", 2)]), &["operator set 2 of com.microsoft"]),
+    ];
+    for (model, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let container = Container::new(model);
+        let planned = container.dry_run(&path, true).unwrap().warnings;
+        let saved = container.save(&path, true).unwrap().warnings;
+        let found = check_model(&path, MmapChoice::never()).unwrap().findings;
+        let found = found.into_iter().map(|finding| finding.error.to_string());
+        let found =
+            found.filter(|text| text.contains("ir_version") || text.contains("operator set "));
+        let texts = [&planned, &saved].map(|all| all.iter().map(ToString::to_string).collect());
+        for texts in texts.into_iter().chain([found.collect::<Vec<_>>()]) {
+            assert_eq!(texts.len(), expected.len(), "{texts:?}, expected {expected:?}");
+            for (text, expected) in texts.iter().zip(expected) {
+                assert!(text.contains(expected), "{text}, expected {expected}");
+            }
+        }
     }
 }

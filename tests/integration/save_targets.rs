@@ -9,8 +9,8 @@ use ndarray::{Array1, array};
 use onnx_container::external_data::ExternalData;
 use onnx_container::proto::{Message, ModelProto, TensorProto};
 use onnx_container::{
-    Buffer, Container, ErrorKind, ExternalizeOptions, LoadOptions, MmapChoice, SaveOptions,
-    Severity, WeightFiles, check_model,
+    Buffer, Container, ErrorKind, ExternalizeOptions, Limit, Limits, LoadOptions, MmapChoice,
+    SaveOptions, Severity, WeightFiles, check_model,
 };
 
 use crate::support::{
@@ -544,7 +544,8 @@ fn the_deepest_model_that_is_read_needs_little_stack() {
             container.save(&path, layout).unwrap();
             assert!(check_model(&path, MmapChoice::never()).unwrap().findings.len() < 3);
         }
-        fs::write(&path, nested(34).encode_to_vec().unwrap()).unwrap();
+        let raised = Limits::new().with(Limit::Nesting, 200);
+        fs::write(&path, nested(34).encode_to_vec_with(&raised).unwrap()).unwrap();
         assert_eq!(
             Container::load(&path, MmapChoice::never()).unwrap_err().kind(),
             ErrorKind::Decode

@@ -14,7 +14,7 @@ use onnx_container::{
 };
 use serde::Serialize;
 
-use super::Job;
+use super::{Job, mapped};
 use crate::args::ImportArgs;
 use crate::failure::{Failed, Failure, Outcome};
 use crate::output::{Output, count, lossy};
@@ -23,6 +23,9 @@ use crate::{reading, save};
 
 /// `import-safetensors MODEL WEIGHTS OUT`.
 pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    if args.matched.is_some() || args.mapping.is_some() {
+        return mapped::import(args, out);
+    }
     save::refuse_weights(&args.output, Some(&args.weights))?;
     let reading = reading::of(&args.write.read);
     let options = LoadOptions::from(reading).weights(false);
@@ -150,8 +153,11 @@ pub struct Imported {
     missing: Vec<String>,
     /// External tensors that are not in WEIGHTS and have what the model's own files say.
     own: Vec<String>,
-    /// Inline tensors that are not in WEIGHTS and keep their elements.
+    /// Inline tensors that are not in WEIGHTS, or floats that a mapping has no weights for, and that keep their elements.
     kept: Vec<String>,
+    /// Whether the places of the weights are those of a mapping.
+    #[serde(skip)]
+    mapped: bool,
     /// Weights that no tensor of the model uses.
     left_over: Vec<String>,
     /// Tensors that are not in WEIGHTS and changed with one that is.
@@ -187,10 +193,16 @@ impl Imported {
             missing: filled.missing,
             own: Vec::new(),
             kept: filled.kept,
+            mapped: false,
             left_over: filled.unused,
             tied: Shared::all(filled.tied),
             untied: Shared::all(filled.untied),
         }
+    }
+
+    /// Of a fill by a mapping.
+    pub fn mapped(weights: &Path, filled: Filled) -> Self {
+        Self { mapped: true, ..Self::new(weights, filled) }
     }
 
     /// Prints what is missing; nothing was written.
@@ -235,7 +247,11 @@ impl Imported {
         }
         if !self.kept.is_empty() {
             let tensors = count(self.kept.len(), "tensor");
-            out.line(format_args!("unchanged {tensors} inline in the model, not in WEIGHTS"))?;
+            let why = match self.mapped {
+                true => "of floats that the mapping has no weights for",
+                false => "inline in the model, not in WEIGHTS",
+            };
+            out.line(format_args!("unchanged {tensors} {why}"))?;
             save::short(self.kept.iter().map(|name| format!("{:>14}{name}", "")), out)?;
         }
         if !self.left_over.is_empty() {

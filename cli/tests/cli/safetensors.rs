@@ -296,3 +296,86 @@ fn a_tensor_larger_than_a_shard_is_reported() {
         assert_eq!(report["warnings"], serde_json::json!(warnings));
     }
 }
+
+/// A checkpoint of two weights, of which a model has one transposed and one as FLOAT16 under other names.
+fn checkpoint(folder: &Folder, name: &str, seed: u32) {
+    let values =
+        |first: u32| (0..600).map(move |i| ((i * 7919 + first) % 1009) as f32 - seed as f32);
+    let weight = |name: &str, dims: [i64; 2], first| {
+        let bytes: Vec<u8> = values(first).flat_map(f32::to_le_bytes).collect();
+        TensorProto::new(name, TensorProto::FLOAT, dims).with_raw_data(bytes)
+    };
+    let mut graph = GraphProto::new("weights");
+    graph.initializer.push(weight("a.weight", [20, 30], 1));
+    graph.initializer.push(weight("b.weight", [30, 20], 5));
+    let model = ModelProto::new(graph).with_operator_set("", 21);
+    let mut container = onnx_container::Container::new(model);
+    container.externalize(0).unwrap();
+    let options = safetensors::ExportOptions::new();
+    container.export_safetensors(folder.path(name), options).unwrap();
+    let turned: Vec<_> = (0..600).map(|n| values(1).nth(n % 20 * 30 + n / 20).unwrap()).collect();
+    let turned: Vec<u8> = turned.into_iter().flat_map(f32::to_le_bytes).collect();
+    let halves = values(5)
+        .flat_map(|x| onnx_container::half::f16::from_f32(x).to_le_bytes())
+        .collect::<Vec<u8>>();
+    let tensor = |name: &str, of, dims: [i64; 2], bytes: Vec<u8>| {
+        TensorProto::new(name, of, dims).with_raw_data(bytes)
+    };
+    let mut graph = GraphProto::new("exported");
+    graph.initializer.push(tensor("val_1", TensorProto::FLOAT, [30, 20], turned));
+    graph.initializer.push(tensor("val_2", TensorProto::FLOAT16, [30, 20], halves));
+    graph.initializer.push(floats("table", 9));
+    let model = ModelProto::new(graph).with_operator_set("", 21);
+    let bytes = onnx_container::proto::Message::encode_to_vec(&model).unwrap();
+    fs::write(folder.path(name).with_extension("onnx"), bytes).unwrap();
+}
+
+#[test]
+fn weights_are_put_where_those_of_another_checkpoint_were() {
+    let folder = Folder::new();
+    for (name, seed) in [("old.safetensors", 1), ("new.safetensors", 2), ("newer.safetensors", 3)] {
+        checkpoint(&folder, name, seed);
+    }
+    let import = ["import-safetensors", "old.onnx", "new.safetensors", "o.onnx"];
+    // Names do not lead there.
+    folder.run(&import).failed(&["no tensor of the model has the name"]);
+    let found = [&import[..], &["--match", "old.safetensors", "--mapping", "map.json", "--verify"]];
+    folder.run(&found.concat()).done().says(&[
+        "filled    2 tensors",
+        "unchanged 1 tensor of floats that the mapping has no weights for",
+        "table",
+    ]);
+    let same = |out: &str, expected: &str| {
+        let (found, wanted) = (tensors(&folder.path(out)), tensors(&folder.path(expected)));
+        assert_eq!(found, wanted, "{out}");
+    };
+    same("o.onnx", "new.onnx");
+    let again =
+        ["import-safetensors", "o.onnx", "newer.safetensors", "p.onnx", "--mapping", "map.json"];
+    folder.run(&again).done().says(&["filled    2 tensors"]);
+    same("p.onnx", "newer.onnx");
+
+    let refused: [(&[&str], &str); 4] = [
+        (&["--match", "newer.safetensors"], "it is not the checkpoint"),
+        (&["--match", "old.safetensors", "--strict"], "table"),
+        (&["--match", "old.safetensors", "--mapping", "old.onnx"], "it is not replaced"),
+        (&["--mapping", "old.safetensors"], "old.safetensors"),
+    ];
+    let before = folder.names();
+    for (flags, text) in refused {
+        folder.run(&[&import[..3], &["q.onnx"], flags].concat()).failed(&[text]);
+    }
+    folder
+        .run(&[&import[..3], &["q.onnx", "--match", "old.safetensors", "--rename", "a=b"]].concat())
+        .misused(&[]);
+    folder
+        .run(
+            &[
+                &import[..3],
+                &["q.onnx", "--match", "old.safetensors", "--mapping", "q.json", "--dry-run"],
+            ]
+            .concat(),
+        )
+        .done();
+    assert_eq!(folder.names(), before);
+}

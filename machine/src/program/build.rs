@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use onnx_container::proto::tensor_shape_proto::DimensionValue;
 use onnx_container::proto::type_proto::Value as TypeValue;
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, Str, ValueInfoProto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, Str, ValueInfoProto,
 };
 use onnx_container::{Buffer, Container, DataType, InlineOptions, Limits, Tensor};
 
@@ -32,6 +32,7 @@ pub(crate) fn program(
     limits: Limits,
 ) -> Result<Program> {
     let model = container.model();
+    model.check_nesting(&limits)?;
     let room = Room::of(model, limits);
     if model.functions.is_empty() {
         return of_model(container, model, Functions::default(), room);

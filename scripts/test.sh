@@ -315,35 +315,55 @@ run_python_with_torch() {
     pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py
 }
 
-# mount_new KIND FOLDER: a new file system of this kind, in a file, mounted in the folder.
+# mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the folder.
 mount_new() {
     local kind=$1 folder=$2
     mkdir "$folder"
     truncate -s 1G "$folder.img"
-    "mkfs.$kind" -q "$folder.img"
+    "mkfs.$kind" "${@:3}" "$folder.img" >/dev/null
     mount -o loop "$folder.img" "$folder"
 }
 
-# What is repacked on file systems where files can share extents takes no space, and what does not fit on a disk changes
-# nothing there.
+# kill_on_coarse_disks FOLDER: saves are killed on file systems whose clocks are coarse, so that old and new files have one
+# time. FAT has neither links nor permissions either; some kernels do not have it.
+kill_on_coarse_disks() {
+    local folder=$1 disks
+    command -v mkfs.ext4 && command -v mkfs.vfat || offline 'no mkfs.ext4 or mkfs.vfat: saves on coarse clocks are not tested'
+    mount_new ext4 "$folder/ext128" -q -I 128 && mount_new ext4 "$folder/ext256" -q -I 256 ||
+        skip 'no file system can be mounted here: saves on coarse clocks are not tested'
+    disks=$folder/ext128:$folder/ext256
+    if mount_new vfat "$folder/fat"; then
+        disks+=:$folder/fat
+    elif [[ ${CI:-} == true ]]; then
+        printf 'FAT cannot be mounted\n'
+        return 1
+    else
+        printf '!!! SKIPPED in part: this kernel has no FAT\n'
+    fi
+    ONNX_CONTAINER_KILL_FOLDERS=$disks test_workspace --test killed on_another_disk -- --nocapture
+}
+
+# What is repacked on file systems where files can share extents takes no space, what does not fit on a disk changes
+# nothing there, and a save that is killed where the clock is coarse leaves one model.
 run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
-        skip 'only root can mount a file system: neither sharing extents nor a full disk is tested'
-    if ! { command -v mkfs.xfs && command -v mkfs.btrfs; } && [[ ${CI:-} == true ]]; then
-        apt-get install -y -qq xfsprogs btrfs-progs >/dev/null || true
+        skip 'only root can mount a file system: sharing extents, a full disk and coarse clocks are not tested'
+    if [[ ${CI:-} == true ]]; then
+        apt-get install -y -qq xfsprogs btrfs-progs e2fsprogs dosfstools >/dev/null || true
     fi
     command -v mkfs.xfs && command -v mkfs.btrfs || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "umount '$folder'/xfs '$folder'/btrfs '$folder'/small 2>/dev/null || true; rm -r '$folder'" EXIT
-    mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
+    trap "umount '$folder'/* 2>/dev/null || true; rm -r '$folder'" EXIT
+    mount_new xfs "$folder/xfs" -q && mount_new btrfs "$folder/btrfs" -q ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
         test_workspace --test integration copies::a_repacked -- --nocapture
     mkdir "$folder/small" && mount -t tmpfs -o size=1M tmpfs "$folder/small"
     ONNX_CONTAINER_SMALL_DISK=$folder/small \
         test_workspace --test cli troubles::a_disk_that_is_full -- --nocapture
+    kill_on_coarse_disks "$folder"
 }
 
 # Without optimization: compiling it takes longer than all that it does here.

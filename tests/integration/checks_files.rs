@@ -99,8 +99,8 @@ fn external_data_without_a_length_before_the_end_of_the_file() {
         (&[("offset", "4")], 8, true),
         (&[("offset", "8")], 8, false),
         (&[("offset", "8"), ("length", "0")], 8, false),
-        (&[], 0, true),
-        (&[("length", "0")], 0, true),
+        (&[], 0, false),
+        (&[("length", "0")], 0, false),
     ] {
         write(&path, &external("w", entries, len));
         let said = said(&path);

@@ -396,6 +396,19 @@ impl Schema {
         stated: Option<DataType>,
     ) -> Result<Vec<Option<Type>>> {
         let bound = self.bind(inputs, &types)?;
+        let is_open = |formal: &&Formal| {
+            let is_bound = |variable| bound.get(variable).is_some_and(Option::is_some);
+            !formal.variable.is_some_and(is_bound) && formal.types.only().is_none()
+        };
+        let takes = |formal: &Formal, dtype| {
+            formal.types.0[0] == 0 || formal.types.contains(&Type::Tensor(dtype))
+        };
+        for formal in self.outputs.iter().filter(is_open) {
+            if let Some(dtype) = stated.filter(|dtype| !takes(formal, *dtype)) {
+                let reason = format!("the operator does not give elements of type {dtype}");
+                return Err(Error::new(ErrorKind::Type, reason));
+            }
+        }
         let of = |j: usize| {
             let formal = at(&self.outputs, j)?;
             let variable = formal.variable.and_then(|variable| bound.get(variable)?.as_ref());

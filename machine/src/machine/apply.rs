@@ -7,7 +7,7 @@ use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
 use super::places::Places;
 use super::runner::{At, Runner, Watch, not_in_memory, slot_of};
-use crate::call::{Call, Operand, OutSpec, Output, RunCx};
+use crate::call::{Call, Operand, OutSpec, Output, RunCx, check_outputs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
@@ -29,6 +29,7 @@ impl Runner {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
         let call = Call::new(node, self.operands(&inputs)?);
         let specs = kernel.infer(&call)?;
+        check_outputs(node, &specs)?;
         if let Alias::View(i) = kernel.alias(&call)? {
             let entry = inputs.get(i).copied().flatten();
             let entry =

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use onnx_container::{Buffer, DataType};
 
 use crate::ahead::computed;
-use crate::call::{Call, Operand, OutSpec};
+use crate::call::{Call, Operand, OutSpec, check_outputs};
 use crate::error::Errors;
 use crate::in_place;
 use crate::kernel::Alias;
@@ -290,6 +290,7 @@ impl<'p> Shapes<'p> {
             node.check_types(|i| call.ty(i))?;
         }
         let specs = kernel.infer(&call)?;
+        check_outputs(node, &specs)?;
         let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
         let input = |i: usize| node.inputs.get(i).copied().flatten();
         let dies = |i| input(i).is_some_and(|value| self.dies(value, dead));

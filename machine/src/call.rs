@@ -339,16 +339,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether a node gets as many outputs as it has.
-pub(crate) fn check_outputs(node: &Node, specs: &[OutSpec]) -> Result<()> {
-    if node.outputs.iter().skip(specs.len()).all(Option::is_none) {
-        return Ok(());
-    }
-    let (has, gets) = (node.outputs.len(), specs.len());
-    let reason = format!("the node has {has} outputs, its inputs and attributes make {gets}");
-    Err(Error::new(ErrorKind::InvalidModel, reason))
-}
-
 /// The error that asks for the elements of input `i`.
 pub(crate) fn needs_value(i: usize) -> Error {
     Error::new(ErrorKind::NeedsValue(i), format!("the elements of input {i} are not known yet"))
@@ -505,7 +495,6 @@ impl<'a> RunCx<'a> {
         self.outputs.into_iter().map(|output| output.value).collect()
     }
 }
-
 fn not_inferred(j: usize) -> Error {
     Error::internal(format!("output {j} is not the one that was inferred, or it was taken before"))
 }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use onnx_container::DataType;
 
 use crate::bodies::{self, Composite};
+use crate::call::OutSpec;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::program::{Block, FUNCTION_BODY, Node, Program, ValueId};
 use crate::registry::Registry;
@@ -100,6 +101,16 @@ fn check_precision(node: &Node) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Whether a node gets as many outputs as it has.
+pub(crate) fn check_outputs(node: &Node, specs: &[OutSpec]) -> Result<()> {
+    if node.outputs.iter().skip(specs.len()).all(Option::is_none) {
+        return Ok(());
+    }
+    let (has, gets) = (node.outputs.len(), specs.len());
+    let reason = format!("the node has {has} outputs, its inputs and attributes make {gets}");
+    Err(Error::new(ErrorKind::InvalidModel, reason))
 }
 
 /// The types of values; `None` where one is not known.

@@ -7,11 +7,12 @@ use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
 use super::places::Places;
 use super::runner::{At, Runner, Watch, not_in_memory, slot_of};
-use crate::call::{Call, Operand, OutSpec, Output, RunCx, check_outputs};
+use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
 use crate::program::{Node, ValueId};
+use crate::runnable::check_outputs;
 use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 

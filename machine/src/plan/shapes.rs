@@ -11,14 +11,14 @@ use std::collections::{HashMap, HashSet};
 use onnx_container::{Buffer, DataType};
 
 use crate::ahead::computed;
-use crate::call::{Call, Operand, OutSpec, check_outputs};
+use crate::call::{Call, Operand, OutSpec};
 use crate::error::Errors;
 use crate::in_place;
 use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Node, Program, ValueId};
 use crate::registry::Registry;
-use crate::runnable::check_node;
+use crate::runnable::{check_node, check_outputs};
 use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};

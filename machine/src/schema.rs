@@ -360,7 +360,9 @@ impl Schema {
         let mut bound = Bound::default();
         for i in 0..count {
             let (Some(ty), Some(formal)) = (types(i), self.input(i)) else { continue };
-            if !formal.types.contains(&ty) {
+            // In a loop that carries an optional, the element itself stands for an optional that has one.
+            let optional = || Type::Optional(Box::new(ty.clone()));
+            if !formal.types.contains(&ty) && !formal.types.contains(&optional()) {
                 let reason = format!(
                     "the operator does not take {} as input {i} (`{}`)",
                     shown(&ty),

@@ -495,7 +495,6 @@ impl<'a> RunCx<'a> {
         self.outputs.into_iter().map(|output| output.value).collect()
     }
 }
-
 fn not_inferred(j: usize) -> Error {
     Error::internal(format!("output {j} is not the one that was inferred, or it was taken before"))
 }

@@ -93,6 +93,7 @@ mod transposed_matmul;
 mod tree;
 mod unique;
 mod window;
+mod words;
 
 pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;

@@ -51,10 +51,12 @@ pub(super) fn dtype_of(call: &Call<'_>, name: &str) -> Result<DataType> {
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Rounding::of(call)?;
     Ok(vec![OutSpec::tensor(dtype_of(call, "to")?, call.shape(0)?)])
 }
 
 fn infer_like(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Rounding::of(call)?;
     Ok(vec![OutSpec::tensor(call.dtype(1)?, call.shape(0)?)])
 }
 

@@ -251,7 +251,7 @@ fn erf(cx: &mut RunCx<'_>) -> Result<()> {
             map(cx, |x: T| T::from_f64(Real::erf(x.to_f64())))
         });
     }
-    for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, |x| erf_of(x))))
+    for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, erf_of)))
 }
 
 fn erf_of<R: Real>(x: R) -> R {

@@ -85,6 +85,16 @@ fn samples_of_bin(ratio: i64, bin: f64) -> Result<usize> {
     Ok(samples)
 }
 
+/// Whether a bin has a number of samples that can be taken.
+fn check_samples<R>(lines: &[Vec<Sample<R>>], places: &[Vec<Sample<R>>]) -> Result<()> {
+    let [lines, places] = [lines, places].map(|bins| bins.first().map_or(0, Vec::len));
+    if lines.saturating_mul(places) > MOST_SAMPLES {
+        let reason = format!("{lines} by {places} samples in a bin of a region");
+        return Err(Error::new(ErrorKind::Value, reason));
+    }
+    Ok(())
+}
+
 fn roi_align(cx: &mut RunCx<'_>) -> Result<()> {
     let ([batch, channels, height, width], _) = regions(cx, 4)?;
     let (pooled @ [rows, columns], ratio) = (aligned(cx)?, cx.int_or("sampling_ratio", 0)?);
@@ -107,6 +117,7 @@ fn roi_align(cx: &mut RunCx<'_>) -> Result<()> {
             };
             let [rows, columns] = pooled;
             let (lines, places) = (axis(y1, y2, rows, height)?, axis(x1, x2, columns, width)?);
+            check_samples(&lines, &places)?;
             let x = x.get(index(*image, batch)? * channels * height * width..).unwrap_or_default();
             let planes = x.chunks_exact((height * width).max(1));
             for (x, y) in planes.zip(y.chunks_exact_mut((rows * columns).max(1))) {

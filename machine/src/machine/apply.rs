@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
 use crate::program::{Node, ValueId};
+use crate::runnable::check_outputs;
 use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 
@@ -29,6 +30,7 @@ impl Runner {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
         let call = Call::new(node, self.operands(&inputs)?);
         let specs = kernel.infer(&call)?;
+        check_outputs(node, &specs)?;
         if let Alias::View(i) = kernel.alias(&call)? {
             let entry = inputs.get(i).copied().flatten();
             let entry =

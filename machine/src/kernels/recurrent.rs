@@ -61,6 +61,8 @@ const QUANTIZED: Layer = Layer { quantized: true, ..LSTM };
 fn directions(call: &Call<'_>) -> Result<&'static [bool]> {
     match call.str_or("direction", "forward")? {
         "forward" => Ok(&[false]),
+        // The default in the text of GRU-1.
+        "foward" if call.node().op_type == "GRU" && call.version() < 3 => Ok(&[false]),
         "reverse" => Ok(&[true]),
         "bidirectional" => Ok(&[false, true]),
         other => {

@@ -238,7 +238,7 @@ run_node_tests() {
 # The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX and FMA, one with
 # them, and an aarch64.
 run_on_processors() {
-    local program triple=aarch64-unknown-linux-gnu cpu
+    local program other process triple=aarch64-unknown-linux-gnu table=every_operator_gives running=()
     [[ $HOST == x86_64-unknown-linux-gnu ]] || skip "other processors are emulated on x86-64 Linux, and this is $HOST"
     if ! { command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc; } && [[ ${CI:-} == true ]]; then
         as_root apt-get update -qq && as_root apt-get install -y -qq qemu-user gcc-aarch64-linux-gnu >/dev/null || true
@@ -249,13 +249,12 @@ run_on_processors() {
         offline "no standard library for $triple: it is not tested"
     program=$(test_program)
     "$program"
-    for cpu in Nehalem Haswell; do
-        printf -- '--- %s\n' "$cpu"
-        qemu-x86_64 -cpu "$cpu" "$program"
-    done
-    printf -- '--- aarch64\n'
-    program=$(CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc test_program --target "$triple")
-    qemu-aarch64 -L /usr/aarch64-linux-gnu "$program"
+    other=$(CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc test_program --target "$triple")
+    # At once, since each takes half a minute on one core.
+    qemu-x86_64 -cpu Nehalem "$program" "$table" & running+=($!)
+    qemu-x86_64 -cpu Haswell "$program" "$table" & running+=($!)
+    qemu-aarch64 -L /usr/aarch64-linux-gnu "$other" "$table" & running+=($!)
+    for process in "${running[@]}"; do wait "$process"; done
 }
 
 # test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.

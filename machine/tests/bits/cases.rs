@@ -294,7 +294,7 @@ fn floats(dtype: DataType, dims: Vec<i64>, count: usize, seed: u32, fill: Fill) 
         let random = (i + seed + 1).wrapping_mul(2_654_435_761) >> 8;
         let plain = f64::from(random) / f64::from(1 << 22) - 2.0;
         let special = SPECIAL.iter().cycle().nth((i + seed) as usize / 2).unwrap()[column];
-        let bits = match (fill == Fill::Special && (i + seed) % 2 == 0, dtype) {
+        let bits = match (fill == Fill::Special && (i + seed).is_multiple_of(2), dtype) {
             (true, _) => special,
             (_, DataType::Float) => u64::from((plain as f32).to_bits()),
             (_, DataType::Double) => plain.to_bits(),

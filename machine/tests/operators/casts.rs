@@ -83,7 +83,7 @@ impl Narrow {
     /// The value of the code of a number from 0 on, as if the type had no highest one.
     fn value(&self, code: u64) -> f64 {
         let (exponent, mantissa) = (code >> self.mantissa, code & ((1 << self.mantissa) - 1));
-        let least = 1 - self.bias - self.mantissa as i32;
+        let least = 1 - self.bias - self.mantissa.cast_signed();
         let scale = |exponent: i32| libm_exp2(exponent);
         match exponent as i32 {
             0 => mantissa as f64 * scale(least),
@@ -149,7 +149,7 @@ fn expected(exact: Exact, to: DataType, saturate: bool) -> Option<u64> {
         (Exact::Float(float, Ordering::Equal), _) => {
             let (bits, signed) =
                 (width(to), matches!(to, Int2 | Int4 | Int8 | Int16 | Int32 | Int64));
-            let most = libm_exp2(bits as i32 - i32::from(signed));
+            let most = libm_exp2(bits.cast_signed() - i32::from(signed));
             let fits = float.trunc() < most && float.trunc() >= if signed { -most } else { 0.0 };
             return fits.then(|| low_bits(float as i128));
         }
@@ -222,7 +222,7 @@ fn inputs(from: DataType, to: DataType) -> (Value, Vec<Exact>) {
 }
 
 fn of_codes(dtype: DataType, codes: &[u64]) -> Value {
-    let dims = [codes.len() as i64];
+    let dims = [i64::try_from(codes.len()).unwrap()];
     if width(dtype) < 8 {
         let codes: Vec<u8> = codes.iter().map(|code| *code as u8).collect();
         return Value::Tensor(Tensor::pack(dtype, dims, &codes).unwrap());
@@ -315,7 +315,7 @@ fn strings_round_once() {
         let special = special.map(|(text, x)| (text.to_owned(), Exact::Float(x, Ordering::Equal)));
         let (texts, exact): (Vec<_>, Vec<_>) = texts.into_iter().chain(special).unzip();
         let strings = texts.into_iter().map(|text| Buffer::from(text.into_bytes())).collect();
-        let input = Tensor::from_strings([exact.len() as i64], strings).unwrap();
+        let input = Tensor::from_strings([i64::try_from(exact.len()).unwrap()], strings).unwrap();
         let found = output(("Cast", 26), &[to_attribute(to)], &[Value::Tensor(input)]).unwrap();
         compare(&codes(&found), &exact, to, true, &format!("STRING to {to}"));
     }
@@ -340,7 +340,7 @@ fn casts_that_were_rounded_twice() {
     let cases = [
         (double(1.0 + power(-11) + power(-40)), Float16, 0x3c01),
         (double(1.0 + power(-8) + power(-45)), Bfloat16, 0x3f81),
-        (double(65519.999_999_999_99), Float16, 0x7bff),
+        (double(65_519.999_999_999_99), Float16, 0x7bff),
         (double(2_049.000_000_000_931_3), Float16, 0x6801),
         (double(1.125_000_000_000_909_5), Float8E5M2, 0x3d),
         (double(16_777_217.0), Uint4, 1),
@@ -350,7 +350,8 @@ fn casts_that_were_rounded_twice() {
         (of_codes(Float8E5M2, &[0x7c]), Float8E5M2, 0x7b),
     ];
     for (input, to, expected) in cases {
-        let found = output(("Cast", 26), &[to_attribute(to)], &[input.clone()]).unwrap();
+        let found =
+            output(("Cast", 26), &[to_attribute(to)], std::slice::from_ref(&input)).unwrap();
         assert_eq!(codes(&found)[0], expected, "{input:?} to {to}");
     }
 }

@@ -158,7 +158,7 @@ fn attention_computes_its_softmax_in_the_precision_that_it_is_given() {
     let query = tensor([1, 1, 1, 1], &[1.0_f32]);
     let key = tensor([1, 1, 2, 1], &[1.0_f32, 1.75]);
     let value = tensor([1, 1, 2, 1], &[0.0_f32, 1.0]);
-    let exact = 1.0 / (1.0 + (-0.75_f64).exp());
+    let exact = 0.679_178_699_175_393; // 1 / (1 + exp(-0.75))
     let of = |precision: Option<i64>| {
         let precision = precision.map(|number| AttributeProto::int("softmax_precision", number));
         let attributes: Vec<_> = precision.into_iter().collect();

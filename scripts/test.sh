@@ -241,6 +241,36 @@ run_node_tests() {
     "$BUILD/release/node_tests" --data "$data" --set node --fast --quiet
 }
 
+# The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX and FMA, one with
+# them, and an aarch64.
+run_on_processors() {
+    local program other process triple=aarch64-unknown-linux-gnu table=every_operator_gives running=()
+    [[ $HOST == x86_64-unknown-linux-gnu ]] || skip "other processors are emulated on x86-64 Linux, and this is $HOST"
+    if ! { command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc; } && [[ ${CI:-} == true ]]; then
+        as_root apt-get update -qq && as_root apt-get install -y -qq qemu-user gcc-aarch64-linux-gnu >/dev/null || true
+    fi
+    command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc ||
+        offline 'no qemu-user or gcc-aarch64-linux-gnu: other processors are not tested'
+    rustup target list --installed | grep -qx "$triple" || rustup target add "$triple" ||
+        offline "no standard library for $triple: it is not tested"
+    program=$(test_program)
+    "$program"
+    other=$(CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc test_program --target "$triple")
+    # At once, since each takes half a minute on one core.
+    qemu-x86_64 -cpu Nehalem "$program" "$table" & running+=($!)
+    qemu-x86_64 -cpu Haswell "$program" "$table" & running+=($!)
+    qemu-aarch64 -L /usr/aarch64-linux-gnu "$other" "$table" & running+=($!)
+    for process in "${running[@]}"; do wait "$process"; done
+}
+
+# test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.
+test_program() {
+    cargo test -p onnx-container-machine --test bits --no-run --message-format=json "$@" |
+        sed -n 's/.*"executable":"\([^"]*\/bits-[^"]*\)".*/\1/p' | tail -n 1
+}
+
+as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
+
 # What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
 run_torch_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
@@ -490,6 +520,7 @@ section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
+section 'processors' run_on_processors
 section 'Python package' run_python_package
 section 'Python with torch' run_python_with_torch
 section 'PyTorch interop' with_libtorch run_torch_interop

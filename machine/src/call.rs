@@ -47,6 +47,14 @@ impl OutSpec {
     pub fn tensor(dtype: DataType, shape: impl Into<Vec<usize>>) -> Self {
         Self::Tensor(dtype, shape.into())
     }
+
+    /// The element type, if it is a tensor.
+    pub(crate) fn dtype(&self) -> Option<DataType> {
+        match self {
+            Self::Tensor(dtype, _) => Some(*dtype),
+            Self::Outside(_) => None,
+        }
+    }
 }
 
 /// A node with its inputs.

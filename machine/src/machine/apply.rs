@@ -11,6 +11,8 @@ use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
+use crate::memory::Span;
+use crate::nan::settle;
 use crate::program::{Node, ValueId};
 use crate::runnable::check_outputs;
 use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
@@ -53,6 +55,9 @@ impl Runner {
             let mut cx = RunCx::new(Call::new(node, operands), outputs(&specs, &slots, writes));
             kernel.run(&mut cx).map(|()| cx.into_values())
         };
+        if kernel.leaves_nans() {
+            self.settle(&slots, &writes)?;
+        }
         match values {
             Ok(values) => entries(node, slots, values),
             Err(error) => {
@@ -63,6 +68,13 @@ impl Runner {
                 Err(error)
             }
         }
+    }
+
+    /// Every NaN that was written to `slots`, which lie at `spans`, becomes the one NaN of its type.
+    fn settle(&mut self, slots: &[Option<Slot>], spans: &[Span]) -> Result<()> {
+        let (_, written) = self.memory.borrow_step(&[], spans)?;
+        slots.iter().flatten().zip(written).for_each(|(slot, bytes)| settle(slot.dtype, bytes));
+        Ok(())
     }
 
     /// Whether nothing but this step needs the bytes of input `i`.

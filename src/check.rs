@@ -2,14 +2,20 @@
 //!
 //! A loader stops where it cannot go on. Somebody who is about to ship a model wants the whole
 //! list: what no reader accepts, what some readers refuse, and what is merely wasteful. The names in
-//! the graphs are left to `graph`, the types of inputs and outputs to `types`, the files to `weights`,
+//! the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the types of values to `types`, the files to `weights`,
 //! the bytes in them to `contents`, the comparison with stored digests to `digests`.
 
+mod attributes;
+mod calls;
 mod contents;
+mod described;
 mod digests;
 mod finding;
+mod functions;
 mod graph;
 mod ranges;
+mod scopes;
+mod sparse;
 mod types;
 mod weights;
 
@@ -20,16 +26,19 @@ pub use self::finding::{Checked, Finding, Severity};
 use self::contents::{Source, meaningless};
 use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
+use crate::ambiguity;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{directory_of, is_external};
+use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
 use crate::mmap::MmapChoice;
 use crate::one_save::{OneSave, read_one_save};
 use crate::proto::{Message, ModelProto, TensorProto};
 use crate::recovery::{interrupted_saves, staging_prefix};
 use crate::refused::{self, MAX_PROTOBUF, Refusals};
-use crate::save::{Folder, default_data_name, weight_prefix};
+use crate::retry::retried;
+use crate::save::Folder;
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place};
 use crate::wire::has_no_value;
@@ -95,9 +104,12 @@ impl From<MmapChoice> for CheckOptions {
 /// Looked at are the names in all graphs and functions (inputs that nothing defines, values that are
 /// defined twice, outputs, imported operator sets), whether the graph's inputs and outputs declare a
 /// type and a shape, every tensor's dtype, dims and byte length, every external entry, path and range,
-/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, and
-/// what single readers are known to refuse. What operators do with their inputs is not: the types and
-/// shapes that they compute are left to onnx.checker. The bytes of external weights are read only by
+/// overlaps and gaps in the weights files, files that nothing refers to, strings that are not UTF-8, what of the file single
+/// readers take for something else ([`refuse_ambiguous`](crate::refuse_ambiguous)), and
+/// what single readers are known to refuse: attributes without a name or type or with two values, element types and
+/// versions that there are not, indices of sparse tensors, and numbers of inputs and outputs that do not fit an operator, a
+/// function or the branches of an If. What operators do with their inputs is not: types, shapes and required attributes
+/// are left to onnx.checker. The bytes of external weights are read only by
 /// [`CheckOptions::contents`] and [`CheckOptions::digests`].
 ///
 /// ```no_run
@@ -128,6 +140,7 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     let mut checked = Checked { contents: options.contents, ..Checked::default() };
     let mut findings = Findings::new(&options.load.decode.limits);
     check_message(&model, bytes.len(), path, &mut findings);
+    check_readings(bytes, path, &options.load.decode.limits, &mut findings)?;
     check_graphs(&model, options, &mut checked, &mut findings);
     let load = options.load.clone().of_model(path);
     let directory = load.directory()?;
@@ -158,12 +171,28 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     }
     for reason in refused::of_model(model) {
         // A model without a version is no model; everything else is what one reader knows.
-        let severity = if model.ir_version.is_none() { Severity::Error } else { Severity::Advice };
-        add(severity, ErrorKind::Unsupported, reason);
+        match model.ir_version {
+            None => add(Severity::Error, ErrorKind::InvalidModel, reason),
+            Some(_) => add(Severity::Advice, ErrorKind::Unsupported, reason),
+        }
     }
     if let Some(reason) = not_text(model) {
         add(Severity::Advice, ErrorKind::InvalidModel, reason);
     }
+}
+
+/// Checks that all readers take the file for this model.
+fn check_readings(
+    bytes: &Buffer,
+    path: &Path,
+    limits: &Limits,
+    findings: &mut Findings,
+) -> Result<()> {
+    for found in ambiguity::ambiguities(bytes, limits)? {
+        let severity = if found.is_certain() { Severity::Error } else { Severity::Advice };
+        findings.add(severity, || found.error().with_path(path));
+    }
+    Ok(())
 }
 
 fn check_graphs(
@@ -247,12 +276,12 @@ fn refused(
     Some(Finding { severity, error })
 }
 
-/// Weights files and staging folders of this model that nothing refers to.
+/// Weights files beside the model that no model refers to, and staging folders of this one.
 fn orphans(path: &Path, weights: &Weights<'_>) -> Vec<Finding> {
     let directory = directory_of(path);
     let name = file_name(path);
     let mut orphans = siblings(&directory, &name);
-    orphans.retain(|file| !weights.names(file));
+    orphans.retain(|file| !weights.names(file) && *file != name);
     if orphans.is_empty() {
         return Vec::new();
     }
@@ -315,17 +344,29 @@ fn not_text(model: &ModelProto) -> Option<String> {
     })
 }
 
-/// Files and staging folders beside the model `name` that look like its own.
+/// How the names of weights files end.
+const WEIGHTS: [&str; 6] = [".data", "_data", ".bin", ".weight", ".weights", ".safetensors"];
+
+/// Whether `name` is one that writers of models give to weights: with one of these ends, or with `_data_` and a number, as
+/// transformers.js numbers shards.
+fn is_of_weights(name: &str) -> bool {
+    let numbered = name.rsplit_once("_data_").map(|(_, number)| number);
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let name = name.to_lowercase();
+    !name.starts_with('.')
+        && (WEIGHTS.iter().any(|end| name.ends_with(end)) || numbered.is_some_and(is_number))
+}
+
+/// Weights files beside the model `name`, by their names, and its staging folders.
 fn siblings(directory: &Path, name: &str) -> Vec<String> {
-    let (weight, staging) = (weight_prefix(name), staging_prefix(name));
-    let data = [default_data_name(name), format!("{name}_data"), format!("{name}.weight")];
-    let own = |file: &String| {
-        let weight = file.starts_with(&weight) && file.ends_with(".weight");
-        data.contains(file) || weight || file.starts_with(&staging)
-    };
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut found: Vec<_> = names.filter(own).collect();
+    let staging = staging_prefix(name);
+    let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_file = || entry.path().is_file();
+        (name.starts_with(&staging) || is_of_weights(&name) && is_file()).then_some(name)
+    });
+    let mut found: Vec<_> = found.collect();
     found.sort();
     found
 }

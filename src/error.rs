@@ -55,6 +55,8 @@ pub enum ErrorKind {
     Decode,
     /// The protobuf message is not a valid ONNX model.
     InvalidModel,
+    /// Two readers may take the file for two models.
+    Ambiguous,
     /// An external tensor names a handle or an entry that nothing resolves.
     MissingHandle,
     /// A file that the model needs is not there.
@@ -100,6 +102,25 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// How many links are followed to find out where one leads.
+const MOST_LINKS: usize = 40;
+
+/// What is to be said of `path`, where it is a link and nothing is where it leads.
+pub(crate) fn leads_nowhere(path: &Path) -> Option<String> {
+    let mut target = path.read_link().ok()?;
+    let mut at = path.parent()?.join(&target);
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = at.read_link() else {
+            let is_there = at.symlink_metadata().is_ok();
+            let reason = || format!("a link to `{}`, which is not there", target.display());
+            return (!is_there).then(reason);
+        };
+        at = at.parent()?.join(&next);
+        target = next;
+    }
+    None
+}
+
 impl Error {
     /// An error of `kind` with a `reason`: one clause, lower case, no full stop.
     pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
@@ -115,14 +136,16 @@ impl Error {
         }))
     }
 
-    /// An operating-system error about `path`.
+    /// An operating-system error about `path`. Where that is a link to nothing, the reason says where it leads.
     pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
-        let kind = match source.kind() {
-            io::ErrorKind::NotFound => ErrorKind::MissingFile,
-            io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-            _ => ErrorKind::Io,
+        let path = path.into();
+        let (kind, reason) = match source.kind() {
+            io::ErrorKind::NotFound => (ErrorKind::MissingFile, leads_nowhere(&path)),
+            io::ErrorKind::StorageFull => (ErrorKind::NoSpace, None),
+            _ => (ErrorKind::Io, None),
         };
-        let mut error = Self::new(kind, source.to_string()).with_path(path);
+        let reason = reason.unwrap_or_else(|| source.to_string());
+        let mut error = Self::new(kind, reason).with_path(path);
         error.0.source = Some(Arc::new(source));
         error
     }
@@ -388,6 +411,35 @@ impl From<std::convert::Infallible> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_to_nothing_says_where_it_leads() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("sub")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        for (target, name) in [
+            ("../../blobs/9e5d", "gone"),
+            ("gone", "chain"),
+            ("file", "fine"),
+            ("round", "round"),
+            ("sub/none", "sub/below"),
+        ] {
+            symlink(target, at(name)).unwrap();
+        }
+        let said = |name: &str| Error::io(at(name), io::ErrorKind::NotFound.into());
+        for name in ["gone", "chain"] {
+            let error = said(name);
+            assert_eq!(error.reason(), "a link to `../../blobs/9e5d`, which is not there");
+            assert_eq!(error.kind(), ErrorKind::MissingFile);
+        }
+        assert_eq!(said("sub/below").reason(), "a link to `sub/none`, which is not there");
+        for name in ["fine", "round", "none", "none/none"] {
+            assert!(!said(name).reason().contains("a link"), "{name}");
+        }
+    }
 
     #[test]
     fn of_many_errors_the_first_are_listed_and_fewer_shown() {

@@ -31,15 +31,16 @@ pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunc
 use self::bodies::Bodies;
 use self::calls::Calls;
 use self::copy::{Copier, Reserved};
-use self::functions::{Functions, each_node_of, graphs};
+use self::functions::{Functions, each_node, each_node_of, graphs};
 use self::names::{Fresh, Numbers};
 use self::place::{Place, check_growth, named_elsewhere, training};
 use self::scope::{Binding, Scope, outputs_of};
 use self::share::ParallelCopy;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
+use crate::opset;
 use crate::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
 };
 use crate::stored_digests;
 use crate::suggest::did_you_mean;
@@ -211,14 +212,49 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     let kept = conflicts.into_iter().filter_map(|(i, reason)| {
         Some(KeptFunction { function: FunctionId::from(functions.get(i)?), reason })
     });
-    let inlined = Inlined {
+    let mut inlined = Inlined {
         calls: work.calls,
         removed: gone.map(|(_, function)| FunctionId::from(function)).collect(),
         kept: kept.collect(),
         imported: imports.iter().map(shown).collect(),
         warnings: work.warnings(),
     };
+    inlined.warnings.extend(taken_for_operators(model, &functions, &stay));
     Ok(Made { graph, training, imports, stay, inlined })
+}
+
+/// A warning for each function that has the name of an operator, is called, and does not stay: readers ran the operator.
+fn taken_for_operators(
+    model: &ModelProto,
+    functions: &Functions<'_>,
+    stay: &BTreeMap<usize, Option<Rewritten>>,
+) -> Vec<Error> {
+    let named = functions.iter().filter(|(i, function)| {
+        let domain = function.domain.as_ref().map_or(&b""[..], Str::as_bytes);
+        let name = function.name.as_ref().map_or(&b""[..], Str::as_bytes);
+        !stay.contains_key(i) && opset::has_operator(domain, name)
+    });
+    let named: BTreeMap<usize, &FunctionProto> = named.collect();
+    if named.is_empty() {
+        return Vec::new();
+    }
+    let mut called = BTreeSet::new();
+    let mut visit = |node: &NodeProto| called.extend(functions.callee(node));
+    let graphs = model.graph.as_deref().into_iter();
+    for graph in graphs.chain(training(model).map(|(_, _, graph)| graph)) {
+        each_node(&graph.node, &mut visit);
+    }
+    functions.iter().for_each(|(_, function)| each_node_of(function, &mut visit));
+    let called = named.into_iter().filter(|(i, _)| called.contains(i));
+    let warning = |(_, function): (usize, &FunctionProto)| {
+        let reason = format!(
+            "function `{}` has the name of an operator of ONNX: onnxruntime and onnx's reference evaluator ran the \
+             operator in place of it, and run its nodes now",
+            FunctionId::from(function)
+        );
+        Error::new(ErrorKind::Unsupported, reason)
+    };
+    called.map(warning).collect()
 }
 
 fn shown(import: &OperatorSetIdProto) -> (String, i64) {

@@ -138,6 +138,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
+mod ambiguity;
 mod buffer;
 mod byte_size;
 mod cast;
@@ -169,6 +170,7 @@ mod one_save;
 mod operands;
 mod opset;
 mod outline;
+mod overlaps;
 mod parallel;
 mod placement;
 pub mod proto;
@@ -176,6 +178,7 @@ mod recovery;
 mod refused;
 mod rename;
 mod replace;
+mod retry;
 mod rounding;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
@@ -192,6 +195,7 @@ pub mod traversal;
 mod values;
 mod wire;
 
+pub use ambiguity::refuse_ambiguous;
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
 pub use cast::{CastOptions, Casted, Uncast, UncastReason};

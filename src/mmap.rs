@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file_identity::FileIdentity;
 use crate::map_count::{self, Slot, Slots};
 use crate::placement::Alignment;
+use crate::retry::retried;
 
 /// Whether weights files are mapped or read.
 ///
@@ -85,7 +86,7 @@ impl MmapChoice {
     pub(crate) fn open_regular(path: &Path) -> Result<File> {
         let io = |error| Error::io(path, error);
         // Looked at before it is opened: opening a FIFO would wait for its writer.
-        let meta = std::fs::metadata(path).map_err(io)?;
+        let meta = retried(|| std::fs::metadata(path)).map_err(io)?;
         if !meta.is_file() {
             let reason =
                 if meta.is_dir() { "a directory, not a file" } else { "not a regular file" };
@@ -96,7 +97,7 @@ impl MmapChoice {
 
     /// All bytes of the open, regular `file`; `path` is for messages.
     pub(crate) fn open(self, file: &File, path: &Path) -> Result<Buffer> {
-        let metadata = file.metadata().map_err(|error| Error::io(path, error))?;
+        let metadata = retried(|| file.metadata()).map_err(|error| Error::io(path, error))?;
         self.open_known(file, &metadata, path)
     }
 
@@ -163,7 +164,7 @@ pub(crate) fn copy_into(
 }
 
 fn is_still(file: &File, identity: &FileIdentity) -> bool {
-    file.metadata().is_ok_and(|now| FileIdentity::new(&now) == *identity)
+    retried(|| file.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *identity)
 }
 
 /// A part of a file, mapped apart from the container and for writing: pages that are written to are copied first, so
@@ -222,9 +223,9 @@ impl PrivateMap {
             Error::new(ErrorKind::Unsupported, "too many files are mapped").with_path(place.path)
         })?;
         // Also looked at before it is opened: opening a FIFO would wait for its writer.
-        is_the_same(std::fs::metadata(place.path).map_err(io)?)?;
+        is_the_same(retried(|| std::fs::metadata(place.path)).map_err(io)?)?;
         let file = File::open(place.path).map_err(io)?;
-        is_the_same(file.metadata().map_err(io)?)?;
+        is_the_same(retried(|| file.metadata()).map_err(io)?)?;
         let mut options = memmap2::MmapOptions::new();
         // Without a reservation a file that is longer than the memory can be mapped.
         options.offset(place.range.start).len(bytes.len()).no_reserve_swap();

@@ -18,6 +18,7 @@ use crate::external_data::directory_of;
 use crate::file_identity::FileIdentity;
 use crate::mmap::MmapChoice;
 use crate::recovery::{FolderLock, interrupted, is_journaled, linked, recover_for_reading};
+use crate::retry::{exists, retried};
 
 /// How often a reader looks before it gives up.
 const LOOKS: usize = 20;
@@ -91,18 +92,14 @@ fn recover(path: &Path) -> Result<Option<Recovered>> {
             let done = |said| Recovered { is_done: true, said };
             return Ok(recovered.map(|recovered| done(recovered.warning())));
         }
-        // This says so itself.
-        Err(error) if error.kind() == ErrorKind::Changed => error,
-        Err(error) => {
-            error.because("a save of this model was interrupted, and cannot be completed")
-        }
+        Err(error) => error,
     };
-    if path.exists() { Ok(Some(Recovered { is_done: false, said: error })) } else { Err(error) }
+    if exists(path) { Ok(Some(Recovered { is_done: false, said: error })) } else { Err(error) }
 }
 
 /// Whether the model at `path` is not there because a save has moved it away.
 fn is_away(path: &Path) -> bool {
-    !path.exists() && is_journaled(path)
+    !exists(path) && is_journaled(path)
 }
 
 enum Look<T> {
@@ -131,14 +128,14 @@ fn look<T>(path: &Path, mmap: MmapChoice, read: impl FnOnce(Buffer) -> Result<T>
 }
 
 fn identity(file: &File) -> Result<FileIdentity> {
-    let metadata = file.metadata().map_err(|e| Error::io("", e))?;
+    let metadata = retried(|| file.metadata()).map_err(|e| Error::io("", e))?;
     Ok(FileIdentity::new(&metadata))
 }
 
 /// Whether the file at `path` is the one that was opened. One that may not be looked at any more
 /// counts: a new look would fail, and says why.
 fn is_still(path: &Path, before: &FileIdentity) -> bool {
-    path.metadata().is_ok_and(|now| FileIdentity::new(&now) == *before)
+    retried(|| path.metadata()).is_ok_and(|now| FileIdentity::new(&now) == *before)
 }
 
 /// Whether `path`, where nothing was, is there once no save is renaming files in its folder. Right after one save the
@@ -149,7 +146,7 @@ fn reappears(path: &Path) -> bool {
     let patience = if is_journaled(path) { LOCK_PATIENCE } else { PATIENCE };
     (0..LOOKS).take_while(|_| start.elapsed() < patience).any(|_| {
         wait_for_renames(path, patience);
-        path.exists()
+        exists(path)
     })
 }
 

@@ -4,7 +4,9 @@
 //! move into the model only if each operator has the same schema in both versions. The table of
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
+mod arity;
 mod defaults;
+mod formals;
 mod signatures;
 mod table;
 
@@ -13,8 +15,10 @@ use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
+use arity::{ARITIES, Arities};
 pub(crate) use defaults::DefaultValue;
 use defaults::{DEFAULTS, Defaults};
+pub(crate) use formals::{Formals, Misfit};
 use signatures::SIGNATURES;
 pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
@@ -59,30 +63,56 @@ pub(crate) fn same_operator(domain: &[u8], op_type: &[u8], a: i64, b: i64) -> bo
     a == b || (since != Since::NewerThanTable && since == since_version(domain, op_type, b))
 }
 
+/// Whether some version of `domain` has an operator of this name.
+pub(crate) fn has_operator(domain: &[u8], name: &[u8]) -> bool {
+    known_domain(normalized(domain)).is_some_and(|domain| versions_of(domain, name).is_some())
+}
+
+/// How many inputs and outputs `op_type` has in `version` of `domain`, where onnx has a schema of it.
+pub(crate) fn arity(domain: &[u8], op_type: &[u8], version: i64) -> Option<(Formals, Formals)> {
+    let Since::Known(since) = since_version(domain, op_type, version) else { return None };
+    let by_operator: &ByOperator<'_, Arities> = &ARITY_ROWS;
+    let rows = by_operator.get(&(normalized(domain), op_type)).copied().unwrap_or_default();
+    let after = rows.partition_point(|row| row.since <= since);
+    let row = after.checked_sub(1).and_then(|place| rows.get(place))?;
+    Some((Formals(row.inputs), Formals(row.outputs)))
+}
+
 /// The attributes of `op_type` that have a default, in the version that came `since`, by their names.
 pub(crate) fn defaults(
     domain: &[u8],
     op_type: &[u8],
     since: i64,
 ) -> &'static [(&'static str, DefaultValue)] {
-    let by_operator: &ByOperator<'_> = &ROWS;
+    let by_operator: &ByOperator<'_, Defaults> = &DEFAULT_ROWS;
     let rows = by_operator.get(&(normalized(domain), op_type)).copied().unwrap_or_default();
     let after = rows.partition_point(|row| row.since <= since);
     let row = after.checked_sub(1).and_then(|place| rows.get(place));
     row.map_or(&[], |row| row.attributes)
 }
 
-/// The rows of one operator, one for each version in which defaults changed.
-type Rows = &'static [Defaults];
+/// The rows of a table by domain and operator, one for each version in which something changed. Large models ask for each of
+/// their nodes.
+type ByOperator<'n, R> = HashMap<(&'n [u8], &'n [u8]), &'static [R], RandomState>;
 
-type ByOperator<'n> = HashMap<(&'n [u8], &'n [u8]), Rows, RandomState>;
+static DEFAULT_ROWS: LazyLock<ByOperator<'_, Defaults>> =
+    LazyLock::new(|| by_operator(DEFAULTS, |row| (row.domain, row.name)));
 
-/// The rows of [`DEFAULTS`] by domain and operator: large models ask for each of their nodes.
-static ROWS: LazyLock<ByOperator<'_>> = LazyLock::new(|| {
-    let by_operator = DEFAULTS.chunk_by(|a, b| (a.domain, a.name) == (b.domain, b.name));
-    let first = |rows: Rows| rows.first().map(|row| (row.domain.as_bytes(), row.name.as_bytes()));
-    by_operator.filter_map(|rows| Some((first(rows)?, rows))).collect()
-});
+static ARITY_ROWS: LazyLock<ByOperator<'_, Arities>> =
+    LazyLock::new(|| by_operator(ARITIES, |row| (row.domain, row.name)));
+
+/// The rows of `table`, in which those of each operator stand together.
+fn by_operator<R>(
+    table: &'static [R],
+    operator: fn(&R) -> (&'static str, &'static str),
+) -> ByOperator<'static, R> {
+    let rows = table.chunk_by(|a, b| operator(a) == operator(b));
+    let key = |row: &R| {
+        let (domain, name) = operator(row);
+        (domain.as_bytes(), name.as_bytes())
+    };
+    rows.filter_map(|rows| Some((key(rows.first()?), rows))).collect()
+}
 
 /// What an input or output of an operator may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

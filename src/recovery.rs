@@ -9,10 +9,14 @@
 //! The protocol, call by call, is in docs/safety.md.
 
 mod abandoned;
+#[cfg(test)]
+#[cfg(unix)]
+mod crash_states;
 mod journal;
 mod lock;
 mod names;
 mod place;
+mod staging;
 mod switch;
 
 use std::collections::HashSet;
@@ -23,6 +27,7 @@ pub use abandoned::interrupted_saves;
 pub(crate) use lock::FolderLock;
 pub use names::is_left_by_saves;
 pub(crate) use names::staging_prefix;
+pub(crate) use staging::StagingFolder;
 pub(crate) use switch::{Switch, flush_folder, interrupted};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -123,12 +128,14 @@ impl Recovery {
         finished.is_empty() && undone.is_empty() && *removed == 0 && errors.is_empty()
     }
 
-    /// Adds how many staging folders were removed, and errors that were not said before: a journal that cannot be read
-    /// is one for both the model and the folders that it may name.
+    /// Adds how many staging folders were removed, and errors of files of which none was said before: a journal that
+    /// cannot be read is one for both the model and the folders that it may name.
     fn add_removed(&mut self, (removed, errors): (usize, Vec<Error>)) {
         self.removed = self.removed.saturating_add(removed);
-        let known: HashSet<_> = self.errors.iter().map(ToString::to_string).collect();
-        self.errors.extend(errors.into_iter().filter(|error| !known.contains(&error.to_string())));
+        let known: HashSet<_> = self.errors.iter().filter_map(Error::path).collect();
+        let is_new = |error: &Error| error.path().is_none_or(|path| !known.contains(path));
+        let new: Vec<_> = errors.into_iter().filter(is_new).collect();
+        self.errors.extend(new);
     }
 
     fn add(&mut self, recovered: Result<Option<Recovered>>) {
@@ -177,7 +184,7 @@ pub(crate) fn recover_all(
     let own = name.map(names::journal_name);
     let recovered = Journal::all(directory)?.map(|(file, journal)| {
         let recovered = journal.and_then(|(name, journal)| complete(journal, directory, &name));
-        (own.as_ref() == Some(&file), recovered)
+        (own.as_ref() == Some(&file), recovered.map_err(explained))
     });
     Ok(recovered.collect())
 }
@@ -205,9 +212,18 @@ pub(crate) fn refuse_journaled(directory: &Path, name: &str, names: &[String]) -
 
 /// Recovers the model `name` of `directory`, whose lock the caller holds.
 pub(crate) fn recover_locked(directory: &Path, name: &str) -> Result<Option<Recovered>> {
-    match Journal::read(directory, name)? {
-        Some(journal) => complete(journal, directory, name),
-        None => Ok(None),
+    let recovered = match Journal::read(directory, name) {
+        Ok(Some(journal)) => complete(journal, directory, name),
+        read => read.map(|_| None),
+    };
+    recovered.map_err(explained)
+}
+
+/// The error of a recovery, with what it is about. One of this kind says so itself.
+fn explained(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Changed => error,
+        _ => error.because("a save of this model was interrupted, and cannot be completed"),
     }
 }
 
@@ -254,11 +270,23 @@ pub(crate) fn remove_leftovers(directory: &Path, name: &str) -> Vec<Error> {
 /// Completes or undoes the switch of `journal`.
 fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Recovered>> {
     let switch = Switch::of_journal(journal, directory)?;
+    let finished = go_on(&switch, directory, name).map_err(|error| match error.kind() {
+        ErrorKind::Changed => error,
+        _ => {
+            let by_hand = by_hand(&switch, directory, name);
+            error.and(&format!("it goes on once that is mended; or by hand: {by_hand}"))
+        }
+    })?;
+    Ok(finished.map(|finished| Recovered { model: directory.join(name), finished }))
+}
+
+/// Completes the switch, `true`, or undoes it, and removes what it leaves.
+fn go_on(switch: &Switch, directory: &Path, name: &str) -> Result<Option<bool>> {
     let finished = match switch.way()? {
         Way::Done => None,
         Way::Finish => Some(switch.finish().map(|()| true)?),
         Way::Undo => Some(switch.undo().map(|()| false)?),
-        Way::None => return Err(cannot_tell(&switch, directory, name)),
+        Way::None => return Err(cannot_tell(switch, directory, name)),
     };
     switch.flush()?;
     if finished == Some(false) {
@@ -271,10 +299,16 @@ fn complete(journal: Journal, directory: &Path, name: &str) -> Result<Option<Rec
         switch.remove_staging()?;
         switch.close()?;
     }
-    Ok(finished.map(|finished| Recovered { model: directory.join(name), finished }))
+    Ok(finished)
 }
 
 fn cannot_tell(switch: &Switch, directory: &Path, name: &str) -> Error {
+    let reason = format!("{CHANGED}: {}", by_hand(switch, directory, name));
+    Error::new(ErrorKind::Changed, reason).with_path(directory.join(name))
+}
+
+/// How the user ends a switch that cannot go on by itself: where the files are, and what is deleted then.
+fn by_hand(switch: &Switch, directory: &Path, name: &str) -> String {
     let staging = switch.staging().display();
     let journal = directory.join(names::journal_name(name));
     let journal = journal.display();
@@ -284,17 +318,12 @@ fn cannot_tell(switch: &Switch, directory: &Path, name: &str) -> Error {
         (true, false) => format!("{new}, and no old ones were moved away"),
         (false, true) => format!("old files are in {old}, and no new ones are left"),
         (false, false) => {
-            let reason = format!(
-                "{CHANGED}, and none are left that it would put in place: if the model and its weights are whole, \
-                 delete `{journal}`"
+            return format!(
+                "none are left that it would put in place: if the model and its weights are whole, delete `{journal}`"
             );
-            return Error::new(ErrorKind::Changed, reason).with_path(directory.join(name));
         }
     };
-    let reason = format!(
-        "{CHANGED}: {found}; move those into place that you want, and delete `{staging}` and `{journal}`"
-    );
-    Error::new(ErrorKind::Changed, reason).with_path(directory.join(name))
+    format!("{found}; move those into place that you want, and delete `{staging}` and `{journal}`")
 }
 
 const CHANGED: &str = "a save of this model was interrupted, and its files were changed since then";
@@ -319,16 +348,23 @@ mod tests {
     const STAGING: &str = ".m.onnx.saving-aB3xYz";
     const NAMES: [&str; 3] = ["w1", "w2", "m.onnx"];
 
-    /// A folder with the files `old`, and the journal of a switch to new ones. Old and new files differ in length,
-    /// as file systems with a coarse clock give them the same time.
+    /// Writes a file with the time that all have: the clocks of some file systems are so coarse.
+    fn put(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        let time = std::time::UNIX_EPOCH + Duration::from_secs(1);
+        fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    /// A folder with the files `old`, and the journal of a switch to new ones, all of one length and time.
     fn interrupted(old: &[&str]) -> (tempfile::TempDir, Switch) {
         let folder = tempfile::tempdir().unwrap();
         let staging = folder.path().join(STAGING);
         for part in ["old", "new"] {
             fs::create_dir_all(staging.join(part)).unwrap();
         }
-        old.iter().for_each(|name| fs::write(folder.path().join(name), "old").unwrap());
-        NAMES.iter().for_each(|name| fs::write(staging.join("new").join(name), "newer").unwrap());
+        fs::write(staging.join("files"), "onnx-container save 1\0w1\0w2\0m.onnx\0").unwrap();
+        old.iter().for_each(|name| put(&folder.path().join(name), "old"));
+        NAMES.iter().for_each(|name| put(&staging.join("new").join(name), "new"));
         let names = NAMES.map(str::to_owned);
         let both = (folder.path(), folder.path());
         let switch = Switch::new(both, &staging, &names, |_| true, false).unwrap();
@@ -369,7 +405,7 @@ mod tests {
                 steps.iter().take(done).for_each(|(from, to)| fs::rename(from, to).unwrap());
                 let recovered = recover_for_reading(&folder.path().join("m.onnx")).unwrap();
                 assert_eq!(recovered.is_some_and(|r| r.finished), done < count, "{old:?} {done}");
-                assert_eq!(contents(folder.path()), all("newer", &NAMES), "{old:?} {done}");
+                assert_eq!(contents(folder.path()), all("new", &NAMES), "{old:?} {done}");
                 // What was recovered once is as any other folder.
                 let again = recover(folder.path()).unwrap();
                 assert!(again.finished.is_empty() && again.errors.is_empty(), "{again:?}");
@@ -478,10 +514,7 @@ mod tests {
         assert_eq!((recovery.finished, recovery.removed), (vec![path.clone()], 1));
         assert!(recovery.errors.is_empty(), "{:?}", recovery.errors);
         let other = all("a folder", &[".n.onnx.saving-000000"]);
-        assert_eq!(
-            contents(folder.path()),
-            all("newer", &NAMES).into_iter().chain(other).collect()
-        );
+        assert_eq!(contents(folder.path()), all("new", &NAMES).into_iter().chain(other).collect());
         assert!(recover(&path).unwrap().is_empty());
         let missing = folder.path().join("none.onnx");
         assert_eq!(recover(missing).unwrap_err().kind(), ErrorKind::MissingFile);
@@ -521,7 +554,7 @@ mod tests {
                 scope.spawn(|| {
                     recover_for_reading(&path).unwrap();
                     recover(folder.path()).unwrap();
-                    assert_eq!(contents(folder.path()), all("newer", &NAMES));
+                    assert_eq!(contents(folder.path()), all("new", &NAMES));
                 });
             }
         });
@@ -535,7 +568,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("m.onnx"), &first).unwrap();
         std::os::unix::fs::symlink("a.onnx", &second).unwrap();
         assert!(recover_for_reading(&second).unwrap().is_some());
-        assert_eq!(contents(folder.path()), all("newer", &NAMES));
+        assert_eq!(contents(folder.path()), all("new", &NAMES));
     }
 
     #[test]
@@ -548,7 +581,7 @@ mod tests {
             }
             for name in NAMES {
                 std::os::unix::fs::symlink("elsewhere", folder.path().join(name)).unwrap();
-                fs::write(staging.join("new").join(name), "newer").unwrap();
+                fs::write(staging.join("new").join(name), "new").unwrap();
             }
             let both = (folder.path(), folder.path());
             let names = NAMES.map(str::to_owned);
@@ -556,7 +589,7 @@ mod tests {
             let steps = renames(folder.path(), &NAMES);
             steps.iter().take(done).for_each(|(from, to)| fs::rename(from, to).unwrap());
             assert_eq!(recover(folder.path()).unwrap().finished.len(), 1, "{done}");
-            assert_eq!(contents(folder.path()), all("newer", &NAMES), "{done}");
+            assert_eq!(contents(folder.path()), all("new", &NAMES), "{done}");
         }
     }
 
@@ -575,7 +608,7 @@ mod tests {
                 part => (staging.join(part), victim.path().join(part)),
             };
             for name in NAMES {
-                fs::write(victim.path().join("new").join(name), "newer").unwrap();
+                fs::write(victim.path().join("new").join(name), "new").unwrap();
             }
             fs::rename(&at, folder.path().join("away")).unwrap();
             std::os::unix::fs::symlink(&target, &at).unwrap();
@@ -605,28 +638,48 @@ mod tests {
     }
 
     #[test]
-    fn files_of_one_length_and_time_are_told_apart_by_where_they_are() {
-        let (folder, switch) = interrupted(&NAMES);
-        drop(switch);
-        let time = std::time::UNIX_EPOCH + Duration::from_secs(1);
-        let set = |path: &Path, text: &str| {
-            fs::write(path, text).unwrap();
-            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
-        };
+    fn old_weights_are_not_taken_for_new_ones_that_are_lost() {
+        let (folder, _) = interrupted(&NAMES);
         let staging = folder.path().join(STAGING);
-        for name in NAMES {
-            set(&folder.path().join(name), "old");
-            set(&staging.join("new").join(name), "new");
-        }
-        fs::remove_file(folder.path().join(names::journal_name("m.onnx"))).unwrap();
-        let both = (folder.path(), folder.path());
-        let names = NAMES.map(str::to_owned);
-        Switch::new(both, &staging, &names, |_| true, false).unwrap().announce().unwrap();
         fs::rename(folder.path().join("m.onnx"), staging.join("old/m.onnx")).unwrap();
-        // New weights are lost: the old ones, which look alike, must not be taken for them.
         fs::remove_file(staging.join("new/w1")).unwrap();
         assert_eq!(recover(folder.path()).unwrap().undone.len(), 1);
         assert_eq!(contents(folder.path()), all("old", &NAMES));
+    }
+
+    #[test]
+    fn a_file_of_the_same_length_and_time_that_a_stranger_put_there_is_not_moved() {
+        let (folder, _) = interrupted(&NAMES);
+        let path = folder.path().join("w1");
+        // Made before the other is gone, so that it cannot get its inode.
+        put(&folder.path().join("other"), "ano");
+        fs::rename(folder.path().join("other"), &path).unwrap();
+        let error = recover_for_reading(&folder.path().join("m.onnx")).unwrap_err();
+        assert_eq!((error.kind(), fs::read(&path).unwrap()), (ErrorKind::Changed, b"ano".to_vec()));
+        // In a copy of the folder, or one that is mounted anew, all may have other inodes.
+        let journal = folder.path().join(names::journal_name("m.onnx"));
+        let text = fs::read_to_string(&journal).unwrap();
+        let fields: Vec<_> = text.split('\0').collect();
+        fs::write(&journal, text.replacen(&format!("\0{}\0", fields[2]), "\x001\0", 1)).unwrap();
+        assert_eq!(recover(folder.path()).unwrap().finished.len(), 1);
+        assert_eq!(contents(folder.path()), all("new", &NAMES));
+    }
+
+    #[test]
+    fn an_error_of_the_system_says_what_to_do() {
+        let (folder, _) = interrupted(&NAMES);
+        // No file can be moved to what is not there.
+        fs::remove_dir(folder.path().join(STAGING).join("old")).unwrap();
+        let recovery = recover(folder.path()).unwrap();
+        let [error] = &recovery.errors[..] else { panic!("{recovery:?}") };
+        let said =
+            ["was interrupted, and cannot be completed", STAGING, ".m.onnx.switching", "delete"];
+        for said in said {
+            assert!(error.to_string().contains(said), "no {said} in {error}");
+        }
+        assert_eq!(error.to_string().matches("was interrupted").count(), 1, "{error}");
+        fs::create_dir(folder.path().join(STAGING).join("old")).unwrap();
+        assert_eq!(recover(folder.path()).unwrap().finished.len(), 1);
     }
 
     #[test]
@@ -673,7 +726,7 @@ mod tests {
                 } else {
                     entry.old = Some(mark);
                 }
-                let journal = Journal { staging: STAGING.into(), files };
+                let journal = Journal { staging: STAGING.into(), inode: None, files };
                 let written = journal.write(&staging, false).unwrap();
                 fs::rename(written, folder.path().join(names::journal_name("m.onnx"))).unwrap();
                 let before =
@@ -700,7 +753,7 @@ mod tests {
             let said = recovery.errors[0].to_string();
             assert!(said.contains(STAGING), "{said}");
             assert!(staging.join(at).join("run1/thesis").is_file());
-            let mut left = all("newer", &NAMES);
+            let mut left = all("new", &NAMES);
             left.insert(STAGING.into(), "a folder".into());
             assert_eq!(contents(folder.path()), left);
         }

@@ -15,6 +15,7 @@ use crate::externalize::{ExternalizeOptions, KeepReason, has_text_name};
 use crate::operands::{ShapeOperands, ShapeUse};
 use crate::opset::normalized;
 use crate::proto::{ModelProto, TensorProto};
+use crate::retry::is_link;
 use crate::traversal::Place;
 
 /// The length in bytes over which a protobuf message is refused by protobuf libraries, and so by onnx and
@@ -110,6 +111,9 @@ pub(crate) fn of_model(model: &ModelProto) -> Vec<String> {
     let mut reasons = Vec::new();
     match model.ir_version {
         None => reasons.push("no ir_version, which every reader asks for".to_owned()),
+        Some(version) if version < 1 => {
+            reasons.push(format!("ir_version {version}, which onnx.checker refuses"));
+        }
         Some(version) if version > ONNXRUNTIME_IR => {
             reasons.push(format!(
                 "ir_version {version}: onnxruntime 1.31 takes versions up to {ONNXRUNTIME_IR}"
@@ -147,7 +151,7 @@ pub(crate) fn of_file(
     metadata: &Metadata,
 ) -> impl Iterator<Item = &'static str> {
     let parts = || Path::new(location).ancestors().filter(|part| !part.as_os_str().is_empty());
-    let link = parts().any(|part| directory.join(part).is_symlink());
+    let link = parts().any(|part| is_link(&directory.join(part)));
     let dots = check_location(location).is_ok() && location.contains("..");
     [
         link.then_some("a symbolic link, or a folder that is one, which onnx refuses to follow"),

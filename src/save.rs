@@ -3,6 +3,7 @@
 //! The tensors, the names, the files that would be replaced and the free space are all checked before
 //! the first byte is written. Then the files are staged and renamed.
 
+mod access;
 mod attached;
 mod checksums;
 mod content;
@@ -36,7 +37,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
-pub(crate) use file_names::{default_data_name, weight_prefix};
 pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
 pub(crate) use meter::Meter;
@@ -60,6 +60,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::fold_case;
 use crate::parallel;
 use crate::recovery::not_recovered;
+use crate::retry::{exists, retried};
 use crate::save::checksums::Checksums;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
@@ -127,17 +128,19 @@ impl Container {
         let start = Instant::now();
         let (path, options) = (path.as_ref(), options.into());
         let target = Target::new(path)?;
-        let recovered = Folder::of(&target).recover(&options)?;
+        let folder = Folder::of(&target);
+        let mut recovered = folder.recover(&options)?;
         let content = Content::new(self, &options)?;
         let mut job = Job::new(&content, target, &options)?;
-        job.saved.warnings.extend(recovered);
         refuse_attached(self, &job.target.directory, &job.saved.files)?;
-        job.check_target()?;
+        job.check_files()?;
+        recovered.extend(job.with_request(|request| folder.check_recovered(request, &options))?);
+        job.saved.warnings.extend(recovered);
         job.target.check_space(job.saved.bytes)?;
         job.saved.statistics.planning = start.elapsed();
         match job.write() {
-            Ok(warning) => {
-                job.saved.warnings.extend(warning);
+            Ok(warnings) => {
+                job.saved.warnings.extend(warnings);
                 Ok(job.saved)
             }
             // Another program replaced the packed file in the meantime, so it is written again.
@@ -366,6 +369,8 @@ impl<'c, 'o> Job<'c, 'o> {
         let mut warnings = self.missing_files();
         warnings.extend(refused);
         warnings.extend(readers::versions(&self.content.shared_model()));
+        warnings.extend(readers::malformed(self.content.model()));
+        warnings.extend(self.content.inlined.iter().flat_map(|inlined| inlined.warnings.clone()));
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));
         warnings
@@ -375,15 +380,20 @@ impl<'c, 'o> Job<'c, 'o> {
     /// the target's folder.
     fn missing_files(&self) -> Vec<Error> {
         let paths = self.not_loaded.iter().map(|location| self.target.directory.join(location));
-        let missing = paths.filter(|path| !path.exists());
+        let missing = paths.filter(|path| !exists(path));
         let reason = "the saved model needs this file, which was not loaded and is not there";
         missing.map(|path| Error::new(ErrorKind::MissingFile, reason).with_path(path)).collect()
     }
 
+    /// As [`check_files`](Self::check_files), and refuses to replace what must not be replaced.
     fn check_target(&self) -> Result<()> {
-        self.check_kept()?;
-        self.check_len()?;
+        self.check_files()?;
         self.with_request(|request| self.folder.check(request, self.options))
+    }
+
+    fn check_files(&self) -> Result<()> {
+        self.check_kept()?;
+        self.check_len()
     }
 
     /// Calls `ask` with what this save requests of the target's folder.
@@ -437,15 +447,15 @@ impl<'c, 'o> Job<'c, 'o> {
         let files = self.saved.files.iter().map(|file| &file.name);
         let named: HashSet<_> = files.chain(self.stays()).map(|name| fold_case(name)).collect();
         // Another name of a kept file is not left behind: one may be a link to the other.
-        let real = |name: &str| self.target.directory.join(name).canonicalize().ok();
+        let real = |name: &str| retried(|| self.target.directory.join(name).canonicalize()).ok();
         let stays: HashSet<_> = self.stays().filter_map(|name| real(name)).collect();
         self.folder.left_behind(|name| {
             named.contains(&fold_case(name)) || real(name).is_some_and(|path| stays.contains(&path))
         })
     }
 
-    /// Writes the files and publishes them; returns what could not be removed afterwards.
-    fn write(&mut self) -> Result<Option<Error>> {
+    /// Writes the files and publishes them; returns warnings.
+    fn write(&mut self) -> Result<Vec<Error>> {
         let meter = Meter::new(self.options, self.saved.bytes);
         meter.step()?;
         let mut staging = stage(&self.target, &self.plan.files, self.options, &meter)?;
@@ -460,9 +470,9 @@ impl<'c, 'o> Job<'c, 'o> {
             meter.step()
         };
         let folders = self.kept.folders();
-        let warning = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
+        let warnings = timed(&mut done.publishing, || staging.publish(folders, look_again))?;
         self.saved.statistics = done;
-        Ok(warning)
+        Ok(warnings)
     }
 
     /// Writes the model beside its weights, and waits until all files are on the disk where that was requested.

@@ -33,7 +33,7 @@ use self::budget::Budget;
 use self::closed::Closed;
 pub(crate) use self::closed::has_no_value;
 pub(crate) use self::depth::{show, visit_strings, walk};
-pub use self::field::{Field, FieldInfo, Value};
+pub use self::field::{Field, FieldInfo, Label, Value};
 pub(crate) use self::field::{delimited_size, one_size, plain, write_one};
 pub(crate) use self::number::{Number, Varint};
 pub(crate) use self::overlay::{Overlay, Replacement};

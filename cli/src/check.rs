@@ -9,7 +9,7 @@ use onnx_container::{
 use serde::Serialize;
 
 use crate::args::CheckArgs;
-use crate::failure::{Failure, JsonError, Outcome};
+use crate::failure::{Failure, JsonError, Outcome, named};
 use crate::findings::{Findings, Found};
 use crate::leftovers::INTERRUPTED;
 use crate::needed::{NeededFile, needed};
@@ -31,6 +31,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
         }
         // With --json the findings are printed also when the model cannot be read.
         Err(error) if args.json => {
+            let error = named(error);
             failed = Some(JsonError::from(&error));
             unreadable(&error, &args.model)
         }

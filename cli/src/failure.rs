@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::io;
 
-use onnx_container::Error;
+use onnx_container::{Error, ErrorKind, model_that_needs};
 use serde::Serialize;
 
 use crate::output::print_on_stderr;
@@ -57,8 +57,19 @@ pub enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Model(error)
+        Self::Model(named(error))
     }
+}
+
+/// The `error`, where it says that a file is no model and another file of its folder needs it, with that in place of what a
+/// reader of models made of its bytes.
+pub fn named(error: Error) -> Error {
+    let path = error.path().filter(|_| error.kind() == ErrorKind::Decode);
+    let model = path.and_then(|path| Some((path, model_that_needs(path).ok()??)));
+    let Some((path, model)) = model else { return error };
+    let model = model.strip_prefix(".").unwrap_or(&model);
+    let reason = format!("the weights of `{}`, not a model", model.display());
+    Error::new(ErrorKind::Decode, reason).with_path(path)
 }
 
 #[cfg(feature = "machine")]
@@ -66,7 +77,7 @@ impl From<onnx_container_machine::Error> for Failure {
     /// The library's error, where the machine passes one on.
     fn from(error: onnx_container_machine::Error) -> Self {
         match error.source().and_then(|source| source.downcast_ref::<Error>()) {
-            Some(source) => Self::Model(source.clone()),
+            Some(source) => source.clone().into(),
             None => {
                 Self::Machine { kind: format!("{:?}", error.kind()), message: error.to_string() }
             }
@@ -84,15 +95,15 @@ impl Failure {
     /// Prints the failure on stderr: one line for each error and each cause. If the command did its work
     /// and only the report of it failed, also prints what was `changed`.
     pub fn print(&self, changed: Option<&str>) {
-        match self {
-            Self::Output(_) if let Some(changed) = changed => {
+        match (self, changed) {
+            (Self::Output(_), Some(changed)) => {
                 let message = self.message();
                 print_on_stderr(format_args!(
                     "error: {message}; {changed}, only the report could not be printed"
                 ));
             }
-            Self::Model(error) | Self::OfKind(_, error) => print_error(error),
-            Self::Hinted(error, hint) => {
+            (Self::Model(error) | Self::OfKind(_, error), _) => print_error(error),
+            (Self::Hinted(error, hint), _) => {
                 print_error(error);
                 print_on_stderr(format_args!("  {hint}"));
             }

@@ -88,7 +88,9 @@ fn write(container: &mut Container, args: &InlineArgs) -> Result<Written, Error>
         if args.packed.is_given() { how(WeightFiles::Packed) } else { save::keeping_files(how) };
     match saved {
         Ok(mut saved) => {
-            let inlined = mem::take(&mut saved.inlined).unwrap_or_default();
+            let mut inlined = mem::take(&mut saved.inlined).unwrap_or_default();
+            // They are among those of the save.
+            inlined.warnings.clear();
             Ok(Written { saved, inlined, moved: None })
         }
         Err(error) if error.kind() == ErrorKind::ModelTooLarge => write_small(container, args),

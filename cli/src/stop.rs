@@ -120,8 +120,16 @@ mod unix {
         let signals = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0);
         // Without the thread, a signal ends the process as it does any other.
         let Ok(mut signals) = Signals::new(signals) else { return };
-        let wait = move || signals.forever().for_each(on_signal);
-        let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+        let (ready, started) = std::sync::mpsc::channel();
+        let wait = move || {
+            let pending = signals.forever();
+            let _ = ready.send(());
+            pending.for_each(on_signal);
+        };
+        // A thread for which there is no memory ends the process, which must not have begun anything by then.
+        if std::thread::Builder::new().name("signals".to_owned()).spawn(wait).is_ok() {
+            let _ = started.recv();
+        }
     }
 
     /// The signals that are ignored, as `nohup` and a shell's background jobs have it: bit 0 is signal 1.

@@ -4,9 +4,13 @@
 //! The files of a process in a folder are named after one of them that is empty and locked while any of them is there. So
 //! those whose process is gone are known, however many there are: they need not be open. Where the file system has no
 //! locks none is known to be left.
+//!
+//! A file of the user may begin as these do, such as `.writing-drafts`. So the random part of a name ends in letters that
+//! follow from the others, which no name does by chance, and what is not empty is no holder.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,8 +21,12 @@ use tempfile::{Builder, NamedTempFile, TempPath};
 /// What the names begin with. Those of `sign` begin otherwise.
 const PREFIX: &str = ".writing-";
 
-/// How many random characters follow, and again after a further `-`.
+/// How many characters follow, and again after a further `-`: random ones, and as many that follow from these.
 const RANDOM: usize = 6;
+/// What they are.
+const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// How many names are tried before something else is wrong.
+const MOST_NAMES: usize = 1000;
 
 /// A file that is written and not yet renamed; dropping it removes it. It may be closed: there may be more of them than a
 /// process may have open.
@@ -70,7 +78,8 @@ impl Holder {
     }
 }
 
-/// A new file in `folder`, whose name begins with `prefix`, that is locked, where the file system can.
+/// A new file in `folder` that is locked, where the file system can. Its name is `prefix` and an end by which
+/// [`is_made`] knows it.
 pub fn locked(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
     loop {
         let file = temporary_called(prefix, folder)?;
@@ -83,14 +92,61 @@ pub fn locked(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
 }
 
 fn temporary_called(prefix: &str, folder: &Path) -> Result<NamedTempFile> {
-    let mut builder = Builder::new();
-    builder.prefix(prefix);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    for _ in 0..MOST_NAMES {
+        let name = format!("{prefix}{}", made(random()));
+        let mut builder = Builder::new();
+        builder.prefix(&name).rand_bytes(0);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        match builder.tempfile_in(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return file.map_err(|error| cannot_write(folder, error)),
+        }
     }
-    builder.tempfile_in(folder).map_err(|error| cannot_write(folder, error))
+    Err(cannot_write(folder, io::ErrorKind::AlreadyExists.into()))
+}
+
+/// A number that is another each time.
+fn random() -> u64 {
+    // Each state has keys of its own.
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The end of a name: letters for the `number`, and letters that follow from these.
+fn made(number: u64) -> String {
+    let own = letters(number);
+    let check = letters(check_of(&own));
+    own + &check
+}
+
+/// Half of the characters of a name.
+fn letters(mut number: u64) -> String {
+    let mut letter = || {
+        let letter = usize::try_from(number % 62).ok().and_then(|letter| LETTERS.get(letter));
+        number /= 62;
+        letter.copied().map_or('0', char::from)
+    };
+    (0..RANDOM / 2).map(|_| letter()).collect()
+}
+
+/// FNV-1a of the letters, after a text of this program: the same in every version.
+fn check_of(letters: &str) -> u64 {
+    let bytes = b"onnx-container ".iter().copied().chain(letters.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash >> 20
+}
+
+/// Whether the end of a name was made here: `text` is what follows the prefix that [`locked`] was given.
+pub fn is_made(text: &str) -> bool {
+    text.len() == RANDOM
+        && text
+            .split_at_checked(RANDOM / 2)
+            .is_some_and(|(own, check)| letters(check_of(own)) == check)
 }
 
 /// The error when no file can be created in `folder`. The system's own error names a temporary file.
@@ -103,9 +159,7 @@ fn cannot_write(folder: &Path, error: io::Error) -> Error {
 fn holder_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(PREFIX)?;
     let (holder, own) = rest.split_once('-').map_or((rest, None), |(a, b)| (a, Some(b)));
-    let is_random =
-        |text: &str| text.len() == RANDOM && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_ours = is_random(holder) && own.is_none_or(is_random);
+    let is_ours = is_made(holder) && own.is_none_or(is_made);
     if is_ours { name.get(..PREFIX.len().saturating_add(RANDOM)) } else { None }
 }
 
@@ -131,6 +185,7 @@ fn unheld(folder: &Path) -> (Vec<PathBuf>, Vec<File>) {
     let (mut free, mut locks) = (HashSet::new(), Vec::new());
     for name in names.iter().filter(|name| holder_of(name) == Some(name)) {
         if let Ok(file) = File::open(folder.join(name))
+            && file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
             && file.try_lock().is_ok()
         {
             free.insert(name.as_str());
@@ -155,4 +210,39 @@ pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     }
     drop(locks);
     (count, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_were_made_here_are_known() {
+        for number in [0, 1, 61, 62, 1234].into_iter().chain((0..100).map(|_| random() >> 1)) {
+            let name = made(number);
+            assert!(name.len() == RANDOM && is_made(&name), "{name}");
+            assert!(is_unfinished(&format!(".writing-{name}")), "{name}");
+            assert!(is_unfinished(&format!(".writing-{name}-{}", made(number + 1))), "{name}");
+            let other = name.replacen(&name[..1], if name.starts_with('x') { "y" } else { "x" }, 1);
+            assert!(!is_made(&other), "{other}");
+        }
+        // The same in every version, which removes what another one left.
+        assert_eq!([made(0), made(12345)], MADE.map(str::to_owned));
+    }
+
+    const MADE: [&str; 2] = ["000rJB", "7D3VFD"];
+
+    #[test]
+    fn names_of_users_are_not_taken_for_ours() {
+        let words =
+            ["backup", "config", "drafts", "policy", "secret", "second", "aB3xYz", "000000"];
+        for word in
+            words.into_iter().chain(["", "x", "draft", "drafts2", "a-b", "\u{e9}\u{e9}\u{e9}"])
+        {
+            assert!(!is_made(word), "{word}");
+            assert!(!is_unfinished(&format!(".writing-{word}")), "{word}");
+            let held = format!(".writing-{}-{word}", made(7));
+            assert!(!is_unfinished(&held), "{held}");
+        }
+    }
 }

@@ -1,8 +1,16 @@
 //! What targets that read models share: changes that leave a model a model, where changes of bytes would
-//! seldom be decoded, and values for its inputs.
+//! seldom be decoded, and values for its inputs; and the nodes of every operator that the tests of the machine make.
 
+#[path = "../../machine/tests/nodes/case.rs"]
+pub mod case;
 mod change;
 mod choices;
+#[path = "../../machine/tests/nodes/mutate.rs"]
+pub mod mutate;
+#[path = "../../machine/tests/nodes/recipes.rs"]
+pub mod recipes;
+#[path = "../../machine/tests/nodes/schemas.rs"]
+pub mod schemas;
 mod values;
 
 pub use change::{change, join};

@@ -5,10 +5,10 @@
 //! inputs and outputs of the graph. Bodies that depend on types, shapes or attributes get them from the
 //! call. The graph's nodes are those of ONNX at [`Body::version`].
 
-use onnx_container::proto::{GraphProto, NodeProto, ValueInfoProto};
+use onnx_container::proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::program::{FUNCTION_BODY, Node};
 
 /// A graph that computes an operator.
@@ -48,6 +48,7 @@ pub(crate) fn of(node: &Node) -> Option<Composite> {
         ("", "Scan") => Composite::Scan,
         ("", "SequenceMap") => Composite::SequenceMap,
         ("", "Mish") => Composite::Body(mish),
+        ("", "SwiGLU") => Composite::Body(swiglu),
         _ => return None,
     })
 }
@@ -73,5 +74,18 @@ fn mish(_: &Call<'_>) -> Result<Body> {
         NodeProto::new("Tanh", ["softplus"], ["tanh"]),
         NodeProto::new("Mul", ["X", "tanh"], ["Y"]),
     ];
-    Ok(body(18, &["X"], &["Y"], nodes))
+    Ok(body(22, &["X"], &["Y"], nodes))
+}
+
+/// [SwiGLU](https://onnx.ai/onnx/operators/onnx__SwiGLU.html), whose inputs do not broadcast
+fn swiglu(call: &Call<'_>) -> Result<Body> {
+    let (gate, linear) = (call.shape(0)?, call.shape(1)?);
+    if gate != linear {
+        let reason = format!("inputs of shapes {gate:?} and {linear:?}, which have to be the same");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    let mut swish = NodeProto::new("Swish", ["A"], ["gate"]);
+    swish.attribute = vec![AttributeProto::float("alpha", call.float_or("alpha", 1.0)?)];
+    let product = NodeProto::new("Mul", ["gate", "B"], ["Y"]);
+    Ok(body(28, &["A", "B"], &["Y"], vec![swish, product]))
 }

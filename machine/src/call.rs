@@ -29,7 +29,7 @@ pub enum Operand<'a> {
     },
     /// A tensor of strings, a sequence or an optional.
     Outside(&'a Value),
-    /// A tensor of strings, a sequence or an optional of which only the type is known.
+    /// A value of which only the type is known.
     Unknown(&'a Type),
 }
 
@@ -108,9 +108,8 @@ impl<'a> Call<'a> {
     pub fn dtype(&self, i: usize) -> Result<DataType> {
         match self.operand(i) {
             Operand::Tensor { dtype, .. } => Ok(dtype),
-            Operand::Outside(Value::Tensor(_)) | Operand::Unknown(Type::Tensor(_)) => {
-                Ok(DataType::String)
-            }
+            Operand::Outside(Value::Tensor(tensor)) => Ok(tensor.dtype()),
+            Operand::Unknown(Type::Tensor(dtype)) => Ok(*dtype),
             operand => Err(self.unexpected(i, operand, "a tensor")),
         }
     }
@@ -190,6 +189,9 @@ impl<'a> Call<'a> {
         match self.operand(i) {
             Operand::Tensor { bytes: Some(bytes), .. } => Ok(bytes),
             Operand::Tensor { bytes: None, .. } => Err(needs_value(i)),
+            Operand::Unknown(Type::Tensor(dtype)) if dtype.bit_width().is_some() => {
+                Err(needs_value(i))
+            }
             operand => Err(self.unexpected(i, operand, "a tensor of numbers")),
         }
     }

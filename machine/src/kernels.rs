@@ -84,6 +84,7 @@ mod signal;
 mod softmax;
 mod space;
 mod spectrum;
+mod split;
 mod string;
 mod suppression;
 mod tfidf;
@@ -223,6 +224,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         softmax::KERNELS,
         space::KERNELS,
         spectrum::KERNELS,
+        split::KERNELS,
         string::KERNELS,
         suppression::KERNELS,
         tfidf::KERNELS,

@@ -32,6 +32,8 @@ mod random;
 pub mod random_inputs;
 mod ready;
 mod registry;
+mod runnable;
+mod schema;
 mod table;
 pub mod trace;
 mod value;

@@ -16,11 +16,13 @@ use self::places::Places;
 pub(crate) use self::runner::Watch;
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Nobody, Observer, Runner, Shown};
-use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
+use crate::plan::shapes::Shapes;
 use crate::plan::{PlanOptions, ProgramPlan};
-use crate::program::{Block, FUNCTION_BODY, Program, ValueId};
+use crate::program::{Program, ValueId};
 use crate::registry::Registry;
+use crate::runnable;
 use crate::table::{Entry, TensorTable};
 use crate::value::Value;
 
@@ -66,6 +68,8 @@ pub struct Machine {
     places: Vec<Places>,
     /// Whether tensors are placed by best fit from here on, because there is no plan.
     is_unplanned: bool,
+    /// Whether every node can run, as far as it shows before a run.
+    is_checked: bool,
 }
 
 impl Machine {
@@ -85,6 +89,7 @@ impl Machine {
             planning: Some(PlanOptions::new()),
             places: Vec::new(),
             is_unplanned: false,
+            is_checked: false,
         };
         let main = &machine.program.main;
         for (i, input) in main.inputs.iter().enumerate() {
@@ -155,29 +160,20 @@ impl Machine {
         &self.runner.registry
     }
 
-    /// Every node that cannot run, inner ones too, each as an error that says where it is and why.
+    /// Every node that a run refuses whatever the elements of its inputs are, inner ones too, each as an error that says where it is and
+    /// why: no kernel is known, the schema of the operator has not what the node has, types or shapes do not fit.
     ///
     /// # Errors
-    /// All of them in one error of kind [`ErrorKind::UnsupportedOp`].
+    /// All of them in one error, of the kind of the first.
     pub fn check_runnable(&self) -> Result<()> {
-        let mut errors = Errors::default();
-        self.missing(&self.program.main, "", &mut errors);
-        errors.join().map_or(Ok(()), Err)
+        self.check_nodes()?;
+        let refused = Shapes::refused(&self.program, self.registry(), self.memory());
+        refused.join().map_or(Ok(()), Err)
     }
 
-    fn missing(&self, block: &Block, path: &str, errors: &mut Errors) {
-        for (i, node) in block.nodes.iter().enumerate() {
-            let path = format!("{path}{i}");
-            if let Some(error) = self.runner.unsupported(node) {
-                errors.push(error.at_node(&node.name, node.op()).at_step(&path));
-            }
-            let has_kernel = self.registry().kernel(node).is_some();
-            let graphs = node.attributes.graphs();
-            let graphs = graphs.filter(|(name, _)| !has_kernel || *name != FUNCTION_BODY);
-            for (name, block) in graphs {
-                self.missing(block, &format!("{path}/{name}/"), errors);
-            }
-        }
+    /// As [`check_runnable`](Self::check_runnable), but for what follows from shapes. A step says that itself.
+    fn check_nodes(&self) -> Result<()> {
+        runnable::check(&self.program, self.registry()).join().map_or(Ok(()), Err)
     }
 
     /// Takes the next step; `None` when all nodes are done. Steps of inner blocks are part of the step of
@@ -201,6 +197,10 @@ impl Machine {
     fn take_step(&mut self, watch: &mut dyn Watch) -> Result<Option<StepRecord>> {
         if self.pc == 0 {
             self.check_inputs()?;
+            if !self.is_checked {
+                self.check_nodes()?;
+                self.is_checked = true;
+            }
             if self.bound.is_empty() && self.places.is_empty() && !self.is_unplanned {
                 self.settle()?;
             }

@@ -9,7 +9,7 @@ mod csv;
 mod greedy;
 mod placed;
 mod search;
-mod shapes;
+pub(crate) mod shapes;
 mod svg;
 mod tensors;
 mod timeline;

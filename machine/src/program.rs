@@ -9,6 +9,7 @@
 mod attribute;
 mod build;
 mod functions;
+mod meaning;
 mod order;
 mod room;
 mod sizes;
@@ -20,6 +21,7 @@ pub use self::attribute::{Attribute, Attributes};
 pub(crate) use self::build::{block_of, dead_after, program};
 pub(crate) use self::functions::FUNCTION_BODY;
 use crate::memory::Weights;
+use crate::schema::Meaning;
 use crate::table::Entry;
 pub use crate::table::ValueId;
 use crate::value::Type;
@@ -42,6 +44,8 @@ pub struct Node {
     pub outputs: Vec<Option<ValueId>>,
     /// The attributes, graphs included.
     pub attributes: Attributes,
+    /// What the schemas of ONNX say of it.
+    pub(crate) meaning: Meaning,
 }
 
 impl Node {

@@ -1,7 +1,7 @@
 //! Which kernel a node has: by domain, operator and version, the user's before a built-in one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::kernel::Kernel;
 use crate::kernels;
@@ -17,7 +17,7 @@ type Kernels = HashMap<String, HashMap<String, Vec<(i64, Arc<dyn Kernel>)>>>;
 #[derive(Debug, Clone)]
 pub struct Registry {
     user: Kernels,
-    builtin: Kernels,
+    builtin: &'static Kernels,
     profile: Profile,
 }
 
@@ -35,11 +35,10 @@ impl Registry {
     /// assert_eq!(Registry::of(Profile::Fast).profile().name(), "fast");
     /// ```
     pub fn of(profile: Profile) -> Self {
-        let mut builtin = Kernels::new();
-        for kernel in kernels::of(profile) {
-            let (op_type, domain, since) = kernel.meaning();
-            add(&mut builtin, domain, op_type, since, Arc::new(kernel));
-        }
+        let builtin: &Kernels = match profile {
+            Profile::Strict => &STRICT,
+            Profile::Fast => &FAST,
+        };
         Self { user: Kernels::new(), builtin, profile }
     }
 
@@ -61,11 +60,16 @@ impl Registry {
         add(&mut self.user, domain, op_type, since, Arc::new(kernel));
     }
 
+    /// Whether the kernel of `node` is one of the user.
+    pub(crate) fn is_users(&self, node: &Node) -> bool {
+        find(&self.user, node).is_some()
+    }
+
     /// The kernel of `node`, if there is one. A call of a local function has none but the user's, also where the
     /// function is called as an operator of ONNX.
     pub fn kernel(&self, node: &Node) -> Option<&Arc<dyn Kernel>> {
         let is_call = node.attributes.get(FUNCTION_BODY).is_some();
-        find(&self.user, node).or_else(|| find(&self.builtin, node).filter(|_| !is_call))
+        find(&self.user, node).or_else(|| find(self.builtin, node).filter(|_| !is_call))
     }
 }
 
@@ -73,6 +77,19 @@ impl Default for Registry {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The built-in kernels of each profile: they are the same for all programs.
+static STRICT: LazyLock<Kernels> = LazyLock::new(|| builtin(Profile::Strict));
+static FAST: LazyLock<Kernels> = LazyLock::new(|| builtin(Profile::Fast));
+
+fn builtin(profile: Profile) -> Kernels {
+    let mut builtin = Kernels::new();
+    for kernel in kernels::of(profile) {
+        let (op_type, domain, since) = kernel.meaning();
+        add(&mut builtin, domain, op_type, since, Arc::new(kernel));
+    }
+    builtin
 }
 
 fn add(kernels: &mut Kernels, domain: &str, op_type: &str, since: i64, kernel: Arc<dyn Kernel>) {

@@ -123,7 +123,7 @@ fn an_error_says_which_step_and_node_of_which_operator() {
     let mut machine = machine(model(vec![reshape]), Registry::new(), Limits::new());
     machine.bind("x", floats(&[1.0])).unwrap();
     let error = machine.run().unwrap_err();
-    let text = "step 0: node `pick` (Gather): input 1 is FLOAT, not INT64";
+    let text = "step 0: node `pick` (Gather): the operator does not take elements of type FLOAT as input 1 (`indices`)";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Type, text));
 }
 

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{self, ExternalData, is_handle, without_dots};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
+use crate::retry::retried;
 
 /// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at `path` was decoded from
 /// `bytes`.
@@ -77,7 +78,8 @@ impl Files<'_> {
         }
         if !self.known.contains_key(&name) {
             let file = self.opened.file(&entry.location)?;
-            let metadata = file.metadata().map_err(|error| Error::io(&entry.location, error))?;
+            let metadata =
+                retried(|| file.metadata()).map_err(|error| Error::io(&entry.location, error))?;
             self.known.insert(name.clone(), (Arc::from(entry.location), metadata.len()));
         }
         match self.known.get(&name) {

@@ -7,20 +7,23 @@
 //! inputs. What operators do with the values is left to readers. One walk, in linear time; training
 //! graphs take no part, as in onnx.checker.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::attributes::Fault;
+use super::described::{described, domain_name, overload, short, text, value_name};
 use super::finding::{Findings, Severity};
+use super::scopes::Names;
+use super::{attributes, calls, functions, sparse, types};
 use crate::error::{Error, ErrorKind};
 use crate::inline::Callable;
 use crate::limits::Limits;
-use crate::opset::normalized;
+use crate::opset::{has_operator, normalized, same_operator};
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     ValueInfoProto,
 };
-use crate::wire::{Str, has_no_value};
+use crate::wire::Str;
 
 /// What was looked at, and what was found.
 #[derive(Debug)]
@@ -33,8 +36,10 @@ pub(super) struct GraphReport {
 
 /// Checks the names in the main graph and the functions of `model`.
 pub(super) fn check(model: &ModelProto, limits: &Limits) -> GraphReport {
-    let mut walk = Walk::new(model.ir_version.unwrap_or_default(), limits);
+    let callable = Callable::new(&model.functions);
+    let mut walk = Walk::new(model.ir_version.unwrap_or_default(), callable.as_ref().ok(), limits);
     walk.imports(&model.opset_import);
+    walk.of_model = walk.sets.clone();
     if let Some(graph) = &model.graph {
         walk.graph(graph);
         walk.report_missing();
@@ -54,71 +59,13 @@ pub(super) fn check(model: &ModelProto, limits: &Limits) -> GraphReport {
         walk.function(function);
     }
     // Which of two functions with one name is called is not known.
-    if let Err(error) = Callable::new(&model.functions)
+    if let Err(error) = &callable
         && distinct
     {
+        let error = error.clone();
         walk.report.findings.add(Severity::Error, || error);
     }
     walk.report
-}
-
-/// The bytes of a name; no name is the empty one, as in protobuf.
-fn text(name: &Option<Str>) -> &[u8] {
-    name.as_ref().map_or(b"", Str::as_bytes)
-}
-
-fn overload(function: &FunctionProto) -> &[u8] {
-    function.overload.as_ref().map_or(b"", |overload| overload.as_bytes())
-}
-
-/// The beginning of a name, for messages: a hostile one may have megabytes.
-pub(super) fn short(name: &[u8]) -> Cow<'_, str> {
-    match name.get(..100) {
-        Some(start) => Cow::Owned(format!("{}...", String::from_utf8_lossy(start))),
-        None => String::from_utf8_lossy(name),
-    }
-}
-
-/// The names that can be seen at a point of the walk, each with the innermost graph that defines it.
-#[derive(Default)]
-struct Names<'m> {
-    depths: HashMap<&'m [u8], usize>,
-    /// For each graph around the point, what its definitions took the place of.
-    hidden: Vec<Vec<(&'m [u8], Option<usize>)>>,
-}
-
-impl<'m> Names<'m> {
-    fn enter(&mut self) {
-        self.hidden.push(Vec::new());
-    }
-
-    fn leave(&mut self) {
-        for (name, before) in self.hidden.pop().into_iter().flatten().rev() {
-            match before {
-                Some(depth) => self.depths.insert(name, depth),
-                None => self.depths.remove(name),
-            };
-        }
-    }
-
-    /// Defines `name` in the innermost graph.
-    fn define(&mut self, name: &'m [u8]) {
-        let depth = self.hidden.len();
-        let before = self.depths.insert(name, depth);
-        if let Some(hidden) = self.hidden.last_mut()
-            && before != Some(depth)
-        {
-            hidden.push((name, before));
-        }
-    }
-
-    fn is_here(&self, name: &[u8]) -> bool {
-        self.depths.get(name) == Some(&self.hidden.len())
-    }
-
-    fn is_visible(&self, name: &[u8]) -> bool {
-        self.depths.contains_key(name)
-    }
 }
 
 /// An input that nothing defined before its node.
@@ -155,12 +102,20 @@ enum Of {
 
 struct Walk<'m> {
     names: Names<'m>,
+    /// The functions that nodes call, where they are well formed.
+    callable: Option<&'m Callable<'m>>,
     /// The graphs around the point: nodes with their attributes, and functions.
     path: Vec<String>,
     /// The path joined, where a name of the present graph was missing.
     joined: Option<Rc<str>>,
-    /// The imported domains of the model or of the function that is walked.
-    domains: HashSet<&'m [u8]>,
+    /// The imported domains of the model or of the function that is walked, with their versions.
+    sets: HashMap<&'m [u8], i64>,
+    /// Those of the model.
+    of_model: HashMap<&'m [u8], i64>,
+    /// Whether the walk is in a function.
+    in_function: bool,
+    /// The first node of the function whose operator means something else in the model.
+    other: Option<&'m NodeProto>,
     /// Values and domains that were reported: once for each function, and for the main graph.
     reported: HashSet<(Of, &'m [u8])>,
     missing: Vec<Missing<'m>>,
@@ -169,13 +124,17 @@ struct Walk<'m> {
 }
 
 impl<'m> Walk<'m> {
-    fn new(ir_version: i64, limits: &Limits) -> Self {
+    fn new(ir_version: i64, callable: Option<&'m Callable<'m>>, limits: &Limits) -> Self {
         let findings = Findings::new(limits);
         Self {
             names: Names::default(),
+            callable,
             path: Vec::new(),
             joined: None,
-            domains: HashSet::new(),
+            sets: HashMap::new(),
+            of_model: HashMap::new(),
+            in_function: false,
+            other: None,
             reported: HashSet::new(),
             missing: Vec::new(),
             ir_version,
@@ -227,20 +186,58 @@ impl<'m> Walk<'m> {
 
     /// Takes the operator sets of a model or function.
     fn imports(&mut self, imports: &'m [OperatorSetIdProto]) {
-        let domains = imports.iter().map(|import| normalized(text(&import.domain)));
-        self.domains = domains.collect();
+        self.sets.clear();
         self.reported.clear();
+        for import in imports {
+            let domain = normalized(text(&import.domain));
+            let version = import.version.unwrap_or_default();
+            if domain.is_empty() && version < 1 {
+                let reason = "and the operators of ONNX begin with version 1: readers refuse it";
+                self.error(None, || match import.version {
+                    Some(version) => format!("operator set {version} is imported, {reason}"),
+                    None => format!("an operator set without a version is imported, {reason}"),
+                });
+            }
+            if let Some(before) = self.sets.insert(domain, version) {
+                self.find(Severity::Advice, None, || {
+                    let name = domain_name(domain);
+                    format!("domain `{name}` is imported twice, with versions {before} and {version}: readers differ on which counts")
+                });
+            }
+        }
+    }
+
+    /// Reports what is wrong with something that `what` describes.
+    fn fault(&mut self, what: impl FnOnce() -> String, fault: Option<Fault>) {
+        if let Some((severity, reason)) = fault {
+            self.find(severity, None, || format!("{} {reason}", what()));
+        }
     }
 
     fn function(&mut self, function: &'m FunctionProto) {
         let name = format!("{}::{}", short(text(&function.domain)), short(text(&function.name)));
         self.enter(name);
+        for fault in functions::faults(function) {
+            self.fault(|| "the function".to_owned(), Some(fault));
+        }
         self.imports(&function.opset_import);
         self.names.enter();
         for input in &function.input {
             self.input(input.as_bytes(), "two inputs of the function have this name");
         }
+        for default in &function.attribute_proto {
+            let what = || format!("the default of attribute `{}`", short(text(&default.name)));
+            self.fault(what, attributes::fault(default, true));
+        }
+        self.types(&function.value_info);
+        self.in_function = true;
         self.nodes(&function.node);
+        if let Some(node) = self.other.take() {
+            self.find(Severity::Advice, None, || {
+                let user = described(node);
+                format!("{user} is another operator in the model's version of its domain, which onnx.checker refuses")
+            });
+        }
         for output in &function.output {
             self.output(output.as_bytes());
         }
@@ -260,6 +257,9 @@ impl<'m> Walk<'m> {
         for input in &graph.input {
             self.input(value_name(input), "two inputs have this name");
         }
+        for values in [&graph.input, &graph.output, &graph.value_info] {
+            self.types(values);
+        }
         self.initializers(graph);
         self.nodes(&graph.node);
         self.node_names(&graph.node);
@@ -274,8 +274,32 @@ impl<'m> Walk<'m> {
         self.names.leave();
     }
 
+    /// Reports element types that there are not.
+    fn types(&mut self, values: &'m [ValueInfoProto]) {
+        for value in values {
+            if let Some(number) = types::unknown_element(value.r#type.as_deref()) {
+                self.error(Some(value_name(value)), || {
+                    format!("has the element type {number}, which is none of ONNX, and onnxruntime refuses it")
+                });
+            }
+        }
+    }
+
+    /// Notes the first operator of a function that means something else in the model's version of its domain.
+    fn compare_sets(&mut self, node: &'m NodeProto, domain: &[u8]) {
+        let versions = self.sets.get(domain).zip(self.of_model.get(domain));
+        let versions = versions.filter(|(own, of_model)| **own > 0 && **of_model > 0);
+        if let Some((own, of_model)) = versions.filter(|_| self.in_function && self.other.is_none())
+            && !same_operator(domain, text(&node.op_type), *own, *of_model)
+        {
+            self.other = Some(node);
+        }
+    }
+
     fn input(&mut self, name: &'m [u8], twice: &str) {
-        if !name.is_empty() && self.names.is_here(name) {
+        if name.is_empty() {
+            self.error(None, || "an input has no name");
+        } else if self.names.is_here(name) {
             self.error(Some(name), || twice);
         }
         self.names.define(name);
@@ -285,6 +309,13 @@ impl<'m> Walk<'m> {
         let mut own = HashSet::new();
         let dense = graph.initializer.iter().map(|tensor| text(&tensor.name));
         let sparse = graph.sparse_initializer.iter();
+        for tensor in &graph.sparse_initializer {
+            let name = || {
+                let name = tensor.values.as_ref().map_or(&b""[..], |values| text(&values.name));
+                format!("initializer `{}`:", short(name))
+            };
+            self.fault(name, sparse::fault(tensor));
+        }
         let sparse =
             sparse.map(|sparse| sparse.values.as_ref().map_or(&b""[..], |v| text(&v.name)));
         for name in dense.chain(sparse) {
@@ -310,10 +341,7 @@ impl<'m> Walk<'m> {
             for input in &node.input {
                 self.used(input.as_bytes(), node);
             }
-            for attribute in &node.attribute {
-                self.kind(node, attribute);
-                self.subgraphs(node, attribute);
-            }
+            self.attributes(node);
             for output in &node.output {
                 self.defined(output.as_bytes(), node);
             }
@@ -339,14 +367,28 @@ impl<'m> Walk<'m> {
         }
         let domain = normalized(text(&node.domain));
         // Before IR version 3 there were no imports.
-        let imported = self.ir_version < 3 || self.domains.contains(domain);
-        if !imported && self.reported.insert((Of::Domain, domain)) {
+        let version = self.sets.get(domain).copied().or((self.ir_version < 3).then_some(1));
+        if version.is_none() && self.reported.insert((Of::Domain, domain)) {
             self.error(None, || {
-                let name = if domain.is_empty() { "ai.onnx".into() } else { short(domain) };
-                let user = described(node);
+                let (name, user) = (domain_name(domain), described(node));
                 format!("no operator set is imported for domain `{name}` of {user}")
             });
         }
+        self.compare_sets(node, domain);
+        let name = text(&node.op_type);
+        let callee = self.callable.and_then(|callable| callable.callee(node));
+        let fault = match callee {
+            // Readers take it for a call of the operator.
+            Some(_) if has_operator(domain, name) => None,
+            Some(_) if domain.is_empty() => {
+                let reason =
+                    "calls a function in the domain of ONNX, where readers look for operators only";
+                Some((Severity::Error, reason.to_owned()))
+            }
+            Some((_, function)) => calls::of_call(node, function),
+            None => calls::of_operator(node, domain, version.unwrap_or_default()),
+        };
+        self.fault(|| described(node), fault);
     }
 
     fn used(&mut self, name: &'m [u8], node: &'m NodeProto) {
@@ -360,13 +402,23 @@ impl<'m> Walk<'m> {
         self.missing.push(Missing { name, node, within, late: false });
     }
 
-    /// Checks that all readers take the attribute for one of the same type.
-    fn kind(&mut self, node: &NodeProto, attribute: &AttributeProto) {
-        if has_no_value::<AttributeProto>(&attribute.unknown) {
-            self.error(None, || {
-                let (name, user) = (short(text(&attribute.name)), described(node));
-                format!("attribute `{name}` of {user} has a type that ONNX does not have: readers disagree on its value")
-            });
+    /// Checks that all readers take the attributes for the same.
+    fn attributes(&mut self, node: &'m NodeProto) {
+        let mut known = HashSet::new();
+        for attribute in &node.attribute {
+            let name = text(&attribute.name);
+            let what = || format!("attribute `{}` of {}", short(name), described(node));
+            self.fault(what, attributes::fault(attribute, false));
+            if node.attribute.len() > 1 && !known.insert(name) {
+                let twice =
+                    "is there twice: readers refuse it, or differ on which counts".to_owned();
+                self.fault(what, Some((Severity::Error, twice)));
+            }
+            let one = attribute.sparse_tensor.as_deref().into_iter();
+            for tensor in one.chain(&attribute.sparse_tensors) {
+                self.fault(|| format!("{}:", what()), sparse::fault(tensor));
+            }
+            self.subgraphs(node, attribute);
         }
     }
 
@@ -394,6 +446,9 @@ impl<'m> Walk<'m> {
     }
 
     fn output(&mut self, name: &'m [u8]) {
+        if name.is_empty() {
+            self.error(None, || "an output has no name, which readers refuse");
+        }
         if name.is_empty() || self.names.is_here(name) {
             return;
         }
@@ -410,20 +465,5 @@ impl<'m> Walk<'m> {
         for missing in std::mem::take(&mut self.missing) {
             self.report.findings.add(Severity::Error, || missing.error());
         }
-    }
-}
-
-fn value_name(value: &ValueInfoProto) -> &[u8] {
-    text(&value.name)
-}
-
-/// A node for messages: by its name, or its first output, with the operator.
-fn described(node: &NodeProto) -> String {
-    let operator = short(text(&node.op_type));
-    let output = node.output.first().map_or(&b""[..], Str::as_bytes);
-    match (text(&node.name), output) {
-        (b"", b"") => format!("a node ({operator})"),
-        (b"", output) => format!("the node of `{}` ({operator})", short(output)),
-        (name, _) => format!("node `{}` ({operator})", short(name)),
     }
 }

@@ -1,10 +1,11 @@
-//! Whether the inputs and outputs of the main graph declare types that readers accept.
+//! Whether the inputs and outputs of the main graph declare types that readers accept, and values types that there are.
 //!
 //! onnx.checker requires a type, an element type and a shape (whose dimensions may be unknown) of each
 //! of them, and looks no deeper than the outermost type. onnxruntime infers what an output lacks, except
 //! an element type. Neither requires types of values inside the graph or in subgraphs.
 
 use super::finding::{Finding, Severity};
+use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind};
 use crate::proto::{GraphProto, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
 
@@ -52,8 +53,28 @@ fn finding(what: &str, value: &ValueInfoProto) -> Option<Finding> {
     };
     let reason = format!("this graph {what} declares no {}, which {readers}", lack.name());
     let error = Error::new(ErrorKind::InvalidModel, reason);
-    let name = value.name.as_ref().map(|name| super::graph::short(name.as_bytes()));
+    let name = value.name.as_ref().map(|name| super::described::short(name.as_bytes()));
     Some(Finding { severity, error: error.with_tensor(name.unwrap_or_default()) })
+}
+
+/// The number of an element type in `declared`, at any depth, that is none of ONNX.
+pub(super) fn unknown_element(declared: Option<&TypeProto>) -> Option<i32> {
+    use type_proto::Value;
+    let unknown = |number: Option<i32>| {
+        number.filter(|number| {
+            DataType::try_from(*number).map_or(true, |of| of == DataType::Undefined)
+        })
+    };
+    match declared?.value.as_ref()? {
+        Value::TensorType(tensor) => unknown(tensor.elem_type),
+        Value::SparseTensorType(tensor) => unknown(tensor.elem_type),
+        Value::SequenceType(sequence) => unknown_element(sequence.elem_type.as_deref()),
+        Value::OptionalType(optional) => unknown_element(optional.elem_type.as_deref()),
+        Value::MapType(map) => {
+            unknown(map.key_type).or_else(|| unknown_element(map.value_type.as_deref()))
+        }
+        Value::OpaqueType(_) => None,
+    }
 }
 
 fn lack(declared: Option<&TypeProto>) -> Option<Lack> {

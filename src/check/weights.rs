@@ -17,6 +17,7 @@ use crate::file_format::{failed_download, known_format};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
 use crate::refused;
+use crate::retry::retried;
 
 /// The weights files of a model, as far as its tensors were looked at.
 pub(super) struct Weights<'a> {
@@ -141,12 +142,33 @@ impl<'a> Weights<'a> {
         if !file.take(&range, name) {
             return Ok(());
         }
+        if data.length.is_none() && file.use_of.len > range.end {
+            let reason = format!(
+                "its external data have no length, and end before the file: onnx reads all {} bytes behind its offset, \
+                 and cannot make a tensor of them",
+                file.use_of.len.saturating_sub(range.start)
+            );
+            self.advise(ErrorKind::InvalidModel, reason, name);
+        }
+        self.bytes((dtype, len), tensor, &data, &range, name)
+    }
+
+    /// Looks at the bytes of a tensor that are in its file.
+    fn bytes(
+        &mut self,
+        (dtype, len): (DataType, u64),
+        tensor: &TensorProto,
+        data: &ExternalData,
+        range: &Range<u64>,
+        name: &str,
+    ) -> Result<()> {
+        let Some(file) = self.file(&data.location)? else { return Ok(()) };
         if let Some(format) = file.format.filter(|_| range.start == 0 && len > 0) {
             let reason = format!("its data begin as {format} does: is this the right file?");
             self.advise(ErrorKind::InvalidModel, reason, name);
         }
         if self.contents && may_be_meaningless(dtype) {
-            self.contents(dtype, tensor, &data.location, &range, name)?;
+            self.contents(dtype, tensor, &data.location, range, name)?;
         }
         Ok(())
     }
@@ -207,7 +229,7 @@ impl<'a> Weights<'a> {
         }
         let path = self.directory.join(location);
         let file = self.directory.open_file(location)?;
-        let metadata = file.metadata().map_err(|e| Error::io(&path, e))?;
+        let metadata = retried(|| file.metadata()).map_err(|e| Error::io(&path, e))?;
         let mut head = Vec::new();
         file.take(512).read_to_end(&mut head).map_err(|e| Error::io(&path, e))?;
         if let Some(what) = failed_download(&head) {

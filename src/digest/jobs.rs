@@ -15,23 +15,19 @@ use sha2::{Digest as _, Sha256};
 use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
-use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::external_data::{is_external, refuse_unknown_keys};
 use crate::initializer::{Address, Initializer};
 use crate::mmap;
+use crate::overlaps;
 use crate::parallel;
 use crate::proto::{Message, TensorProto};
 use crate::tensor::Tensor;
 
 /// A model with fewer bytes of weights than this is hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;
-/// How often, on average, each byte may be read because tensors overlap in part. Tied tensors are read once.
-const MOST_READS: u64 = 8;
-/// Fewer bytes than this are read however tensors overlap.
-const FEW_BYTES: u64 = 1 << 28;
 /// How much is read at a time from a source that is not in memory.
 const CHUNK: usize = 1 << 20;
 
@@ -181,27 +177,10 @@ impl<'c> Jobs<'c> {
 
     /// Refuses tensors that overlap so much that a small file would take hours.
     fn refuse_overlaps(&self) {
-        let mut ranges: Vec<_> = self.by_key.keys().map(Key::range).collect();
-        ranges.sort_unstable();
-        let (mut bytes, mut reads) = (0_u64, 0_u64);
-        let mut end = (None, 0);
-        for (source, start, len) in ranges {
-            let stop = start.saturating_add(len);
-            let new = if end.0 == Some(source) { start.max(end.1) } else { start };
-            bytes = bytes.saturating_add(stop.saturating_sub(new));
-            reads = reads.saturating_add(len);
-            end = (Some(source), stop.max(new));
-        }
-        if reads <= FEW_BYTES.max(bytes.saturating_mul(MOST_READS)) {
-            return;
-        }
-        let reason = format!(
-            "tensors overlap in part: {} of weights would be read as {}",
-            ByteSize(bytes),
-            ByteSize(reads)
-        );
+        let ranges = self.by_key.keys().map(Key::range).collect();
+        let Some(error) = overlaps::refused(ranges, "read") else { return };
         for job in &self.list {
-            job.digest.get_or_init(|| Err(Error::new(ErrorKind::TooLarge, reason.clone())));
+            job.digest.get_or_init(|| Err(error.clone()));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::external_data::{
 };
 use crate::parallel;
 use crate::proto::ModelProto;
+use crate::retry::retried;
 use crate::traversal;
 
 /// The files of a model of which something is stated.
@@ -217,7 +218,8 @@ impl Statement {
 
 /// The digest that the file at `path` is named by, if that is a blob.
 fn name_of_blob(path: &Path) -> Option<Digest> {
-    let real = path.canonicalize().ok()?;
-    let is_blob = real.parent()?.file_name()? == "blobs" && real.metadata().ok()?.is_file();
+    let real = retried(|| path.canonicalize()).ok()?;
+    let is_blob =
+        real.parent()?.file_name()? == "blobs" && retried(|| real.metadata()).ok()?.is_file();
     Digest::from_digits(real.file_name()?.to_str()?).filter(|_| is_blob)
 }

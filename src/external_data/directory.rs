@@ -7,9 +7,10 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, leads_nowhere};
 use crate::external_data::location::{check_location, directory_of};
 use crate::external_data::root::{Opened, Refusal, Root, has_other_names};
+use crate::retry::{is_link, retried};
 
 /// Where links that lead to weights may lead. Each policy refuses absolute locations, `..`, NUL bytes, in-memory tags, and
 /// what is not a regular file.
@@ -93,8 +94,8 @@ impl Directory {
     /// This directory, for the model at `path`, which may be elsewhere.
     pub(crate) fn with_model(mut self, path: &Path) -> Result<Self> {
         // With a stricter policy it only serves to say which one allows a link.
-        if path.is_symlink()
-            && let Ok(own) = path.canonicalize()
+        if is_link(path)
+            && let Ok(own) = retried(|| path.canonicalize())
         {
             self.of_own_file = Some(Root::open(&directory_of(&own))?);
         }
@@ -152,7 +153,7 @@ impl Directory {
             PathPolicy::ModelDirs => self.open_inside(location)?,
             PathPolicy::Trusted => self.root.open_anywhere(location)?,
         };
-        let metadata = file.metadata()?;
+        let metadata = retried(|| file.metadata())?;
         if self.policy == PathPolicy::Strict && metadata.is_file() && has_other_names(&metadata) {
             return Err(Refusal::OtherNames);
         }
@@ -169,7 +170,7 @@ impl Directory {
 
     /// As `open_inside`: links are resolved, and then none is followed.
     fn open_resolved(&self, location: &Path) -> Opened {
-        let target = self.path().canonicalize()?.join(location).canonicalize()?;
+        let target = retried(|| self.path().canonicalize())?.join(location).canonicalize()?;
         for root in std::iter::once(&self.root).chain(&self.of_own_file) {
             if let Some(inside) = root.inside(&target)? {
                 return root.open_without_links(inside);
@@ -209,6 +210,11 @@ impl Directory {
 }
 
 fn explain_io(location: &str, path: PathBuf, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound
+        && let Some(reason) = leads_nowhere(&path)
+    {
+        return Error::new(ErrorKind::MissingFile, reason).with_path(path);
+    }
     let hint = match error.kind() {
         io::ErrorKind::NotFound if location.contains('\\') => {
             "no such file (the location contains a backslash, which only Windows separates by)"

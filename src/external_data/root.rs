@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::retry::retried;
 
 /// Why a file was not opened.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Root {
     /// Opens the directory `path`; the empty path is the current directory.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+        let metadata = retried(|| std::fs::metadata(path)).map_err(|e| Error::io(path, e))?;
         if !metadata.is_dir() {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a directory").with_path(path));
         }
@@ -51,7 +52,7 @@ impl Root {
 
     /// The path of `target`, which has no links, from this directory; `None` where it is not inside.
     pub(super) fn inside<'a>(&self, target: &'a Path) -> io::Result<Option<&'a Path>> {
-        Ok(target.strip_prefix(self.path.canonicalize()?).ok())
+        Ok(target.strip_prefix(retried(|| self.path.canonicalize())?).ok())
     }
 }
 
@@ -63,7 +64,7 @@ mod unix {
     use rustix::fs::{AtFlags, FileType, Mode, OFlags, open, openat, statat};
     use rustix::io::Errno;
 
-    use super::{File, Opened, Path, Refusal, Root, io};
+    use super::{File, Opened, Path, Refusal, Root, io, retried};
 
     /// How files are opened. Opening a FIFO must not wait for its writer.
     const FILE: OFlags =
@@ -76,7 +77,7 @@ mod unix {
     const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
     pub(super) fn directory(path: &Path) -> io::Result<OwnedFd> {
-        Ok(open(path, DIRECTORY, Mode::empty())?)
+        Ok(retried(|| open(path, DIRECTORY, Mode::empty()))?)
     }
 
     #[cfg(target_os = "linux")]
@@ -111,8 +112,10 @@ mod unix {
             location: &Path,
             resolve: rustix::fs::ResolveFlags,
         ) -> rustix::io::Result<File> {
-            rustix::fs::openat2(&self.descriptor, location, FILE, Mode::empty(), resolve)
-                .map(File::from)
+            retried(|| {
+                rustix::fs::openat2(&self.descriptor, location, FILE, Mode::empty(), resolve)
+            })
+            .map(File::from)
         }
     }
 
@@ -133,7 +136,7 @@ mod unix {
     impl Root {
         /// Opens what is at `location`, wherever links lead.
         pub(crate) fn open_anywhere(&self, location: &Path) -> io::Result<File> {
-            Ok(openat(&self.descriptor, location, FILE, Mode::empty())?.into())
+            Ok(retried(|| openat(&self.descriptor, location, FILE, Mode::empty()))?.into())
         }
 
         /// As `open_without_links`, one component after the other. `location` has no `..`.
@@ -164,10 +167,10 @@ mod unix {
     ) -> std::result::Result<OwnedFd, Refusal> {
         // The error for a link differs among systems.
         let is_link = || {
-            statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
+            retried(|| statat(at, name, AtFlags::SYMLINK_NOFOLLOW))
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink())
         };
-        match openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        match retried(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty())) {
             Ok(file) => Ok(file),
             Err(_) if is_link() => Err(Refusal::Link),
             Err(error) => Err(Refusal::Io(error.into())),
@@ -186,7 +189,7 @@ impl Root {
     /// Opens what is at `location`, where no link is on the way.
     pub(super) fn open_without_links(&self, location: &Path) -> Opened {
         let mut on_the_way = location.ancestors().filter(|part| !part.as_os_str().is_empty());
-        if on_the_way.any(|part| self.path.join(part).is_symlink()) {
+        if on_the_way.any(|part| crate::retry::is_link(&self.path.join(part))) {
             return Err(Refusal::Link);
         }
         Ok(self.open_anywhere(location)?)
@@ -195,7 +198,7 @@ impl Root {
     /// Opens what is at `location`, wherever links lead.
     pub(super) fn open_anywhere(&self, location: &Path) -> io::Result<File> {
         let path = self.path.join(location);
-        if !std::fs::metadata(&path)?.is_file() {
+        if !retried(|| std::fs::metadata(&path))?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         File::open(path)

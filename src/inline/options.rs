@@ -255,7 +255,8 @@ pub struct Inlined {
     pub kept: Vec<KeptFunction>,
     /// The operator sets (domain and version) that only functions imported and that the model now imports.
     pub imported: Vec<(String, i64)>,
-    /// What was lost, such as the device configurations of a call.
+    /// What was lost, such as the device configurations of a call, and what changed for readers that took a function for the
+    /// operator of its name.
     pub warnings: Vec<Error>,
 }
 

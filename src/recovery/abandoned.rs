@@ -1,24 +1,20 @@
 //! Staging folders that killed saves left.
 //!
 //! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
-//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody.
+//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody. A folder of
+//! the user that has such a name is none: a save lists its files in it.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use crate::error::{Error, ErrorKind};
 use crate::external_data::directory_of;
-use crate::recovery::journal::{IN_STAGING, Journal, Kind};
+use crate::recovery::journal::Journal;
 use crate::recovery::lock::FolderLock;
 use crate::recovery::names::{is_staging_name, may_be_staging_name};
-use crate::recovery::place::Place;
-use crate::recovery::switch::remove_parts;
-
-/// What a save makes in its staging folder.
-const PARTS: [&str; 3] = ["new", "old", IN_STAGING];
+use crate::recovery::staging::{holds_others, is_of_a_save, remove_staged};
+use crate::retry::retried;
 
 /// A folder that was changed so little ago may be one that a save is about to lock.
 const JUST_NOW: Duration = Duration::from_secs(2);
@@ -38,7 +34,7 @@ impl Abandoned {
             Some(model_name) => is_staging_name(name, model_name),
             None => may_be_staging_name(name),
         };
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| {
             entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && entry.file_name().to_str().is_some_and(is_one)
@@ -47,7 +43,7 @@ impl Abandoned {
         folders.sort();
         let abandoned = folders.into_iter().filter_map(|path| {
             let lock = FolderLock::if_free(&path)?;
-            Some(Self { path, _lock: lock })
+            is_of_a_save(&path).unwrap_or_default().then_some(Self { path, _lock: lock })
         });
         abandoned.collect()
     }
@@ -57,7 +53,7 @@ impl Abandoned {
     /// was being locked.
     fn is_begun(&self) -> bool {
         let is_old = || {
-            let made = self.path.metadata().and_then(|metadata| metadata.modified());
+            let made = retried(|| self.path.metadata()).and_then(|metadata| metadata.modified());
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_NOW))
         };
         ["old", "new"].iter().any(|part| self.path.join(part).is_dir()) || is_old()
@@ -73,7 +69,8 @@ impl Abandoned {
 
     /// Whether there are files in it that were moved away.
     fn has_old_files(&self) -> bool {
-        fs::read_dir(self.path.join("old")).is_ok_and(|mut files| files.next().is_some())
+        retried(|| std::fs::read_dir(self.path.join("old")))
+            .is_ok_and(|mut files| files.next().is_some())
     }
 
     /// Removes the folder.
@@ -88,44 +85,10 @@ impl Abandoned {
             return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
         }
         let said = "left by a save that was interrupted, and cannot be removed";
-        match self.emptied().map_err(|error| Error::io(&self.path, error).because(said))? {
+        match remove_staged(&self.path).map_err(|e| Error::io(&self.path, e).because(said))? {
             true => Ok(()),
-            false => {
-                let reason = "looks like the staging folder of a save, but holds what no save puts there: move that \
-                              away, or delete this folder";
-                Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(&self.path))
-            }
+            false => Err(holds_others(&self.path)),
         }
-    }
-
-    /// Removes the folder with the files that a save put there. Whether it is gone: nothing is removed where anything
-    /// else is in it.
-    fn emptied(&self) -> io::Result<bool> {
-        let Some((parent, name)) = self.path.parent().zip(self.path.file_name()) else {
-            return Ok(false);
-        };
-        let (parent, name) = (Place::open(parent)?, name.to_string_lossy());
-        let Some(folder) = parent.inside(&name)? else { return Ok(true) };
-        let is_part = |name: &OsString| PARTS.iter().any(|part| name == part);
-        let journal = folder.mark(IN_STAGING)?;
-        if !folder.names()?.iter().all(is_part)
-            || journal.is_some_and(|(_, kind)| kind != Kind::File)
-        {
-            return Ok(false);
-        }
-        // An error where a link has its name.
-        folder.inside("old")?;
-        if let Some(new) = folder.inside("new")? {
-            let files = new.names()?;
-            for name in &files {
-                if new.mark(name)?.is_some_and(|(_, kind)| !kind.is_replaceable()) {
-                    return Ok(false);
-                }
-            }
-            files.iter().try_for_each(|name| new.delete(name))?;
-        }
-        remove_parts(&folder)?;
-        parent.remove_empty(&name)
     }
 }
 
@@ -180,7 +143,28 @@ pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::recovery::staging::StagingFolder;
+
+    /// A folder or a file of the user may have a name that a save could give.
+    #[test]
+    fn what_only_looks_like_a_staging_folder_is_not_removed() {
+        for file in ["new/notes.txt", "new/m.onnx", "notes", "files"] {
+            for model_name in [None, Some("m.onnx")] {
+                let folder = tempfile::tempdir().unwrap();
+                let own = folder.path().join(".m.onnx.saving-backup");
+                for part in ["new", "old"] {
+                    fs::create_dir_all(own.join(part)).unwrap();
+                }
+                fs::write(own.join(file), "mine").unwrap();
+                let (removed, errors) = remove_abandoned(folder.path(), model_name);
+                assert_eq!((removed, errors.len()), (0, 0), "{file}");
+                assert_eq!(fs::read_to_string(own.join(file)).unwrap(), "mine");
+            }
+        }
+    }
 
     #[test]
     fn a_folder_that_was_made_just_now_is_no_interrupted_save() {
@@ -196,8 +180,7 @@ mod tests {
     #[test]
     fn what_was_moved_away_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let old = folder.path().join(".m.onnx.saving-aB3xYz/old");
-        fs::create_dir_all(&old).unwrap();
+        let old = StagingFolder::new(folder.path(), "m.onnx").unwrap().keep().join("old");
         fs::write(old.join("m.onnx"), "old").unwrap();
         let (removed, errors) = remove_abandoned(folder.path(), Some("m.onnx"));
         assert_eq!((removed, errors.len()), (0, 1));
@@ -211,8 +194,9 @@ mod tests {
         let paths = ["new/results/run1", "old/results/run1", "results/run1", "new/m.onnx/run1"];
         for path in paths.map(Path::new) {
             let folder = tempfile::tempdir().unwrap();
-            let staging = folder.path().join(".m.onnx.saving-aB3xYz");
-            fs::create_dir_all(staging.join("new")).unwrap();
+            let made = StagingFolder::new(folder.path(), "m.onnx").unwrap();
+            made.list(&["m.onnx.data".to_owned(), "m.onnx".to_owned()]).unwrap();
+            let staging = made.keep();
             fs::write(staging.join("new/m.onnx.data"), "staged").unwrap();
             fs::create_dir_all(staging.join(path)).unwrap();
             fs::write(staging.join(path).join("thesis"), "work").unwrap();

@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mmap::MmapChoice;
 use crate::recovery::names::{is_journal_name, is_staging_name, is_staging_of, journal_name};
+use crate::retry::retried;
 
 /// The first field.
-const HEADER: &str = "onnx-container switch 1";
+const HEADER: &str = "onnx-container switch 2";
+/// The first field of journals that name no inodes, which were written before.
+const HEADER_1: &str = "onnx-container switch 1";
 /// Its name in the staging folder, before it is beside the model.
 pub(super) const IN_STAGING: &str = "journal";
 /// The last field.
@@ -28,12 +31,17 @@ const FEW: usize = 4;
 /// The longest name of a file in bytes. On Linux the system allows 255, elsewhere 255 characters.
 const LONGEST_NAME: usize = 1024;
 
-/// What tells a file from another that has its name: its length in bytes, and when it was written.
+/// What tells a file from one that a stranger put in its place: its length in bytes, when it was written, and its inode.
+///
+/// It does not tell the old file from the new one: these may have one length, and one time where the clock of the file
+/// system is coarse. Where they are does that; see `switch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) len: u64,
     /// Nanoseconds since 1970.
     pub(super) modified: i128,
+    /// `None` where the system has none, and in journals that do not say it.
+    pub(super) inode: Option<u64>,
 }
 
 /// What is in the place of a file. A journal does not say it.
@@ -65,16 +73,31 @@ impl Mark {
             }
         };
         let modified = metadata.modified().map_or(0, nanos);
-        Self { len: metadata.len(), modified }
+        Self { len: metadata.len(), modified, inode: None }
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let (len, modified) = text.split_once(' ')?;
-        Some(Self { len: len.parse().ok()?, modified: modified.parse().ok()? })
+    /// Whether a file has the length and the time of this mark.
+    pub(super) fn is_like(&self, file: &Self) -> bool {
+        (self.len, self.modified) == (file.len, file.modified)
+    }
+
+    /// As [`is_like`](Self::is_like), and not another inode, where both are known.
+    pub(super) fn is(&self, file: &Self) -> bool {
+        let inodes = self.inode.zip(file.inode);
+        self.is_like(file) && inodes.is_none_or(|(own, other)| own == other)
+    }
+
+    fn parse(text: &str, has_inodes: bool) -> Option<Self> {
+        let mut numbers = text.split(' ');
+        let (len, modified) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let inode = numbers.next().map(str::parse).transpose().ok()?;
+        let is_whole = numbers.next().is_none() && (has_inodes || inode.is_none());
+        is_whole.then_some(Self { len, modified, inode })
     }
 
     fn text(self) -> String {
-        format!("{} {}", self.len, self.modified)
+        let inode = self.inode.map(|inode| format!(" {inode}")).unwrap_or_default();
+        format!("{} {}{inode}", self.len, self.modified)
     }
 }
 
@@ -93,6 +116,9 @@ pub(super) struct Entry {
 pub(crate) struct Journal {
     /// The name of the staging folder, which is beside the model.
     pub(super) staging: String,
+    /// Its inode. Where it is another one now, as on a file system that numbers files anew when it is mounted, or in a
+    /// copy of the folder, the inodes of the files say nothing.
+    pub(super) inode: Option<u64>,
     /// The files, the model last.
     pub(super) files: Vec<Entry>,
 }
@@ -116,7 +142,7 @@ impl Journal {
 
     /// Whether there may be a journal: one look that needs no lock.
     pub(super) fn may_be_there(directory: &Path, model_name: &str) -> bool {
-        match directory.join(journal_name(model_name)).symlink_metadata() {
+        match retried(|| directory.join(journal_name(model_name)).symlink_metadata()) {
             Ok(_) => true,
             Err(error) => !is_not_there(&error),
         }
@@ -125,7 +151,7 @@ impl Journal {
     /// The names in `directory` that may be those of journals, sorted. A folder that may not be listed has none that
     /// could be followed.
     pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(directory) {
+        let entries = match retried(|| std::fs::read_dir(directory)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
             entries => entries.map_err(|error| Error::io(directory, error))?,
         };
@@ -171,31 +197,38 @@ impl Journal {
 
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.strip_suffix('\0')?.split('\0');
-        if fields.next()? != HEADER {
-            return None;
-        }
+        let has_inodes = match fields.next()? {
+            HEADER => true,
+            HEADER_1 => false,
+            _ => return None,
+        };
         let staging = fields.next()?.to_owned();
+        let inode = match has_inodes.then(|| fields.next()).flatten() {
+            None | Some("") => None,
+            Some(inode) => Some(inode.parse().ok()?),
+        };
         let (mut files, mut names) = (Vec::new(), HashSet::new());
         loop {
             let name = match (fields.next()?, fields.next()) {
-                (END, None) => return Some(Self { staging, files }),
+                (END, None) => return Some(Self { staging, inode, files }),
                 (kind, Some(name)) if kind == "file" && is_plain(name) => name,
                 _ => return None,
             };
             if files.len() == MOST_FILES || !names.insert(name) {
                 return None;
             }
-            let new = Mark::parse(fields.next()?)?;
+            let new = Mark::parse(fields.next()?, has_inodes)?;
             let old = match fields.next()? {
                 "" => None,
-                old => Some(Mark::parse(old)?),
+                old => Some(Mark::parse(old, has_inodes)?),
             };
             files.push(Entry { name: name.to_owned(), new, old });
         }
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{HEADER}\0{}\0", self.staging);
+        let inode = self.inode.map(|inode| inode.to_string()).unwrap_or_default();
+        let mut text = format!("{HEADER}\0{}\0{inode}\0", self.staging);
         for Entry { name, new, old } in &self.files {
             let old = old.map(Mark::text).unwrap_or_default();
             text.push_str(&format!("file\0{name}\0{}\0{old}\0", new.text()));
@@ -251,14 +284,15 @@ const NO_JOURNAL: &str = "not the journal of a save, or a damaged one";
 
 /// The folders with files that saves of the model of the journal `journal` staged or moved away, a few of them, as text.
 fn staged_beside(directory: &Path, journal: &str) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| is_staging_of(name, journal)).take(FEW).collect();
     names.sort();
     let parts =
         names.iter().flat_map(|name| ["new", "old"].map(|part| directory.join(name).join(part)));
-    let has_files =
-        |part: &PathBuf| fs::read_dir(part).is_ok_and(|mut entries| entries.next().is_some());
+    let has_files = |part: &PathBuf| {
+        retried(|| std::fs::read_dir(part)).is_ok_and(|mut entries| entries.next().is_some())
+    };
     parts.filter(has_files).map(|part| format!("`{}`", part.display())).collect()
 }
 
@@ -275,7 +309,7 @@ fn is_plain(name: &str) -> bool {
 /// The text of the regular file at `path`, not a link, which must belong to whoever may replace any file of
 /// `directory`.
 fn read_owned(path: &Path, directory: &Path) -> Result<Option<String>> {
-    match path.symlink_metadata() {
+    match retried(|| path.symlink_metadata()) {
         Err(error) if is_not_there(&error) => return Ok(None),
         Err(error) => return Err(Error::io(path, error)),
         Ok(metadata) if !metadata.is_file() || !is_ours(&metadata, directory) => {
@@ -311,7 +345,7 @@ fn is_not_there(error: &io::Error) -> bool {
 #[cfg(unix)]
 fn is_ours(metadata: &Metadata, directory: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let is_sticky = directory.metadata().is_ok_and(|meta| meta.mode() & 0o1000 != 0);
+    let is_sticky = retried(|| directory.metadata()).is_ok_and(|meta| meta.mode() & 0o1000 != 0);
     !is_sticky || metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
@@ -325,15 +359,52 @@ mod tests {
     use super::*;
 
     fn journal() -> Journal {
-        let mark = |len| Mark { len, modified: -5 };
+        let mark = |len| Mark { len, modified: -5, inode: Some(len + 90) };
         let file = |name: &str, old| Entry { name: name.into(), new: mark(7), old };
         let files = vec![file("m.onnx.data", Some(mark(3))), file("a\nb \u{e9}.onnx", None)];
-        Journal { staging: ".m.onnx.saving-aB3xYz".into(), files }
+        Journal { staging: ".m.onnx.saving-aB3xYz".into(), inode: Some(12), files }
+    }
+
+    fn without_inodes() -> Journal {
+        let mut journal = journal();
+        journal.inode = None;
+        for entry in &mut journal.files {
+            entry.new.inode = None;
+            entry.old = entry.old.map(|old| Mark { inode: None, ..old });
+        }
+        journal
     }
 
     #[test]
     fn a_journal_is_read_as_it_was_written() {
-        assert_eq!(Journal::parse(&journal().text()), Some(journal()));
+        for journal in [journal(), without_inodes()] {
+            assert_eq!(Journal::parse(&journal.text()), Some(journal));
+        }
+    }
+
+    #[test]
+    fn journals_of_before_are_read() {
+        let text = "onnx-container switch 1\0.m.onnx.saving-aB3xYz\0file\0m.onnx.data\x007 -5\x003 -5\0\
+                    file\0a\nb \u{e9}.onnx\x007 -5\0\0end\0";
+        assert_eq!(Journal::parse(text), Some(without_inodes()));
+        // They have no inodes.
+        assert_eq!(Journal::parse(&text.replace("7 -5", "7 -5 8")), None);
+    }
+
+    #[test]
+    fn an_inode_tells_files_of_one_length_and_time_apart_where_both_are_known() {
+        let mark = |len, modified, inode| Mark { len, modified, inode };
+        let one = mark(7, 1, Some(5));
+        for (other, like, same) in [
+            (mark(7, 1, Some(5)), true, true),
+            (mark(7, 1, Some(6)), true, false),
+            (mark(7, 1, None), true, true),
+            (mark(8, 1, Some(5)), false, false),
+            (mark(7, 2, Some(5)), false, false),
+        ] {
+            assert_eq!((one.is_like(&other), one.is(&other)), (like, same), "{other:?}");
+            assert_eq!((other.is_like(&one), other.is(&one)), (like, same), "{other:?}");
+        }
     }
 
     #[test]
@@ -344,16 +415,19 @@ mod tests {
         }
         let long = "n".repeat(LONGEST_NAME + 1);
         for (from, to) in [
-            ("switch 1", "switch 2"),
+            ("switch 2", "switch 3"),
             ("m.onnx.data", "../m.onnx.data"),
             ("m.onnx.data", "/etc/passwd"),
             ("m.onnx.data", ".."),
             ("m.onnx.data", ""),
             ("m.onnx.data", "m.onnx.data/"),
             ("m.onnx.data", &*long),
-            ("7 -5", "7"),
-            ("7 -5", "-7 5"),
-            ("3 -5", "x"),
+            ("\x0012\0", "\0x\0"),
+            ("7 -5 97", "7"),
+            ("7 -5 97", "-7 5 97"),
+            ("7 -5 97", "7 -5 x"),
+            ("7 -5 97", "7 -5 97 1"),
+            ("3 -5 93", "x"),
             ("end\0", "end\0end\0"),
         ] {
             assert!(text.contains(from), "{from}");
@@ -364,7 +438,7 @@ mod tests {
     #[test]
     fn a_journal_of_too_many_files_is_neither_written_nor_read() {
         let folder = tempfile::tempdir().unwrap();
-        let mark = Mark { len: 7, modified: 0 };
+        let mark = Mark { len: 7, modified: 0, inode: None };
         let entry = |number| Entry { name: format!("{number}"), new: mark, old: None };
         let mut journal = journal();
         journal.files = (0..MOST_FILES).map(entry).collect();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::retry::{exists, retried};
 
 /// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]
@@ -105,7 +106,8 @@ impl FolderLock {
         report: impl Fn(&Path, Duration) -> Result<()>,
     ) -> Result<Vec<Self>> {
         // By their real paths: a folder that is listed twice must be locked only once.
-        let real = |folder: &PathBuf| folder.canonicalize().map_err(|e| Error::io(folder, e));
+        let real =
+            |folder: &PathBuf| retried(|| folder.canonicalize()).map_err(|e| Error::io(folder, e));
         let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
         folders.iter().map(|folder| Self::wait(folder, timeout, &report)).collect()
     }
@@ -125,13 +127,13 @@ impl FolderLock {
     /// Locks `folder`, which was just created; `None` when another save took it for abandoned.
     pub(crate) fn of_new(folder: &Path) -> Option<Self> {
         let Ok(file) = File::open(folder) else {
-            return folder.exists().then_some(Self { file: None });
+            return exists(folder).then_some(Self { file: None });
         };
         match attempt(&file, Kind::Exclusive) {
             Attempt::Held => None,
             Attempt::Impossible => Some(Self { file: None }),
             // Another save may have removed the folder before it was locked.
-            Attempt::Locked => folder.exists().then_some(Self { file: Some(file) }),
+            Attempt::Locked => exists(folder).then_some(Self { file: Some(file) }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The names beside a model that its saves use: staging folders, and the journal of a switch.
 
-/// The number of random characters that `tempfile` appends to a prefix.
-const RANDOM: usize = 6;
+/// The number of random characters at the end of the name of a staging folder.
+pub(super) const RANDOM: usize = 6;
 /// The most characters of a model's name that these names contain.
 const SHORT: usize = 48;
 

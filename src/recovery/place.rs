@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::recovery::journal::{Kind, Mark};
+use crate::retry::retried;
 
 /// A folder.
 #[derive(Debug)]
@@ -37,8 +38,22 @@ impl Place {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         use rustix::fs::{Mode, OFlags, open};
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = open(path, flags, Mode::empty())?;
+        let handle = retried(|| open(path, flags, Mode::empty()))?;
         Ok(Self { path: path.to_path_buf(), handle })
+    }
+
+    /// The inode of this folder.
+    pub(super) fn inode(&self) -> io::Result<Option<u64>> {
+        Ok(Some(retried(|| rustix::fs::fstat(&self.handle))?.st_ino))
+    }
+
+    /// Flushes the entries of this folder to the disk, where the file system can.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        use rustix::io::Errno;
+        match retried(|| rustix::fs::fsync(&self.handle)) {
+            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the folder `name` in this one; `None` where there is none.
@@ -49,7 +64,7 @@ impl Place {
         use rustix::fs::{Mode, OFlags, openat};
         use rustix::io::Errno;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&self.handle, name, flags, Mode::empty()) {
+        match retried(|| openat(&self.handle, name, flags, Mode::empty())) {
             Ok(handle) => Ok(Some(Self { path: self.path.join(name), handle })),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -60,7 +75,7 @@ impl Place {
     pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
         use rustix::fs::{AtFlags, FileType, statat};
         use rustix::io::Errno;
-        match statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
+        match retried(|| statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)) {
             Ok(stat) => {
                 let kind = match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile => Kind::File,
@@ -70,7 +85,7 @@ impl Place {
                 let modified =
                     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
                 let len = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-                Ok(Some((Mark { len, modified }, kind)))
+                Ok(Some((Mark { len, modified, inode: Some(stat.st_ino) }, kind)))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -81,23 +96,27 @@ impl Place {
     pub(super) fn rename(&self, name: &str, to: &Self, target: Target) -> io::Result<()> {
         use rustix::fs::{AtFlags, renameat, statat};
         if target == Target::Replaced {
-            return Ok(renameat(&self.handle, name, &to.handle, name)?);
+            return Ok(retried(|| renameat(&self.handle, name, &to.handle, name))?);
         }
         #[cfg(any(target_os = "linux", target_os = "macos"))]
         {
             use rustix::fs::{RenameFlags, renameat_with};
             use rustix::io::Errno;
-            match renameat_with(&self.handle, name, &to.handle, name, RenameFlags::NOREPLACE) {
+            let renamed = retried(|| {
+                renameat_with(&self.handle, name, &to.handle, name, RenameFlags::NOREPLACE)
+            });
+            match renamed {
                 // Some file systems do not support this flag. The lock still excludes other saves.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
                 other => return Ok(other?),
             }
         }
-        let is_there = |place: &Self| statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_there =
+            |place: &Self| retried(|| statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW));
         is_there(self)?;
         match is_there(to) {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => Ok(renameat(&self.handle, name, &to.handle, name)?),
+            Err(_) => Ok(retried(|| renameat(&self.handle, name, &to.handle, name))?),
         }
     }
 
@@ -108,7 +127,7 @@ impl Place {
     pub(super) fn delete(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         use rustix::fs::{AtFlags, unlinkat};
         use rustix::io::Errno;
-        match unlinkat(&self.handle, name.as_ref(), AtFlags::empty()) {
+        match retried(|| unlinkat(&self.handle, name.as_ref(), AtFlags::empty())) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -118,7 +137,7 @@ impl Place {
     pub(super) fn remove_empty(&self, name: &str) -> io::Result<bool> {
         use rustix::fs::{AtFlags, unlinkat};
         use rustix::io::Errno;
-        match unlinkat(&self.handle, name, AtFlags::REMOVEDIR) {
+        match retried(|| unlinkat(&self.handle, name, AtFlags::REMOVEDIR)) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
@@ -129,7 +148,7 @@ impl Place {
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
         use std::os::unix::ffi::OsStringExt;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.handle)? {
+        for entry in retried(|| rustix::fs::Dir::read_from(&self.handle))? {
             let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
             if name != "." && name != ".." {
                 names.push(name);
@@ -146,13 +165,25 @@ impl Place {
         Ok(Self { path: path.to_path_buf() })
     }
 
+    /// The inode of this folder.
+    #[allow(clippy::unnecessary_wraps)] // as on Unix
+    pub(super) fn inode(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Windows cannot open or flush a directory, and needs no flush.
+    #[allow(clippy::unnecessary_wraps)] // as on Unix
+    pub(super) fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Opens the folder `name` in this one; `None` where there is none.
     ///
     /// # Errors
     /// Also where a link or a file has this name.
     pub(super) fn inside(&self, name: &str) -> io::Result<Option<Self>> {
         let path = self.path.join(name);
-        match path.symlink_metadata() {
+        match retried(|| path.symlink_metadata()) {
             Ok(metadata) if metadata.is_dir() => Ok(Some(Self { path })),
             Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -162,7 +193,7 @@ impl Place {
 
     /// The mark of what is called `name` itself, a link included, and what it is; `None` where there is nothing.
     pub(super) fn mark(&self, name: impl AsRef<OsStr>) -> io::Result<Option<(Mark, Kind)>> {
-        match self.path.join(name.as_ref()).symlink_metadata() {
+        match retried(|| self.path.join(name.as_ref()).symlink_metadata()) {
             Ok(metadata) => {
                 let kind = match metadata.file_type() {
                     kind if kind.is_symlink() => Kind::Link,
@@ -180,8 +211,8 @@ impl Place {
     pub(super) fn rename(&self, name: &str, to: &Self, target: Target) -> io::Result<()> {
         let (from, to) = (self.path.join(name), to.path.join(name));
         if target == Target::Free {
-            from.symlink_metadata()?;
-            if to.symlink_metadata().is_ok() {
+            retried(|| from.symlink_metadata())?;
+            if retried(|| to.symlink_metadata()).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
         }
@@ -211,7 +242,9 @@ impl Place {
 
     /// The names of all that is in this folder.
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
-        std::fs::read_dir(&self.path)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+        retried(|| std::fs::read_dir(&self.path))?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect()
     }
 }
 

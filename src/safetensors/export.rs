@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::find::list;
+use crate::retry::retried;
 use crate::save::{
     ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
     Target, Weights, files_read_by, refuse_attached, stage,
@@ -182,7 +183,7 @@ impl Container {
             protected: &options.save.protected,
         };
         let mut warnings = folder.recover(&options.save)?;
-        folder.check(&request, &options.save)?;
+        warnings.extend(folder.check_recovered(&request, &options.save)?);
         warnings.extend(too_large_for_shards(&plan.oversized, options.max_shard_bytes));
         target.check_space(bytes)?;
         let left_behind = left_behind(&target, &stem, &files);
@@ -235,7 +236,7 @@ fn stem(name: &str) -> Result<&str> {
 
 /// Files of an earlier export that a reader could still open.
 fn left_behind(target: &Target, stem: &str, files: &[SavedFile]) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(&target.directory).into_iter().flatten().flatten();
+    let entries = retried(|| std::fs::read_dir(&target.directory)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut left: Vec<_> = names
         .filter(|name| is_of_export(name, stem) && files.iter().all(|file| file.name != *name))

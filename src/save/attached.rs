@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
+use crate::retry::retried;
 use crate::save::target::SavedFile;
 
 /// Refuses to write `files` into `directory` where one of them would replace a file that
@@ -35,11 +36,11 @@ pub(crate) fn refuse_attached(
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    retried(|| path.metadata()).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// Identifies the file at `path`. `None` where there is no file.
 #[cfg(not(unix))]
 fn identity(path: &Path) -> Option<std::path::PathBuf> {
-    path.canonicalize().ok()
+    retried(|| path.canonicalize()).ok()
 }

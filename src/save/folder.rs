@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{check_location, directory_of};
 use crate::file_identity::FileIdentity;
 use crate::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
+use crate::retry::{is_link, retried};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
@@ -116,6 +117,20 @@ impl Folder {
         self.check_locked(request)
     }
 
+    /// As [`check`](Self::check), where what is refused may be what a save put there that was killed since
+    /// [`recover`](Self::recover): that is completed first. Returns what was done.
+    pub(crate) fn check_recovered(
+        &self,
+        request: &Request<'_>,
+        options: &SaveOptions,
+    ) -> Result<Vec<Error>> {
+        if self.check(request, options).is_ok() {
+            return Ok(Vec::new());
+        }
+        let recovered = self.recover(options)?;
+        self.check(request, options).map(|()| recovered)
+    }
+
     /// As [`check`](Self::check), for a caller that holds the folder's lock.
     pub(crate) fn check_locked(&self, request: &Request<'_>) -> Result<()> {
         let there = self.there(request)?;
@@ -154,7 +169,7 @@ impl Folder {
                 "another model: it is not replaced by weights".to_owned()
             } else if !is_target && is_index(&path) {
                 "an index of shards: it is not replaced by weights".to_owned()
-            } else if is_target || is_own || (request.asked)(name) || path.is_symlink() {
+            } else if is_target || is_own || (request.asked)(name) || is_link(&path) {
                 // Only the link itself is replaced, so no bytes are lost.
                 continue;
             } else {
@@ -203,7 +218,7 @@ impl Folder {
         let listing = Listing::of(&self.directory, request.files.len());
         let look = |file: &SavedFile| {
             let path = listing.may_have(&file.name).then(|| self.directory.join(&file.name))?;
-            match path.symlink_metadata() {
+            match retried(|| path.symlink_metadata()) {
                 Ok(meta) => Some(Ok((file.name.clone(), meta))),
                 Err(error) if leads_nowhere(&error) => None,
                 Err(error) => Some(Err(Error::io(path, error))),
@@ -287,7 +302,8 @@ impl Folder {
     /// # Errors
     /// [`ErrorKind::Io`] for all files and folders that cannot be read and may hold a model.
     pub(crate) fn users(&self, names: &[String]) -> Result<BTreeMap<String, PathBuf>> {
-        let root = self.directory.canonicalize().map_err(|e| Error::io(&self.directory, e))?;
+        let root =
+            retried(|| self.directory.canonicalize()).map_err(|e| Error::io(&self.directory, e))?;
         let wanted = Wanted::new(&self.directory, &root, names);
         let (mut users, mut errors) = (BTreeMap::new(), Vec::new());
         for base in Base::all(&self.directory, &root) {
@@ -317,7 +333,7 @@ impl Folder {
     fn candidates(&self, base: &Base, root: &Path) -> io::Result<Vec<PathBuf>> {
         let target = (!self.model_name.is_empty()).then(|| root.join(&self.model_name));
         let mut paths = Vec::new();
-        for entry in std::fs::read_dir(&base.path)? {
+        for entry in retried(|| std::fs::read_dir(&base.path))? {
             let entry = entry?;
             let kind = entry.file_type()?;
             let path = entry.path();
@@ -332,14 +348,18 @@ impl Folder {
 
     /// The locations in the file at `path`. The file is read again only where it may have changed.
     fn skim(&self, path: &Path) -> Result<Arc<Skimmed>> {
-        let identity = path.metadata().ok().map(|metadata| FileIdentity::new(&metadata));
+        let look = || retried(|| path.metadata()).ok().map(|metadata| FileIdentity::new(&metadata));
+        let identity = look();
         if let (Some(identity), Some((known, skimmed))) = (&identity, self.seen.borrow().get(path))
             && known == identity
         {
             return Ok(skimmed.clone());
         }
         let skimmed = Arc::new(if is_index(path) { skim_index(path)? } else { skim(path)? });
-        if let Some(identity) = identity.filter(|now| now.is_settled(SystemTime::now())) {
+        // Another file may have taken its place before it was opened.
+        let is_same = |identity: &FileIdentity| look().as_ref() == Some(identity);
+        let settled = identity.filter(|now| now.is_settled(SystemTime::now())).filter(is_same);
+        if let Some(identity) = settled {
             self.seen.borrow_mut().insert(path.to_path_buf(), (identity, skimmed.clone()));
         }
         Ok(skimmed)
@@ -387,6 +407,84 @@ fn skim_index(_: &Path) -> Result<Skimmed> {
 /// Whether the link at `path` leads to a device, a pipe or a stream of a process, such as
 /// `/dev/stdout`. A save would replace the link for all programs.
 fn leads_to_a_device(path: &Path) -> bool {
-    let stream = std::fs::read_link(path).is_ok_and(|target| target.starts_with("/proc"));
-    stream || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+    let stream =
+        retried(|| std::fs::read_link(path)).is_ok_and(|target| target.starts_with("/proc"));
+    stream || retried(|| path.metadata()).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::file_identity::coarse::within_a_tick;
+    use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+
+    fn model(location: &str) -> Vec<u8> {
+        let mut graph = GraphProto::new("g");
+        graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [1], location));
+        ModelProto::new(graph).encode_to_vec().unwrap()
+    }
+
+    /// Weights that are in place before their model, because the save of both was killed, are not called nobody's.
+    #[test]
+    fn a_save_that_was_killed_since_the_last_look_is_completed() {
+        use crate::recovery::{StagingFolder, Switch};
+
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = ["w.bin", "m.onnx"].map(str::to_owned);
+        let staging = StagingFolder::new(folder.path(), "m.onnx").unwrap();
+        staging.list(&names).unwrap();
+        let (old, new) = (staging.old_files(), staging.new_files());
+        for to in [folder.path(), &new] {
+            fs::write(to.join("w.bin"), "w").unwrap();
+            fs::write(to.join("m.onnx"), model("w.bin")).unwrap();
+        }
+        let both = (folder.path(), folder.path());
+        let switch = Switch::new(both, staging.path(), &names, |_| true, false).unwrap();
+        switch.announce().unwrap();
+        staging.keep();
+        for name in ["m.onnx", "w.bin"] {
+            fs::rename(at(name), old.join(name)).unwrap();
+        }
+        fs::rename(new.join("w.bin"), at("w.bin")).unwrap();
+        let files = names.map(|name| SavedFile::new(name, 1));
+        let request = Request {
+            files: &files,
+            asked: &|_| false,
+            overwrite: true,
+            reads: &BTreeSet::new,
+            protected: &[],
+        };
+        let (looked, options) = (Folder::new(folder.path(), "m.onnx"), SaveOptions::new());
+        let error = looked.check(&request, &options).unwrap_err();
+        assert!(error.reason().contains("no model here refers to it"), "{error}");
+        let recovered = looked.check_recovered(&request, &options).unwrap();
+        assert!(recovered[0].reason().contains("is complete now"), "{recovered:?}");
+        assert!(at("m.onnx").is_file() && looked.check_recovered(&request, &options).is_ok());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_model_that_changes_within_a_tick_of_the_clock_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        for set_time in [false, true] {
+            within_a_tick(|| {
+                let searched = Folder::new(folder.path(), "");
+                for location in ["a.bin", "b.bin"] {
+                    fs::write(&path, model(location)).unwrap();
+                    if set_time {
+                        let file = fs::File::open(&path).unwrap();
+                        file.set_modified(UNIX_EPOCH + Duration::from_secs(1000)).unwrap();
+                    }
+                    let found = searched.skim(&path).unwrap();
+                    assert_eq!(found.locations, BTreeSet::from([location.to_owned()]));
+                }
+            });
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::buffer::Buffer;
 use crate::container::Handle;
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{Directory, fold_case, is_handle};
 use crate::file_identity::FileIdentity;
 use crate::initializer::Initializer;
+use crate::retry::retried;
 use crate::save::file_names::{data_name, free_data_name};
 use crate::save::options::SaveOptions;
 use crate::save::skim::locations;
@@ -37,6 +39,18 @@ pub(crate) struct Kept {
     pub(crate) ranges: Vec<Option<(usize, Range<u64>)>>,
     /// The name of the file for weights that are not kept, where it must not replace another file.
     pub(crate) new_name: Option<String>,
+    /// What is compared again before the files are renamed, because a write since the first comparison need not have
+    /// changed the identity of the file.
+    unsure: Vec<Unsure>,
+}
+
+/// Bytes that are to be in a file, of which its identity is no proof.
+struct Unsure {
+    /// The number of the kept file.
+    file: usize,
+    bytes: Buffer,
+    start: u64,
+    handle: Handle,
 }
 
 /// A kept file.
@@ -117,7 +131,7 @@ impl Kept {
         };
         let ranges = weights.used.iter().map(|weight| Some(Some((0, range(weight)?))));
         let ranges = ranges.collect::<Option<_>>()?;
-        Some(Self { folder: Some(folder), files: vec![kept], ranges, new_name: None })
+        Some(Self { folder: Some(folder), files: vec![kept], ranges, ..Self::default() })
     }
 
     /// Keeps every file that weights are in, or reports for each why it cannot be kept. Weights that are
@@ -133,7 +147,8 @@ impl Kept {
             let Origin { file, range: bytes, unsure } = origin;
             let Some(file) = finder.number(file, weight.handle) else { continue };
             if let Some(loaded) = unsure {
-                finder.compare(file, &loaded, bytes.start, weight.handle);
+                let (start, handle) = (bytes.start, weight.handle.clone());
+                finder.compare(Unsure { file, bytes: loaded, start, handle });
             }
             *ranges.get_mut(number).ok_or_else(no_weight)? = Some((file, bytes));
         }
@@ -143,7 +158,7 @@ impl Kept {
             let stays = finder.number(file, weight.handle).map(|file| (file, NO_BYTES));
             *ranges.get_mut(number).ok_or_else(no_weight)? = stays;
         }
-        let Finder { folder, files, .. } = finder;
+        let Finder { folder, files, unsure, .. } = finder;
         if let Some(error) = Error::join(errors) {
             return Err(error);
         }
@@ -152,17 +167,22 @@ impl Kept {
             let locations = files.iter().map(|file: &KeptFile| &file.location);
             locations.chain(&weights.not_loaded).any(|location| fold_case(location) == name)
         };
-        let is_there = |name: &str| target.directory.join(name).symlink_metadata().is_ok();
+        let is_there =
+            |name: &str| retried(|| target.directory.join(name).symlink_metadata()).is_ok();
         let new_name = match options.data_name {
             Some(_) => None,
             None => Some(free_data_name(&target.name, |name| is_kept(name) || is_there(name))),
         };
-        Ok(Self { folder: Some(folder), files, ranges, new_name })
+        Ok(Self { folder: Some(folder), files, ranges, new_name, unsure })
     }
 
     /// Fails when a file is no longer the one that was loaded.
     pub(crate) fn check(&self) -> Result<()> {
-        self.open_all().try_for_each(|opened| opened.map(drop))
+        self.open_all().try_for_each(|opened| opened.map(drop))?;
+        let Some(folder) = &self.folder else { return Ok(()) };
+        self.unsure.iter().try_for_each(|unsure| {
+            self.files.get(unsure.file).map_or(Ok(()), |kept| compare(folder, kept, unsure))
+        })
     }
 
     /// The files, opened as a load does it.
@@ -176,7 +196,9 @@ impl Kept {
         let directory = |folder: &Folder| folder.directory.path().to_path_buf();
         let directories = self.folder.iter().map(directory);
         let paths = directories.flat_map(|directory| {
-            self.files.iter().map(move |kept| directory.join(&kept.location).canonicalize())
+            self.files
+                .iter()
+                .map(move |kept| retried(|| directory.join(&kept.location).canonicalize()))
         });
         paths.filter_map(|path| path.ok()?.parent().map(Path::to_path_buf)).collect()
     }
@@ -217,29 +239,26 @@ struct Finder {
     files: Vec<KeptFile>,
     /// `None` for a file that cannot be kept and was reported.
     known: HashMap<LoadedFile, Option<usize>>,
+    unsure: Vec<Unsure>,
     errors: Vec<Error>,
 }
 
 impl Finder {
     fn new(folder: Folder) -> Self {
-        Self { folder, files: Vec::new(), known: HashMap::new(), errors: Vec::new() }
+        let (files, known) = (Vec::new(), HashMap::new());
+        Self { folder, files, known, unsure: Vec::new(), errors: Vec::new() }
     }
 
-    /// Records an error when the file of this number does not hold `bytes` from `start` on.
-    fn compare(&mut self, number: usize, bytes: &[u8], start: u64, handle: &Handle) {
-        let Some(kept) = self.files.get(number) else { return };
-        let path = &kept.file.path;
-        let opened = self.folder.open(kept);
-        let same =
-            opened.and_then(|file| holds(&file, bytes, start).map_err(|e| Error::io(path, e)));
-        let error = match same {
-            Ok(true) => return,
-            Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
-            Err(error) => error,
-        };
-        self.errors.push(
-            error.with_tensor(handle.name()).because("the weights cannot be kept in their file"),
-        );
+    /// Records an error when the file does not hold the bytes, and whether that has to be asked again.
+    fn compare(&mut self, unsure: Unsure) {
+        let Some(kept) = self.files.get(unsure.file) else { return };
+        // Seen before the bytes: any write after them changes the identity.
+        let is_settled = kept.file.identity.is_settled(SystemTime::now());
+        match compare(&self.folder, kept, &unsure) {
+            Ok(()) if is_settled => {}
+            Ok(()) => self.unsure.push(unsure),
+            Err(error) => self.errors.push(error),
+        }
     }
 
     /// The number of `file`, which has the weight behind `handle`; `None` when it cannot be kept.
@@ -260,6 +279,22 @@ impl Finder {
             }
         })
     }
+}
+
+/// Fails when the file `kept` does not hold the bytes.
+fn compare(folder: &Folder, kept: &KeptFile, unsure: &Unsure) -> Result<()> {
+    let path = &kept.file.path;
+    let opened = folder.open(kept);
+    let same = opened.and_then(|file| {
+        holds(&file, &unsure.bytes, unsure.start).map_err(|error| Error::io(path, error))
+    });
+    let error = match same {
+        Ok(true) => return Ok(()),
+        Ok(false) => cannot_keep("changed since it was loaded").with_path(path),
+        Err(error) => error,
+    };
+    let error = error.with_tensor(unsure.handle.name());
+    Err(error.because("the weights cannot be kept in their file"))
 }
 
 fn cannot_keep(reason: &str) -> Error {
@@ -291,7 +326,7 @@ impl Folder {
         let directory = &target.directory;
         // Absolute: the current directory may change before the files are checked again.
         let absolute = std::path::absolute(directory).map_err(|e| Error::io(directory, e))?;
-        let model = target.path().metadata().ok();
+        let model = retried(|| target.path().metadata()).ok();
         let model = model.map(|metadata| FileIdentity::new(&metadata));
         Ok(Self { directory: Directory::open(absolute)?, model })
     }
@@ -320,7 +355,9 @@ impl Folder {
     fn locate(&self, file: &LoadedFile) -> Result<String> {
         let (path, root) = (&file.path, self.directory.path());
         let absolute = || beneath(&std::path::absolute(path).ok()?, root);
-        let resolved = || beneath(&path.canonicalize().ok()?, &root.canonicalize().ok()?);
+        let resolved = || {
+            beneath(&retried(|| path.canonicalize()).ok()?, &retried(|| root.canonicalize()).ok()?)
+        };
         // First by the path it was loaded from, then by the path with links resolved.
         let ways: [&dyn Fn() -> Option<String>; 2] = [&absolute, &resolved];
         let mut why = None;
@@ -343,7 +380,7 @@ impl Folder {
         let KeptFile { location, file } = kept;
         let fail = |reason: &str| cannot_keep(reason).with_path(&file.path);
         let opened = self.directory.open_file(location).map_err(|e| fail(e.reason()))?;
-        let metadata = opened.metadata().map_err(|e| fail(&e.to_string()))?;
+        let metadata = retried(|| opened.metadata()).map_err(|e| fail(&e.to_string()))?;
         let now = FileIdentity::new(&metadata);
         if now != file.identity || !self.is_at(location, &file.path) {
             return Err(fail("changed, or another file took its place, since it was loaded"));
@@ -363,8 +400,10 @@ impl Folder {
     /// Whether the path leads to the location. Without inodes, two files may have the same identity.
     #[cfg(not(unix))]
     fn is_at(&self, location: &str, path: &Path) -> bool {
-        let location = self.directory.join(location).canonicalize();
-        location.is_ok_and(|location| path.canonicalize().is_ok_and(|path| path == location))
+        let location = retried(|| self.directory.join(location).canonicalize());
+        location.is_ok_and(|location| {
+            retried(|| path.canonicalize()).is_ok_and(|path| path == location)
+        })
     }
 }
 
@@ -413,8 +452,52 @@ mod tests {
             let mut finder = Finder::new(Folder { directory, model: None });
             let handle: Handle = "#w".parse().unwrap();
             assert_eq!(finder.number(file.clone(), &handle), Some(0));
-            finder.compare(0, bytes, start, &handle);
-            assert_eq!(finder.errors.len(), errors, "{bytes:?} at {start}");
+            let bytes = Buffer::from(bytes.to_vec());
+            finder.compare(Unsure { file: 0, bytes, start, handle });
+            assert_eq!(finder.errors.len(), errors, "at {start}");
+        }
+    }
+
+    /// Which of the bytes of a file a model refers to after the file was written again within one tick of the clock.
+    #[test]
+    #[cfg(unix)]
+    fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {
+        use crate::file_identity::coarse::within_a_tick;
+        use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
+        use crate::save::content::Content;
+        use crate::{Container, MmapChoice};
+
+        let write = |path: &Path, bytes: &[u8], set_time: bool| {
+            std::fs::write(path, bytes).unwrap();
+            if set_time {
+                let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+                File::open(path).unwrap().set_modified(time).unwrap();
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut graph = GraphProto::new("g");
+        graph.initializer.push(TensorProto::external("w", TensorProto::UINT8, [2048], "w.bin"));
+        std::fs::write(at("m.onnx"), ModelProto::new(graph).encode_to_vec().unwrap()).unwrap();
+        for set_time in [false, true] {
+            within_a_tick(|| {
+                write(&at("w.bin"), &[1; 2048], set_time);
+                let container = Container::load(at("m.onnx"), MmapChoice::never()).unwrap();
+                // Another file in its place, or other bytes in it, before the save.
+                write(&at("w.bin"), &[2; 2048], set_time);
+                let options = SaveOptions::from(WeightFiles::AsLoaded).sync(false);
+                let error = container.save(at("n.onnx"), options.clone()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::CannotKeep, "{error}");
+                // And after it was planned.
+                write(&at("w.bin"), &[1; 2048], set_time);
+                let target = Target::new(&at("n.onnx")).unwrap();
+                let content = Content::new(&container, &options).unwrap();
+                let weights = content.weights_to_save(&options).unwrap();
+                let kept = Kept::new(&weights, &target, &options).unwrap();
+                kept.check().unwrap();
+                write(&at("w.bin"), &[2; 2048], set_time);
+                assert_eq!(kept.check().unwrap_err().kind(), ErrorKind::CannotKeep);
+            });
         }
     }
 }

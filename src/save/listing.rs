@@ -4,11 +4,12 @@
 //! is there. The listing only says that a name is not there; whoever is not told so looks at the file.
 
 use std::collections::HashSet;
-use std::fs::{self, DirEntry};
+use std::fs::DirEntry;
 use std::io;
 use std::path::Path;
 
 use crate::external_data::fold_case;
+use crate::retry::retried;
 
 /// Fewer names are looked for one by one.
 const MANY: usize = 64;
@@ -22,7 +23,8 @@ impl Listing {
     /// listed.
     pub(crate) fn of(directory: &Path, count: usize) -> Self {
         let most = count.saturating_mul(4);
-        let entries = (count >= MANY).then(|| fs::read_dir(directory).ok()).flatten();
+        let entries =
+            (count >= MANY).then(|| retried(|| std::fs::read_dir(directory)).ok()).flatten();
         let names = entries.and_then(|entries| {
             let name = |entry: io::Result<DirEntry>| {
                 Some(fold_case(&entry.ok()?.file_name().to_string_lossy()))
@@ -45,6 +47,8 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

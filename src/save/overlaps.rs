@@ -1,17 +1,12 @@
 //! Which weights overlap others in memory, told by their addresses alone.
 //!
-//! A small model can declare thousands of long weights that begin a few bytes apart in one file. To read each of them
-//! would take hours, so that `equal` leaves them out.
+//! What is written of them is bounded by `plan`; `equal` leaves out what it would read out of all proportion.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use crate::overlaps::{FEW_BYTES, MOST_USES};
 use crate::save::weights::Weight;
-
-/// How often, on average, each byte of weights that overlap may be read.
-const MOST_READS: u64 = 8;
-/// Fewer bytes than this are read however weights overlap.
-const FEW_BYTES: u64 = 1 << 28;
 
 /// The place of a weight in memory: the source, the first byte there, and the longer weight first.
 type Range = (Option<usize>, u64, Reverse<u64>, usize);
@@ -61,7 +56,7 @@ pub(crate) fn read_too_often<'c: 'w, 'w>(
             clusters.push(Cluster { numbers: vec![number], source, end, bytes: len, reads: len });
         }
     }
-    let dense = clusters.into_iter().filter(|c| c.reads > c.bytes.saturating_mul(MOST_READS));
+    let dense = clusters.into_iter().filter(|c| c.reads > c.bytes.saturating_mul(MOST_USES));
     dense.flat_map(|cluster| cluster.numbers).collect()
 }
 

@@ -5,12 +5,14 @@
 
 mod aliases;
 mod layout;
+mod proportion;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod shards;
 
 use self::layout::Layout;
 pub(crate) use self::layout::{Piece, Place, Plan, PlannedFile};
+use self::proportion::{refuse_overlaps, refuse_padding};
 #[cfg(feature = "safetensors")]
 pub(crate) use self::safetensors::{ExportStyle, Exports};
 use crate::error::Result;
@@ -62,6 +64,12 @@ impl<'c> Plan<'c> {
             }
         }
         let plan = layout.finish()?;
+        let in_model = weights.tensors.iter().filter_map(|tensor| {
+            let is_in = tensor.inline || plan.places.get(tensor.weight) == Some(&Place::Model);
+            weights.used.get(tensor.weight).filter(|_| is_in).map(|weight| weight.initializer)
+        });
+        refuse_padding(&plan.files)?;
+        refuse_overlaps(in_model.chain(plan.files.iter().flat_map(PlannedFile::initializers)))?;
         check_names(model_name, plan.files.iter().map(|file| file.name.as_str()))?;
         Ok(plan)
     }

@@ -4,20 +4,19 @@
 //! and flushed to the disk where that was requested, they are renamed into place by a switch that anybody can
 //! complete after a crash; see `recovery`. When a rename fails, those before it are undone.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use crate::error::{Error, Result};
 use crate::parallel;
 use crate::recovery::{
-    FolderLock, Switch, flush_folder, recover_all, refuse_journaled, staging_prefix,
+    FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled,
 };
+use crate::save::access::{Access, Lost};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
@@ -27,8 +26,7 @@ const MOST_OPEN: usize = 8;
 /// More threads than this do not flush faster.
 const MAX_THREADS: usize = 4;
 
-/// The error of a folder in which no staging folder can be made. The error of `tempfile` names a path
-/// that the user does not know, so only its kind is shown.
+/// The error of a folder in which no staging folder can be made.
 fn cannot_write(folder: &Path, error: io::Error) -> Error {
     let plain = io::Error::from(error.kind());
     Error::io(folder, plain).because("cannot write in this folder")
@@ -39,15 +37,15 @@ pub(crate) struct Staging {
     directory: PathBuf,
     /// As the caller gave it, for messages.
     directory_given: PathBuf,
-    /// The permissions of the model that is replaced.
-    model_mode: Option<u32>,
+    /// Who may read the model that is replaced.
+    model_access: Option<Access>,
     /// The first of the new files, still open. Closed before the folder is removed: a network file system keeps what
     /// is open.
     open: Mutex<HashMap<String, File>>,
-    folder: TempDir,
-    /// Marks the folder as in use.
-    _lock: FolderLock,
+    folder: StagingFolder,
     names: Vec<String>,
+    /// New files that were not given all of the access to those that they replace.
+    not_kept: Mutex<BTreeMap<Lost, Vec<String>>>,
     /// The files in the target's directory before the first of them is written.
     there: Listing,
     /// How long files were written and flushed.
@@ -68,50 +66,22 @@ impl Staging {
         let fail = |e| Error::io(directory_given, e);
         // Absolute: the current directory may change before the files are published.
         let directory = std::path::absolute(directory_given).map_err(fail)?;
-        let (folder, lock) = loop {
-            let folder = tempfile::Builder::new()
-                .prefix(&staging_prefix(model_name))
-                .tempdir_in(&directory)
-                .map_err(|error| cannot_write(directory_given, error))?;
-            // Another save may have removed the folder before it was locked.
-            if let Some(lock) = FolderLock::of_new(folder.path()) {
-                break (folder, lock);
-            }
-        };
-        let model_mode = mode_of(&directory.join(model_name));
-        let (options, names) = (options.clone(), Vec::new());
-        let directory_given = directory_given.to_path_buf();
-        let (writing, flushing) = (Duration::ZERO, Duration::ZERO);
-        let staging = Self {
+        let folder = StagingFolder::new(&directory, model_name)
+            .map_err(|error| cannot_write(directory_given, error))?;
+        Ok(Self {
+            model_access: Access::of(&directory.join(model_name)),
             directory,
-            directory_given,
-            model_mode,
+            directory_given: directory_given.to_path_buf(),
             folder,
-            _lock: lock,
-            names,
+            names: Vec::new(),
             there: Listing::default(),
+            not_kept: Mutex::default(),
             open: Mutex::default(),
-            writing,
-            flushing,
+            writing: Duration::ZERO,
+            flushing: Duration::ZERO,
             producing: Duration::ZERO,
-            options,
-        };
-        let parts = [staging.new_files(), staging.old_files()];
-        match parts.iter().try_for_each(fs::create_dir) {
-            Ok(()) => Ok(staging),
-            Err(error) => {
-                let error = cannot_write(&staging.directory_given, error);
-                Err(staging.discard(error))
-            }
-        }
-    }
-
-    fn new_files(&self) -> PathBuf {
-        self.folder.path().join("new")
-    }
-
-    fn old_files(&self) -> PathBuf {
-        self.folder.path().join("old")
+            options: options.clone(),
+        })
     }
 
     /// Has `write` create and fill the files that will be published as `names`, the model last.
@@ -121,6 +91,7 @@ impl Staging {
         write: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+        self.folder.list(&names).map_err(|error| cannot_write(&self.directory_given, error))?;
         self.there = Listing::of(&self.directory, names.len());
         let mut writing = self.writing;
         timed(&mut writing, || write(self))?;
@@ -129,21 +100,31 @@ impl Staging {
         Ok(())
     }
 
-    /// Creates the file that will be published as `name`. It gets the mode of the file that it replaces, or
-    /// else of the replaced model, so that new weights are not more accessible than the model was. Where
+    /// Creates the file that will be published as `name`. It gets the owner, group, mode and list of the file that it
+    /// replaces, or else of the replaced model, so that new weights are not more accessible than the model was. Where
     /// neither exists, the umask decides.
     pub(crate) fn create(&self, name: &str) -> Result<NewFile> {
-        let (staged, path) = (self.new_files().join(name), self.directory.join(name));
+        let (staged, path) = (self.folder.new_files().join(name), self.directory.join(name));
         let fail = |error| Error::io(&staged, error);
         let file = File::create_new(&staged).map_err(fail)?;
-        let replaced = self.there.may_have(name).then(|| mode_of(&path)).flatten();
-        if let Some(mode) = replaced.or(self.model_mode) {
-            set_mode(&file, mode).map_err(fail)?;
+        let replaced = self.there.may_have(name).then(|| Access::of(&path)).flatten();
+        if let Some(access) = replaced.as_ref().or(self.model_access.as_ref()) {
+            let lost = access.give(&file).map_err(fail)?;
+            if lost.is_some() {
+                let mut not_kept = self.not_kept.lock().unwrap_or_else(PoisonError::into_inner);
+                not_kept.entry(lost).or_default().push(name.to_owned());
+            }
         }
         if self.options.sync {
             self.keep_open(name, &file);
         }
         Ok(NewFile { file, staged, path })
+    }
+
+    /// A warning for all files that were not given the access to those that they replace.
+    fn access_warnings(&self) -> Vec<Error> {
+        let not_kept = self.not_kept.lock().unwrap_or_else(PoisonError::into_inner);
+        not_kept.iter().map(|(lost, names)| lost.warning(&self.directory_given, names)).collect()
     }
 
     /// Keeps the file open until it is flushed, if only few are, so that no error of the disk is missed.
@@ -166,7 +147,7 @@ impl Staging {
         let mut flushing = self.flushing;
         timed(&mut flushing, || {
             parallel::for_each(parallel::cores(MAX_THREADS), self.names.iter(), |name| {
-                let staged = self.new_files().join(name);
+                let staged = self.folder.new_files().join(name);
                 let flushed = match open.get(name) {
                     Some(file) => file.sync_all(),
                     None => open_again(&staged).and_then(|file| file.sync_all()),
@@ -183,24 +164,23 @@ impl Staging {
     ///
     /// On an error the old files are in place and the staging folder is removed, with two exceptions:
     /// where the last flush fails the new files are in place, and where renames cannot be undone whoever
-    /// opens the model next undoes them. A staging folder that cannot be removed is returned as a
-    /// warning, or told with the error.
+    /// opens the model next completes or undoes them. Returns warnings: a staging folder that cannot be removed, which is
+    /// told with the error where there is one, and access to the old files that the new ones do not give.
     pub(crate) fn publish(
         self,
         mut others: Vec<PathBuf>,
         look_again: impl FnOnce() -> Result<()>,
-    ) -> Result<Option<Error>> {
+    ) -> Result<Vec<Error>> {
         others.push(self.directory.clone());
         let (locks, switch) = match self.prepare(&others, look_again) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.discard(error)),
         };
+        let mut warnings = self.access_warnings();
         let result = match self.switch(&switch) {
-            // The journal goes last: until then, whoever finds it removes the old files.
             Ok(flushed) => {
-                let warning = self.remove();
-                let closed = if warning.is_none() { switch.close() } else { Ok(()) };
-                flushed.map(|()| warning.or(closed.err()))
+                warnings.extend(self.end(&switch));
+                flushed.map(|()| warnings)
             }
             Err(Failure { error, undone: true }) => Err(self.discard(error)),
             Err(Failure { error, undone: false }) => Err(self.keep(error)),
@@ -217,7 +197,7 @@ impl Staging {
         look_again: impl FnOnce() -> Result<()>,
     ) -> Result<(Vec<FolderLock>, Switch)> {
         if self.options.sync {
-            flush_folder(&self.new_files(), &self.directory_given)?;
+            flush_folder(&self.folder.new_files(), &self.directory_given)?;
             flush_folder(self.folder.path(), &self.directory_given)?;
         }
         let locks = self.options.lock_all(folders)?;
@@ -247,6 +227,8 @@ impl Staging {
         }
         match switch.finish() {
             Ok(()) => Ok(switch.flush()),
+            // A file system over a network may do a rename and say that it failed.
+            Err(_) if switch.is_done() => Ok(switch.flush()),
             Err(error) => {
                 let undone = switch.undo().and_then(|()| switch.close()).is_ok();
                 drop(switch.flush());
@@ -255,16 +237,27 @@ impl Staging {
         }
     }
 
-    /// Removes the staging folder, or returns a warning that it cannot be removed.
-    fn remove(self) -> Option<Error> {
+    /// Removes the staging folder and then the journal: until then, whoever finds it removes the old files. Returns a
+    /// warning where that is not possible.
+    fn end(mut self, switch: &Switch) -> Option<Error> {
+        drop(std::mem::take(&mut self.open));
         let said = "the save is done, but its staging folder cannot be removed";
-        self.close().err().map(|error| error.because(said))
+        let old = if switch.is_one_rename() { Ok(()) } else { switch.remove_staging() };
+        if let Err(error) = old {
+            self.folder.keep();
+            return Some(error.because(said));
+        }
+        match self.folder.remove() {
+            Err(error) => Some(error.because(said)),
+            Ok(()) => switch.close().err(),
+        }
     }
 
     /// Removes the staging folder after `error`, which then says so where that is not possible.
-    pub(crate) fn discard(self, error: Error) -> Error {
+    pub(crate) fn discard(mut self, error: Error) -> Error {
+        drop(std::mem::take(&mut self.open));
         let path = self.folder.path().to_path_buf();
-        match self.close() {
+        match self.folder.remove() {
             Ok(()) => error,
             Err(left) => {
                 let reason = format!(
@@ -277,20 +270,11 @@ impl Staging {
         }
     }
 
-    fn close(mut self) -> Result<()> {
-        drop(std::mem::take(&mut self.open));
-        let path = self.folder.path().to_path_buf();
-        match self.folder.close() {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, error)),
-            _ => Ok(()),
-        }
-    }
-
     /// Keeps the staging folder, which holds files that could not be moved back.
     fn keep(self, error: Error) -> Error {
         let kept = self.folder.keep();
         let reason = format!(
-            "what was changed cannot be undone now; whoever opens the model next undoes it, with the files in `{}`",
+            "what was changed cannot be undone now; whoever opens the model next completes or undoes it, with the files              in `{}`",
             kept.display(),
         );
         error.and(&reason)
@@ -318,32 +302,10 @@ pub(crate) struct NewFile {
     pub(crate) path: PathBuf,
 }
 
-/// The permissions of the regular file at `path`.
-#[cfg(unix)]
-fn mode_of(path: &Path) -> Option<u32> {
-    use std::os::unix::fs::PermissionsExt;
-    let metadata = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
-    Some(metadata.permissions().mode() & 0o777)
-}
-
-#[cfg(unix)]
-fn set_mode(file: &File, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(mode))
-}
-
-#[cfg(not(unix))]
-fn mode_of(_: &Path) -> Option<u32> {
-    None
-}
-
-#[cfg(not(unix))]
-fn set_mode(_: &File, _: u32) -> io::Result<()> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn write(name: &str, staging: &mut Staging) {
@@ -357,7 +319,7 @@ mod tests {
     }
 
     /// A folder with an old model and its weights, and the new ones staged.
-    fn replacing(sync: bool) -> (TempDir, Staging) {
+    fn replacing(sync: bool) -> (tempfile::TempDir, Staging) {
         let dir = tempfile::tempdir().unwrap();
         let options = SaveOptions::new().sync(sync);
         let mut staging = Staging::new(dir.path(), "m.onnx", &options).unwrap();
@@ -386,7 +348,7 @@ mod tests {
     #[test]
     fn files_are_replaced_together() {
         let (dir, staging) = replacing(true);
-        assert!(staging.publish(Vec::new(), || Ok(())).unwrap().is_none());
+        assert!(staging.publish(Vec::new(), || Ok(())).unwrap().is_empty());
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "new"), ("m.onnx.data", "new")]));
     }
 
@@ -394,7 +356,7 @@ mod tests {
     fn a_rename_that_fails_undoes_the_others() {
         let (dir, staging) = replacing(false);
         // The staged model disappears: the last rename fails.
-        fs::remove_file(staging.new_files().join("m.onnx")).unwrap();
+        fs::remove_file(staging.folder.new_files().join("m.onnx")).unwrap();
         let error = staging.publish(Vec::new(), || Ok(())).unwrap_err();
         assert!(error.path().unwrap().ends_with("m.onnx"), "{error}");
         assert_eq!(listing(dir.path()), pairs(&[("m.onnx", "old"), ("m.onnx.data", "old")]));

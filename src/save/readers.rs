@@ -10,9 +10,12 @@ use std::path::Path;
 
 use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind};
+use crate::external_data::is_external;
 use crate::proto::ModelProto;
 use crate::refused::{self, MAX_PROTOBUF, Refusals};
+use crate::retry::retried;
 use crate::save::target::Target;
+use crate::tensor::Tensor;
 use crate::traversal::{self, Position};
 
 /// What a reader refuses in what the model says of itself: versions.
@@ -36,6 +39,20 @@ pub(crate) fn tensors(model: &ModelProto, external: &HashSet<Position>) -> Vec<E
     refused.collect()
 }
 
+/// The most malformed tensors that are named one by one.
+const MOST_MALFORMED: usize = 1_000;
+
+/// The tensors in `model` whose own elements do not fit their type and dimensions, or that have none: they are written as they
+/// are. The first of very many.
+pub(crate) fn malformed(model: &ModelProto) -> Vec<Error> {
+    let inline = traversal::iter(model).filter(|(_, tensor)| !is_external(tensor));
+    let malformed = inline.filter_map(|(place, tensor)| {
+        let error = Tensor::try_from(tensor).err()?;
+        Some(error.with_tensor(place.qualified_name(tensor)))
+    });
+    malformed.take(MOST_MALFORMED).collect()
+}
+
 /// The files at `locations` that onnx does not open, among those that the save does not write.
 pub(crate) fn files<'l>(
     target: &Target,
@@ -44,8 +61,8 @@ pub(crate) fn files<'l>(
     let folder = Path::new(&target.directory);
     let refused = locations.filter_map(|location| {
         let path = folder.join(location);
-        let reasons =
-            refused::of_file(location, folder, &path.metadata().ok()?).collect::<Vec<_>>();
+        let reasons = refused::of_file(location, folder, &retried(|| path.metadata()).ok()?)
+            .collect::<Vec<_>>();
         let reason = reasons.join("; ");
         let error = Error::new(ErrorKind::UnsafePath, reason).with_path(path);
         (!reasons.is_empty()).then_some(error)

@@ -59,7 +59,8 @@ pub struct Saved {
     /// Files that only the replaced model needed. They are not deleted.
     pub left_behind: Vec<PathBuf>,
     /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as written
-    /// (such as external shape operands or a model file over 2 GiB), files that the model refers to and that
+    /// (such as external shape operands, tensors without the elements that their shape needs, or a model file over
+    /// 2 GiB), what inlining lost or changed ([`Inlined::warnings`]), files that the model refers to and that
     /// are not there, a staging folder that cannot be removed. Each names the tensor or path it
     /// concerns.
     pub warnings: Vec<Error>,

@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::without_dots;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
+use crate::retry::retried;
 use crate::save::skim::blocks::{BLOCK, Blocks};
 use crate::wire::FieldInfo;
 
@@ -70,7 +71,7 @@ pub(crate) fn locations(path: &Path) -> Result<BTreeSet<String>> {
 /// Opens a regular file, or what a link leads to.
 fn open(path: &Path) -> io::Result<Option<File>> {
     // Checked before it is opened: opening a FIFO would wait for its writer.
-    let file = std::fs::metadata(path)
+    let file = retried(|| std::fs::metadata(path))
         .and_then(|metadata| metadata.is_file().then(|| File::open(path)).transpose());
     match file {
         Err(error) if leads_nowhere(&error) => Ok(None),
@@ -214,7 +215,7 @@ struct Walk {
 
 impl Walk {
     fn new(file: File) -> io::Result<Self> {
-        let len = file.metadata()?.len();
+        let len = retried(|| file.metadata())?.len();
         let (ways, file, locations) = (&*WAYS, Blocks::new(file), BTreeSet::new());
         Ok(Self { ways, file, len, at: 0, read: 0, has_version: false, locations })
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf, is_separator};
 use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::directory_of;
+use crate::retry::{exists, retried};
 
 /// A file of a saved model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,13 +42,13 @@ impl Target {
         // `file_name` ignores a separator or `/.` at the end. An existing folder is refused later.
         let bytes = path.as_os_str().as_encoded_bytes();
         let is_separated = bytes.last().is_some_and(|byte| is_separator(char::from(*byte)));
-        if is_separated || !bytes.ends_with(name.as_encoded_bytes()) && !path.exists() {
+        if is_separated || !bytes.ends_with(name.as_encoded_bytes()) && !exists(path) {
             return Err(invalid("names a directory"));
         }
         let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
         let directory = directory_of(path);
         let missing = |e| Error::io(&directory, e).because("the folder to save to");
-        let meta = std::fs::metadata(&directory).map_err(missing)?;
+        let meta = retried(|| std::fs::metadata(&directory)).map_err(missing)?;
         if !meta.is_dir() {
             return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));
         }

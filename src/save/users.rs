@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::external_data::fold_case;
+use crate::retry::{is_link, retried};
 use crate::save::skim::leads_nowhere;
 
 /// A folder that is searched for models.
@@ -36,7 +37,7 @@ impl Base {
         let mut prefix = String::new();
         for (below, above) in root.ancestors().zip(root.ancestors().skip(1)).take(MAX_ABOVE) {
             let name = below.file_name().and_then(|name| name.to_str());
-            let (Some(name), Ok(meta)) = (name, above.metadata()) else { break };
+            let (Some(name), Ok(meta)) = (name, retried(|| above.metadata())) else { break };
             prefix = format!("{name}/{prefix}");
             if is_shared(&meta) || !(prefix.matches('/').count() == 1 || is_ours(&meta, root)) {
                 break;
@@ -78,7 +79,7 @@ fn is_shared(_: &Metadata) -> bool {
 #[cfg(unix)]
 fn is_ours(meta: &Metadata, root: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let owner = root.metadata().map(|root| root.uid());
+    let owner = retried(|| root.metadata()).map(|root| root.uid());
     owner.is_ok_and(|owner| owner == meta.uid())
 }
 
@@ -139,8 +140,8 @@ impl<'n> Wanted<'n> {
         let name = *self.files.get(&file_ids(&path).last()?)?;
         let own = self.directory.join(name);
         // Replacing this file does not affect another hard link to the same bytes.
-        let leads_here =
-            own.is_symlink() || path.canonicalize().is_ok_and(|real| real == self.root.join(name));
+        let leads_here = is_link(&own)
+            || retried(|| path.canonicalize()).is_ok_and(|real| real == self.root.join(name));
         leads_here.then_some(name)
     }
 }
@@ -155,13 +156,13 @@ type FileId = PathBuf;
 #[cfg(unix)]
 fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
     use std::os::unix::fs::MetadataExt;
-    let found = [path.symlink_metadata().ok(), path.metadata().ok()];
+    let found = [retried(|| path.symlink_metadata()).ok(), retried(|| path.metadata()).ok()];
     found.into_iter().flatten().map(|meta| (meta.dev(), meta.ino()))
 }
 
 #[cfg(not(unix))]
 fn file_ids(path: &Path) -> impl Iterator<Item = FileId> {
-    path.canonicalize().ok().into_iter()
+    retried(|| path.canonicalize()).ok().into_iter()
 }
 
 /// The identities of `paths` and of the files they lead to.
@@ -179,8 +180,8 @@ pub(crate) fn is_same(path: &Path, model: &Path) -> bool {
     if path.file_name() == model.file_name() {
         return true;
     }
-    if path.is_symlink() {
-        return path.canonicalize().is_ok_and(|target| target == *model);
+    if is_link(path) {
+        return retried(|| path.canonicalize()).is_ok_and(|target| target == *model);
     }
     let folded = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(fold_case);
     folded(path).is_some_and(|name| Some(name) == folded(model)) && same_entry(path, model)

@@ -23,6 +23,8 @@ pub struct FieldInfo {
     pub kind: &'static str,
     pub label: Label,
     pub packed: bool,
+    /// Whether it is one of the alternatives of the message.
+    pub alternative: bool,
     /// Of an enum, the largest of its values, which begin at 0. Its kind is that of the number which stores it.
     pub last: Option<i32>,
 }
@@ -30,7 +32,13 @@ pub struct FieldInfo {
 impl FieldInfo {
     pub(crate) const fn of<F: Field>(number: u32, name: &'static str) -> Self {
         let (kind, label, packed) = (F::KIND, F::LABEL, F::PACKED);
-        Self { number, name: plain(name), kind, label, packed, last: None }
+        Self { number, name: plain(name), kind, label, packed, alternative: false, last: None }
+    }
+
+    /// The row as that of one of the alternatives.
+    pub(crate) const fn alternative(mut self) -> Self {
+        self.alternative = true;
+        self
     }
 
     /// The row as that of an enum, where `found` names its field: with the largest value.

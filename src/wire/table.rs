@@ -246,13 +246,15 @@ macro_rules! messages {
             const FIELDS: &'static [$crate::wire::FieldInfo] = &[
                 $($crate::wire::FieldInfo::of::<$type>($number, stringify!($field)).among($marks.3),)*
                 $(
-                    $($crate::wire::FieldInfo::of::<Option<$type1>>($number1, stringify!($name1)),)*
+                    $($crate::wire::FieldInfo::of::<Option<$type1>>($number1, stringify!($name1))
+                        .alternative(),)*
                     $($crate::wire::FieldInfo::of::<$type2>($number2, stringify!($field2))
                         .among($marks.3),)*
                     $($($crate::wire::FieldInfo::of::<Option<$type3>>(
                         $number3,
                         stringify!($name3),
-                    ),)*)?
+                    )
+                    .alternative(),)*)?
                 )?
             ];
             const LEAF: bool = !(

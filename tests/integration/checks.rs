@@ -282,7 +282,10 @@ fn values_that_an_enum_does_not_have_are_errors() {
         let mut model = with_weights(nodes, &[]);
         model.graph.as_mut().unwrap().initializer.push(tensor.clone());
         let (_folder, path) = saved(&model);
-        said(&check_model(path, MmapChoice::never()).unwrap())
+        let mut checked = check_model(path, MmapChoice::never()).unwrap();
+        // That a record is there again, or padded, is said as well.
+        checked.findings.retain(|found| found.error.kind() != ErrorKind::Ambiguous);
+        said(&checked)
     };
     assert_eq!(with(&plain, &attribute), Vec::<String>::new());
     let location = "Error: tensor `w`: a data_location that ONNX does not have: readers disagree on where its elements are";
@@ -316,6 +319,7 @@ fn a_hole_in_a_data_file_is_reported_with_its_bytes() {
     let entry = |name: &str, offset: usize| {
         let mut tensor = TensorProto::external(name, TensorProto::FLOAT, [2], "w.bin");
         tensor.external_data.push(StringStringEntryProto::new("offset", offset.to_string()));
+        tensor.external_data.push(StringStringEntryProto::new("length", "8"));
         tensor
     };
     let tensors = vec![entry("a", 0), entry("b", 64), entry("c", 131_072), entry("d", 131_136)];

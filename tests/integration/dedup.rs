@@ -505,15 +505,16 @@ fn every_name_is_in_the_header_of_a_safetensors_file() {
 #[test]
 fn weights_that_overlap_in_part_very_often_are_left_out() {
     let whole = Buffer::from(vec![0; 12 << 20]);
-    let names: Vec<_> = (0..40).map(|i| format!("w{i}")).collect();
+    let names: Vec<_> = (0..33).map(|i| format!("w{i}")).collect();
     let shifted = |i: usize| weight(DataType::Uint8, whole.slice(i..i + (8 << 20)).unwrap());
     let mut weights: Vec<_> =
         names.iter().enumerate().map(|(i, name)| (name.as_str(), shifted(i))).collect();
-    let zeros = || weight(DataType::Uint8, vec![0; 8 << 20].into());
+    // So much that is written once that all of it may be written.
+    let zeros = || weight(DataType::Uint8, vec![0; 30 << 20].into());
     weights.extend([("a", zeros()), ("b", zeros())]);
     let container = container(weights);
     let folder = tempfile::tempdir().unwrap();
     let plan = container.dry_run(folder.path().join("m.onnx"), dedup(WeightFiles::Packed)).unwrap();
     let found = plan.deduplicated.unwrap();
-    assert_eq!((found.tensors, found.overlapping), (1, 40));
+    assert_eq!((found.tensors, found.overlapping), (1, 33));
 }

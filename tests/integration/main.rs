@@ -10,8 +10,11 @@
     clippy::cast_possible_wrap
 )]
 
+mod ambiguity;
 mod cast;
 mod checks;
+mod checks_faults;
+mod checks_files;
 mod consolidate;
 mod copies;
 mod damaged_files;
@@ -58,10 +61,12 @@ mod resolved;
 mod rounding;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod save_access;
 mod save_and_load;
 mod save_externalized;
 mod save_folder;
 mod save_inlined;
+mod save_overlaps;
 mod save_structure;
 mod save_targets;
 mod semantic;

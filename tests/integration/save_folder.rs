@@ -576,6 +576,8 @@ fn killed_after(renames: usize, folder: &Path, options: &SaveOptions) -> PathBuf
     for part in ["old", "new"] {
         fs::create_dir_all(staging.join(part)).unwrap();
     }
+    let list = format!("onnx-container save 1\0{weights}\0{model}\0");
+    fs::write(staging.join("files"), list).unwrap();
     for name in [weights, model] {
         fs::copy(scratch.path().join(name), staging.join("new").join(name)).unwrap();
     }

@@ -4,11 +4,13 @@ and every real model.
 A model that both accept has no error in `check`; one that both refuse for a fault of the table has one.
 """
 
+import copy as copies
 import os
 import pathlib
 import sys
 
 import common
+import numpy
 import onnx
 import onnxruntime
 from onnx import TensorProto, checker, helper
@@ -127,6 +129,228 @@ GRAPHS = {
 }
 
 
+def changed(built, change):
+    """A copy of a model or function that `change` has changed."""
+    other = copies.deepcopy(built)
+    change(other)
+    return other
+
+
+def with_attribute(change):
+    """A model whose only node has the attribute `alpha`, changed."""
+    return changed(
+        model([node("LeakyRelu", ["x"], ["y"], alpha=0.5)]), lambda built: change(built.graph.node[0].attribute[0])
+    )
+
+
+def in_body(change):
+    """A function whose only node has the attribute `alpha`, changed."""
+    body = function([node("LeakyRelu", ["a"], ["b"], alpha=0.5)])
+    return called(changed(body, lambda built: change(built.node[0].attribute[0])))
+
+
+def with_default(change):
+    """A function with a default of an attribute, changed."""
+    body = function([node("LeakyRelu", ["a"], ["b"], alpha=0.5)])
+    attribute = body.node[0].attribute[0]
+    attribute.ClearField("f")
+    attribute.ref_attr_name = "slope"
+    body.attribute_proto.add(name="slope", type=onnx.AttributeProto.FLOAT, f=0.5)
+    return called(changed(body, lambda built: change(built.attribute_proto[0])))
+
+
+def twice(built, attributes):
+    """The model with the first of these attributes of it there twice."""
+    return changed(built, lambda other: attributes(other).add().CopyFrom(attributes(other)[0]))
+
+
+def declared(where: str, number: int):
+    """A model with a value of an element type."""
+
+    def change(built):
+        values = getattr(built.graph, where)
+        if not values:
+            values.add(name="t").CopyFrom(value("t"))
+        values[0].type.tensor_type.elem_type = number
+
+    return changed(model([copy("x", "t"), copy("t", "y")]), change)
+
+
+def opset(number, domain=""):
+    """A model and function that import a version of an operator set, or one without a version."""
+
+    def change(built):
+        for imported in built.opset_import:
+            if imported.domain == domain:
+                imported.ClearField("version")
+                if number is not None:
+                    imported.version = number
+
+    return changed(called(SOUND), change)
+
+
+def calls(*inputs, outputs=("y",), body=SOUND):
+    """A call with these inputs and outputs."""
+    return changed(
+        called(body),
+        lambda built: (
+            built.graph.node[0].ClearField("input"),
+            built.graph.node[0].input.extend(inputs),
+            built.graph.node[0].ClearField("output"),
+            built.graph.node[0].output.extend(outputs),
+        ),
+    )
+
+
+def sparse(indices, dims=(4,), shape=None, values=None):
+    """A model that adds a sparse initializer, here or in a Constant."""
+    values = [1.0] * (shape or [len(indices)])[0] if values is None else values
+    tensor = onnx.SparseTensorProto(dims=dims)
+    tensor.values.CopyFrom(helper.make_tensor("w", TensorProto.FLOAT, [len(values)], values))
+    tensor.indices.CopyFrom(helper.make_tensor("i", TensorProto.INT64, shape or [len(indices)], indices))
+    built = model([node("Add", ["x", "w"], ["y"])])
+    for declared_value in (*built.graph.input, *built.graph.output):
+        declared_value.CopyFrom(value(declared_value.name, shape=dims))
+    built.graph.sparse_initializer.append(tensor)
+    return built
+
+
+def in_constant(built):
+    """The model with its sparse initializer in a Constant."""
+    other = copies.deepcopy(built)
+    other.graph.ClearField("sparse_initializer")
+    other.graph.node.insert(0, node("Constant", [], ["w"], sparse_value=built.graph.sparse_initializer[0]))
+    return other
+
+
+def of_set(number, operator="Relu"):
+    """A function whose operators are of another set than the model's."""
+    return called(function([node(operator, ["a"], ["b"])], sets=(("", number),)))
+
+
+def shadowing(domain, name, operators=21):
+    """A local function that is called like an operator."""
+    body = helper.make_function(domain, name, ["a"], ["b"], [copy("a", "b")], [helper.make_opsetid("", 21)])
+    sets = [("", operators)] + [(domain, 1)] * bool(domain)
+    return model([node(name, ["x"], ["y"], domain=domain)], sets=sets, functions=[body])
+
+
+KINDS = onnx.AttributeProto
+TWO = branch([copy("x", "p"), copy("x", "p2")], "p")
+TWO.output.add().CopyFrom(value("p2"))
+NONE = branch([], "p")
+NONE.ClearField("output")
+GIVEN = branch([copy("x", "p")], "p")
+GIVEN.input.add().CopyFrom(value("g"))
+UNNAMED = branch([copy("x", "p")], "p")
+UNNAMED.output[0].name = ""
+ODD = branch([copy("x", "p")], "p")
+ODD.output[0].type.tensor_type.elem_type = 99
+
+# Faults of single messages: errors where onnxruntime refuses them, advice where only onnx.checker does.
+FAULTS = {
+    "sound": with_attribute(lambda a: None),
+    "an attribute without a name": with_attribute(lambda a: a.ClearField("name")),
+    "an attribute with an empty name": with_attribute(lambda a: setattr(a, "name", "")),
+    "an attribute without a type": with_attribute(lambda a: a.ClearField("type")),
+    "an attribute of the undefined type": with_attribute(lambda a: setattr(a, "type", 0)),
+    "an INT with f": with_attribute(lambda a: setattr(a, "type", KINDS.INT)),
+    "a FLOAT with f and i": with_attribute(lambda a: setattr(a, "i", 3)),
+    "a FLOAT with f and ints": with_attribute(lambda a: a.ints.append(3)),
+    "a FLOAT with f and s": with_attribute(lambda a: setattr(a, "s", b"s")),
+    "a FLOAT with f and strings": with_attribute(lambda a: a.strings.append(b"s")),
+    "a FLOAT with f and t": with_attribute(lambda a: a.t.CopyFrom(weight("w"))),
+    "a FLOAT with f and tp": with_attribute(lambda a: a.tp.CopyFrom(value("v").type)),
+    "an attribute twice": twice(with_attribute(lambda a: None), lambda m: m.graph.node[0].attribute),
+    "in a body, without a name": in_body(lambda a: a.ClearField("name")),
+    "in a body, without a type": in_body(lambda a: a.ClearField("type")),
+    "in a body, an INT with f": in_body(lambda a: setattr(a, "type", KINDS.INT)),
+    "in a body, a FLOAT with f and i": in_body(lambda a: setattr(a, "i", 3)),
+    "a default": with_default(lambda a: None),
+    "a default without a type": with_default(lambda a: a.ClearField("type")),
+    "a default, an INT with f": with_default(lambda a: setattr(a, "type", KINDS.INT)),
+    "an output with an empty name": changed(model([copy("x", "y")]), lambda m: setattr(m.graph.output[0], "name", "")),
+    "an output without a name": changed(model([copy("x", "y")]), lambda m: m.graph.output[0].ClearField("name")),
+    "an input without a name": changed(
+        model([copy("x", "y")]), lambda m: m.graph.input.add().type.CopyFrom(value("v").type)
+    ),
+    "an output of a branch without a name": model([choice("y", UNNAMED)], XC),
+    "an output of a function without a name": called(function([copy("a", "b")], outputs=("b", ""))),
+    "an input of a function without a name": called(function([copy("a", "b")], inputs=("a", ""))),
+    **{
+        f"{where} of type {number}": declared(where, number)
+        for where in ("input", "output", "value_info")
+        for number in (0, -1, 99)
+    },
+    "an output of a branch of type 99": model([choice("y", ODD)], XC),
+    **{f"operator set {number}": opset(number) for number in (0, -1, None)},
+    "operator set 0 of a domain of one's own": opset(0, "local"),
+    "operator set 0 of a function": called(function([copy("a", "b")], sets=(("", 0),))),
+    "operator set -1 of a function": called(function([copy("a", "b")], sets=(("", -1),))),
+    "IR version 0": model([copy("x", "y")], version=0),
+    "IR version -1": model([copy("x", "y")], version=-1),
+    "a function without a name": model(
+        [copy("x", "y")], sets=(("", 21), ("local", 1)), functions=[changed(SOUND, lambda f: f.ClearField("name"))]
+    ),
+    "a function without a domain": model(
+        [copy("x", "y")], functions=[changed(SOUND, lambda f: f.ClearField("domain"))]
+    ),
+    "a call": calls("x"),
+    "a call with more inputs": calls("x", "x"),
+    "a call with more inputs, empty": calls("x", ""),
+    "a call with more outputs": calls("x", outputs=("y", "z")),
+    "a call with an input left out": calls("x", "", body=function([copy("a", "b")], inputs=("a", "c"))),
+    "a call with fewer inputs": calls("x", body=function([copy("a", "b")], inputs=("a", "c"))),
+    "a sparse tensor": sparse([0, 2]),
+    "an index of 9 of 4": sparse([0, 9]),
+    "an index of 4 of 4": sparse([0, 4]),
+    "an index of -1": sparse([-1, 2]),
+    "an index of 9 of 4 in a Constant": in_constant(sparse([0, 9])),
+    "indices that do not ascend": sparse([2, 0]),
+    "an index twice": sparse([2, 2]),
+    "fewer values than indices": sparse([0, 2], values=[1.0]),
+    "rows of indices": sparse([0, 1, 1, 0], (2, 2), [2, 2]),
+    "rows that do not ascend": sparse([1, 0, 0, 1], (2, 2), [2, 2]),
+    "a row that is out of range": sparse([0, 1, 1, 2], (2, 2), [2, 2]),
+    "rows of another rank": sparse([0, 1, 0, 1, 0, 0], (2, 2), [2, 3]),
+    "no indices": changed(sparse([0, 2]), lambda m: m.graph.sparse_initializer[0].ClearField("indices")),
+    "no values": changed(sparse([0, 2]), lambda m: m.graph.sparse_initializer[0].values.ClearField("dims")),
+    "a body of an older set, same operator": of_set(20),
+    "a body of an older set, other operator": of_set(12),
+    "a body of an older set, in a branch": called(
+        changed(
+            function([choice("b", branch([node("Relu", ["a"], ["p"])], "p"))], inputs=("a",), sets=(("", 16),)),
+            lambda f: (f.node[0].ClearField("input"), f.node[0].input.append("a")),
+        )
+    ),
+    "a required input that is left out": model([node("Add", ["x", ""], ["y"])]),
+    "a required input that is not there": model([node("Add", ["x"], ["y"])]),
+    "one input more": model([node("Add", ["x", "x", "x"], ["y"])]),
+    "one output more": model([node("Relu", ["x"], ["y", "z"])]),
+    "no input": model([node("Relu", [], ["y"])]),
+    "an optional input that is left out": model(
+        [node("Clip", ["x", "", "m"], ["y"])], weights=[helper.make_tensor("m", TensorProto.FLOAT, [], [1.0])]
+    ),
+    "an input of many that is left out": model([node("Concat", ["x", ""], ["y"], axis=0)]),
+    "a branch with two outputs": model([choice("y", TWO)], XC),
+    "a branch without outputs": model([choice("y", NONE)], XC),
+    "a branch with an input": model([choice("y", GIVEN)], XC),
+    "an If with more outputs than branches": changed(
+        model([choice("y", branch([copy("x", "p")], "p"))], XC), lambda m: m.graph.node[0].output.append("z")
+    ),
+    "an If without a branch": changed(
+        model([choice("y", branch([copy("x", "p")], "p"))], XC), lambda m: m.graph.node[0].attribute.pop()
+    ),
+}
+# What onnx.checker refuses and two readers would take for two things is an error all the same.
+STRICT = {
+    "an input with an empty name": changed(model([copy("x", "y")]), lambda m: m.graph.input.add().CopyFrom(value(""))),
+    "an attribute twice in a body": twice(in_body(lambda a: None), lambda m: m.functions[0].node[0].attribute),
+}
+# Functions that readers take for operators: `check` gives advice, where the operator is called in their place.
+SHADOWS = {("", "Relu"): True, ("", "Celu"): True, ("ai.onnx.ml", "Normalizer"): True, ("local", "Relu"): False}
+
+
 def accepts(action) -> bool:
     """Whether a reader takes a model."""
     try:
@@ -168,6 +392,33 @@ def graphs() -> None:
             seen[ok] += 1
     print(f"graphs: {seen[True]} taken and {seen[False]} refused as by onnx.checker and onnxruntime")
     assert min(seen.values()) > 10
+
+
+def faults() -> None:
+    """Each fault that a reader refuses is told: an error where onnxruntime refuses it."""
+    told, wrong = 0, []
+    with common.scratch() as folder:
+        path = folder / "m.onnx"
+        for name, built in (FAULTS | STRICT).items():
+            path.write_bytes(built.SerializeToString())
+            checker_takes, ort_takes = accepts(lambda: checker.check_model(str(path))), runs(path)
+            ok, said = verdict(path)
+            expected = "error" if not ort_takes or name in STRICT else "ok" if checker_takes else "advice"
+            found = "error" if not ok else "advice" if "advice:" in said else "ok"
+            if found != expected:
+                wrong.append(f"{name}: checker {checker_takes}, onnxruntime {ort_takes}: {said}")
+            told += expected != "ok"
+        assert not wrong, "\n".join(wrong)
+        for (domain, name), shadows in SHADOWS.items():
+            path.write_bytes(shadowing(domain, name).SerializeToString())
+            ok, said = verdict(path)
+            assert ok and shadows == ("has the name of an operator" in said), f"{domain} {name}: {said}"
+            session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            given = numpy.array([[-2, 0.5]] if domain == "ai.onnx.ml" else [-2, 0.5], numpy.float32)
+            result = session.run(None, {"x": given.reshape(2)})[0]
+            assert shadows == (not numpy.array_equal(result.reshape(-1), given.reshape(-1))), f"{name}: {result}"
+    print(f"faults: {told} of {len(FAULTS) + len(STRICT)} that a reader refuses are told")
+    assert told > 50
 
 
 def declared_types() -> None:
@@ -282,6 +533,7 @@ def real_models() -> None:
 def main() -> None:
     """All of it."""
     graphs()
+    faults()
     declared_types()
     data_files()
     real_models()

@@ -57,6 +57,9 @@ pub struct VerifySignatureArgs {
     /// Ignore files of the folder that were not signed, unless the model needs them
     #[arg(long)]
     pub ignore_unsigned_files: bool,
+    /// Fail for every file of the folder that was not signed, also those that the signature says it leaves out
+    #[arg(long, conflicts_with = "ignore_unsigned_files")]
+    pub all_files: bool,
     /// Fail unless the files are as signed, byte for byte, even where the content of the model is
     #[arg(long)]
     pub require_files: bool,

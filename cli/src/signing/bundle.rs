@@ -1,7 +1,5 @@
 //! The file of a signature: a Sigstore bundle with a DSSE envelope, for a key that the reader has.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use base64::Engine;
@@ -9,9 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use onnx_container::{Error, ErrorKind};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::keys::{PrivateKey, PublicKey};
 use super::object::{Object, object, objects, optional};
+use super::regular;
 use crate::failure::Failure;
 
 /// The longest signature file that is read, in bytes: room for some 300,000 files.
@@ -76,19 +76,18 @@ pub fn error(path: &Path, kind: ErrorKind, reason: String) -> Error {
     Error::new(kind, reason).with_path(path)
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    let failed = |error| Error::io(path, error);
-    if !path.metadata().map_err(failed)?.is_file() {
-        let reason = "not a regular file, so no signature".to_owned();
-        return Err(error(path, ErrorKind::InvalidArgument, reason));
-    }
-    let (mut bytes, file) = (Vec::new(), File::open(path).map_err(failed)?);
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if u64::try_from(bytes.len()).is_ok_and(|len| len <= MOST_BYTES) {
-        return Ok(bytes);
-    }
-    let reason = format!("longer than {MOST_BYTES} bytes: this is no signature that is read");
-    Err(error(path, ErrorKind::TooLarge, reason))
+fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    regular::read(path, MOST_BYTES)?.ok_or_else(|| {
+        let reason = format!("longer than {MOST_BYTES} bytes: this is no signature that is read");
+        error(path, ErrorKind::TooLarge, reason)
+    })
+}
+
+/// Whether `bytes` are how a bundle begins that [`write`] makes, and the whole of it where they are fewer.
+pub fn begins(bytes: &[u8]) -> bool {
+    let head = format!("{{\"mediaType\":\"{MEDIA_TYPE}\",");
+    let len = bytes.len().min(head.len());
+    bytes.get(..len) == head.as_bytes().get(..len)
 }
 
 /// The payload of the bundle in `bytes`, if `key`, which is called `hint`, signed it.

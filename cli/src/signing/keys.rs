@@ -1,7 +1,5 @@
 //! Keys for ECDSA on P-256 with SHA-256, P-384 with SHA-384 and P-521 with SHA-512, read from PEM.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use onnx_container::{Error, ErrorKind};
@@ -9,6 +7,7 @@ use p256::pkcs8::{DecodePublicKey, EncodePublicKey, LineEnding};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::regular;
 use crate::failure::Failure;
 use crate::sha256::hex;
 
@@ -166,15 +165,9 @@ impl PublicKey {
 
 /// The text of a key file, which is wiped when it is no longer needed.
 fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let failed = |error| Error::io(path, error);
-    if path.metadata().map_err(failed)?.is_dir() {
-        return Err(refused(path, "is a folder, not a key"));
-    }
-    let (mut text, file) = (Zeroizing::new(Vec::new()), File::open(path).map_err(failed)?);
-    file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
-    let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    match std::str::from_utf8(&text) {
-        Ok(text) if bytes <= MOST_BYTES => Ok(Zeroizing::new(text.to_owned())),
+    let bytes = regular::read(path, MOST_BYTES)?;
+    match bytes.as_deref().map(|bytes| std::str::from_utf8(bytes)) {
+        Some(Ok(text)) => Ok(Zeroizing::new(text.to_owned())),
         _ => Err(refused(path, "is not a PEM file")),
     }
 }

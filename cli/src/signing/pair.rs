@@ -4,21 +4,25 @@
 //! A staged file is locked while its process runs, so that one that nobody holds is known to be left.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use onnx_container::{Error, Result};
 use tempfile::NamedTempFile;
 
+use super::bundle;
 use crate::staged::{Stoppable, folder};
 use crate::stop;
 use crate::unfinished::locked;
 
-/// What the names of staged files begin with.
-const PREFIX: &str = ".signing-";
+/// What the names of staged files begin with: no other program has such names.
+const PREFIX: &str = ".onnx-container-signing-";
 
 /// How many characters follow.
 const RANDOM: usize = 6;
+
+/// How many bytes of a file are looked at.
+const HEAD: u64 = 256;
 
 /// A signature file that is to be.
 #[derive(Debug, Clone, Copy)]
@@ -127,8 +131,14 @@ pub fn is_staged(name: &str) -> bool {
     })
 }
 
+/// Whether `file` holds what `sign` stages: a signature, the beginning of one, or nothing yet.
+fn has_a_signature(file: &mut File) -> bool {
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head).is_ok() && bundle::begins(&head)
+}
+
 /// Removes the files in `folder` that killed runs of `sign` left: how many, and an error for each that is still there.
-/// Those of a run that goes on are left alone, and all where the file system has no locks.
+/// Those of a run that goes on are left alone, all where the file system has no locks, and what `sign` does not write.
 pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let staged = entries.filter(|entry| {
@@ -137,8 +147,11 @@ pub fn remove_abandoned(folder: &Path) -> (usize, Vec<Error>) {
     });
     let removed = staged.filter_map(|entry| {
         let path = entry.path();
-        let file = File::open(&path).ok()?;
+        let mut file = File::open(&path).ok()?;
         file.try_lock().ok()?;
+        if !has_a_signature(&mut file) {
+            return None;
+        }
         let removed = fs::remove_file(&path);
         Some(removed.map_err(|error| {
             let what = "left by a `sign` that was killed, and cannot be removed";

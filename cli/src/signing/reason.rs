@@ -15,6 +15,12 @@ pub fn reason(
     let content_fails = match content {
         Some(content) if compared == Some(false) => Some(differs(content)),
         Some(content) if content.error.is_some() => Some("the content was not compared".to_owned()),
+        // Files that are as signed have no byte that was not signed.
+        Some(Content { ambiguous: Some(why), as_signed: Some(true), .. })
+            if !files.is_some_and(|files| files.as_signed) =>
+        {
+            Some(format!("by its content alone, which is as signed: {why}"))
+        }
         _ => None,
     };
     let files_fail = match (files, content) {
@@ -68,12 +74,14 @@ fn summary<'p>(problems: impl Iterator<Item = &'p Problem>, files: &Files<'_>) -
 }
 
 fn of_kind(kind: Kind, problems: &[&Problem], files: &Files<'_>, is_one: bool) -> &'static str {
+    let is_model = problems.iter().any(|problem| files.model.as_ref() == Some(&problem.path));
     let is_needed = problems.iter().any(|problem| files.own.contains(&problem.path));
     match (kind, is_one) {
         (Kind::Changed, true) => "was changed",
         (Kind::Changed, false) => "were changed",
         (Kind::Missing, true) => "was signed and is gone",
         (Kind::Missing, false) => "were signed and are gone",
+        (Kind::Unsigned, true) if is_model => "is the model, and was not signed",
         (Kind::Unsigned, true) if is_needed => "was not signed, and the model needs it",
         (Kind::Unsigned, false) if is_needed => "were not signed, and the model needs some",
         (Kind::Unsigned, true) => "was not signed (--ignore-unsigned-files ignores it)",

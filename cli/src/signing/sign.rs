@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use onnx_container::external_data::Directory;
-use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
 use serde::Serialize;
 
 use super::bundle;
@@ -59,7 +59,8 @@ pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {
         files: manifest.files.keys().map(String::as_str).collect(),
         content_signature: content.as_ref().map(|_| job.places.content.as_path()),
         digest: digest.map(|digest| digest.to_string()),
-        unsigned_files: others,
+        unsigned_files: others.count,
+        nameless: others.nameless,
     };
     if args.out.json {
         out.json(&report)?;
@@ -103,6 +104,17 @@ pub fn refuse_leftovers(root: &Path, found: &Tree, next: &str) -> Result<(), Err
     Err(Error::new(ErrorKind::Changed, reason).with_path(folder))
 }
 
+/// What is in the folder of a model and is not signed with it.
+#[derive(Debug, Default)]
+struct Others {
+    count: usize,
+    /// Those that the statement names as left out, so that a verification does not take them for something new.
+    left_out: Vec<String>,
+    /// How many it cannot name: the specification has no characters of patterns in such names. Temporary files are not
+    /// left out either.
+    nameless: usize,
+}
+
 struct Job<'a> {
     args: &'a SignArgs,
     places: Places,
@@ -138,6 +150,10 @@ impl<'a> Job<'a> {
         let vouched = Vouched::of(true, self.args.ignore_stored_digests);
         let container = vouched::load(&self.args.model, self.reading, vouched)?;
         save::warn(&container);
+        if let Err(error) = refuse_ambiguous(&self.args.model, LoadOptions::from(self.reading)) {
+            let what = "no file with these bytes is verified by its content alone";
+            print_on_stderr(format_args!("warning: {error}; {what}"));
+        }
         Ok(Some(container))
     }
 
@@ -160,22 +176,19 @@ impl<'a> Job<'a> {
         Error::join(refusals).map_or(Ok(()), |e| Err(e.into()))
     }
 
-    /// The files with their digests, of which the model has `own`; and how many others are in the folder.
-    fn manifest(&self, own: &BTreeSet<String>) -> Result<(Manifest, usize), Failure> {
+    /// The files with their digests, of which the model has `own`; and the others that are in the folder.
+    fn manifest(&self, own: &BTreeSet<String>) -> Result<(Manifest, Others), Failure> {
         let (folder, mut signatures) = (&self.places.folder, self.places.signatures_inside());
         let mut names = own.clone();
         let ignored = Ignored::with(signatures.iter().map(String::as_str));
         let found = tree::list(folder, &ignored, false);
-        let mut unsigned = 0;
+        let mut others = Others::default();
         if self.args.all_files || self.places.model.is_none() {
             let (files, other_signatures) = self.all_files(found?)?;
             names.extend(files);
             signatures.extend(other_signatures);
         } else if let Ok(found) = found {
-            let others = found.files.iter().filter(|path| !names.contains(*path));
-            let others =
-                others.filter(|path| !others::is_signature(folder, path, &self.key)).count();
-            unsigned = others + found.problems.len();
+            others = self.others(found, own);
         }
         if names.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "no file is in this folder");
@@ -184,14 +197,34 @@ impl<'a> Job<'a> {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let always = ALWAYS_IGNORED.map(str::to_owned);
         let method = self.args.shard_size.map_or(Method::Files, Method::Shards);
+        let left_out = std::mem::take(&mut others.left_out);
         let manifest = Manifest {
             method,
             form: self.args.shard_form,
             follows_links: false,
-            ignored: always.into_iter().chain(signatures).collect(),
+            ignored: always.into_iter().chain(signatures).chain(left_out).collect(),
             files: self.digests(&names, method)?,
         };
-        Ok((manifest, unsigned))
+        Ok((manifest, others))
+    }
+
+    /// What is in the folder and is not signed: all but the `own` files of the model, and signatures.
+    fn others(&self, found: Tree, own: &BTreeSet<String>) -> Others {
+        let folder = &self.places.folder;
+        let problems = found.problems.into_iter().map(|problem| problem.path);
+        let paths = found.files.into_iter().chain(problems);
+        let paths = paths.filter(|path| !own.contains(path));
+        let paths = paths.filter(|path| !others::is_signature(folder, path, &self.key));
+        let mut others = Others::default();
+        for path in paths {
+            others.count += 1;
+            if path.contains(['*', '?', '[']) || tree::temporary(folder, &path).is_some() {
+                others.nameless += 1;
+            } else {
+                others.left_out.push(path);
+            }
+        }
+        others
     }
 
     /// The files of the folder, and the signatures that others of its models have.
@@ -288,6 +321,9 @@ struct Report<'a> {
     content_signature: Option<&'a Path>,
     digest: Option<String>,
     unsigned_files: usize,
+    /// How many of them the statement does not leave out.
+    #[serde(skip)]
+    nameless: usize,
 }
 
 /// The most signed files that are printed; `--json` has all.
@@ -313,13 +349,18 @@ impl Report<'_> {
             return Ok(());
         }
         let others = count(self.unsigned_files, "other file");
-        let what = if self.unsigned_files == 1 { "is" } else { "are" };
+        let (what, them) = if self.unsigned_files == 1 { ("is", "it") } else { ("are", "them") };
         out.prose(
             "note      ",
             format_args!(
-                "{others} of the folder {what} not signed: --all-files signs them too, and \
-                 verify-signature --ignore-unsigned-files ignores them"
+                "{others} of the folder {what} not signed, and the signature says so: --all-files signs \
+                 {them} too"
             ),
-        )
+        )?;
+        if self.nameless == 0 {
+            return Ok(());
+        }
+        let reason = "cannot be left out by name: verify-signature needs --ignore-unsigned-files";
+        out.prose("note      ", format_args!("{} of these {reason}", self.nameless))
     }
 }

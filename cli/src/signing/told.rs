@@ -59,7 +59,8 @@ fn print_files(files: &Files<'_>, out: &mut Output) -> io::Result<()> {
     let (signed, path) = (count(files.signed_files, "file"), files.signature.display());
     let pieces = hashing::pieces(files.shard_size);
     if files.as_signed {
-        return out.prose("files     ", format_args!("as signed: {signed}{pieces} ({path})"));
+        out.prose("files     ", format_args!("as signed: {signed}{pieces} ({path})"))?;
+        return print_left_out(&files.left_out, out);
     }
     let problems = count(files.problems.len(), "problem");
     out.prose(
@@ -69,16 +70,35 @@ fn print_files(files: &Files<'_>, out: &mut Output) -> io::Result<()> {
     for Problem { path, kind, reason } in files.problems.iter().take(MOST_LINES) {
         out.prose("          ", format_args!("{} `{path}`: {reason}", kind.name()))?;
     }
-    match files.problems.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-        Some(more) => out.line(format_args!("          and {more} more, see --json")),
-        None => Ok(()),
+    if let Some(more) = files.problems.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        out.line(format_args!("          and {more} more, see --json"))?;
     }
+    print_left_out(&files.left_out, out)
+}
+
+/// Says of what the statement says nothing.
+fn print_left_out(paths: &[String], out: &mut Output) -> io::Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let names = paths.iter().take(MOST_NAMES).map(|path| format!("`{path}`"));
+    let more = if paths.len() > MOST_NAMES { ", ..." } else { "" };
+    let (files, names) = (count(paths.len(), "other file"), names.collect::<Vec<_>>().join(", "));
+    let verb = if paths.len() == 1 { "is" } else { "are" };
+    out.prose(
+        "          ",
+        format_args!("{files} here {verb} not signed, as the signature says: {names}{more}"),
+    )
 }
 
 fn print_content(content: &Content<'_>, out: &mut Output) -> io::Result<()> {
     let path = content.signature.display();
     let what = match content.as_signed {
-        Some(true) => return out.prose("content   ", format_args!("as signed ({path})")),
+        Some(true) => {
+            out.prose("content   ", format_args!("as signed ({path})"))?;
+            let Some(why) = &content.ambiguous else { return Ok(()) };
+            return out.prose("          ", format_args!("not for every reader: {why}"));
+        }
         Some(false) => "NOT as signed",
         None if content.is_of_another() => "not signed",
         None => "NOT COMPARED",

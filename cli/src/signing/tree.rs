@@ -24,6 +24,12 @@ impl Ignored {
     pub fn with<'p>(more: impl IntoIterator<Item = &'p str>) -> Self {
         Self(ALWAYS_IGNORED.into_iter().chain(more).map(plain).collect())
     }
+
+    /// Whether the file at `path` is left out, or a folder that it is in.
+    pub fn covers(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        ends.filter_map(|end| path.get(..end)).any(|path| self.0.contains(path))
+    }
 }
 
 /// What is in a folder.

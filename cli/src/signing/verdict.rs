@@ -45,9 +45,14 @@ pub struct Files<'a> {
     pub shard_size: Option<u64>,
     pub signed_files: usize,
     pub problems: Vec<Problem>,
+    /// What is in the folder, was not signed, and is left out by the signature itself.
+    pub left_out: Vec<String>,
     /// The files that the model has now.
     #[serde(skip)]
     pub own: BTreeSet<String>,
+    /// The file of the model; none for a folder.
+    #[serde(skip)]
+    pub model: Option<String>,
 }
 
 /// What was found about the content.
@@ -70,6 +75,8 @@ pub struct Content<'a> {
     pub reason: Option<String>,
     /// Why it could not be compared.
     pub error: Option<JsonError>,
+    /// Why other readers may take the file for another model than the one of this content.
+    pub ambiguous: Option<String>,
     /// The files that the model had when it was signed.
     #[serde(skip)]
     pub files: BTreeSet<String>,

@@ -2,11 +2,11 @@
 //!
 //! Signatures are verified before anything that they say is believed, and files before the model is decoded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use onnx_container::external_data::{Directory, PathPolicy};
-use onnx_container::{Container, Error, ErrorKind, LoadOptions};
+use onnx_container::{Container, Error, ErrorKind, LoadOptions, refuse_ambiguous};
 
 use super::bundle;
 use super::hashing::{self, Hashed, Method, Part};
@@ -83,6 +83,14 @@ fn signatures<'a>(
     Ok((files, content))
 }
 
+/// What is in a folder and was not signed.
+#[derive(Default)]
+struct Unsigned {
+    problems: Vec<Problem>,
+    /// What the signature says that it leaves out.
+    left_out: Vec<String>,
+}
+
 struct Judge<'a> {
     args: &'a VerifySignatureArgs,
     places: &'a Places,
@@ -123,10 +131,14 @@ impl<'a> Judge<'a> {
         };
         let mut problems = self.compare(&expected, manifest)?;
         let signed: BTreeSet<&str> = expected.iter().map(|(path, _)| *path).collect();
+        let mut left_out = Vec::new();
         if single.is_none() && !self.args.ignore_unsigned_files {
-            problems.extend(self.unsigned(&signed, manifest)?);
+            let unsigned = self.unsigned(&signed, manifest)?;
+            left_out = unsigned.left_out;
+            problems.extend(unsigned.problems);
         }
         let own = self.own(&signed, &mut problems)?;
+        left_out.retain(|path| !own.contains(path));
         let Manifest { method, .. } = manifest;
         Ok(Files {
             signature,
@@ -135,7 +147,9 @@ impl<'a> Judge<'a> {
             shard_size: method.shard_size(),
             signed_files: signed.len(),
             problems,
+            left_out,
             own,
+            model: self.places.model.clone(),
         })
     }
 
@@ -174,63 +188,69 @@ impl<'a> Judge<'a> {
     }
 
     /// What is in the folder and was not signed.
-    fn unsigned(
-        &self,
-        signed: &BTreeSet<&str>,
-        manifest: &Manifest,
-    ) -> Result<Vec<Problem>, Failure> {
+    fn unsigned(&self, signed: &BTreeSet<&str>, manifest: &Manifest) -> Result<Unsigned, Failure> {
         let signatures = self.places.signatures_inside();
-        let ignored = manifest.ignored.iter().chain(&signatures).map(String::as_str);
         let root = &self.places.folder;
         let follows_links = self.reading.paths != PathPolicy::Strict;
-        let found = tree::list(root, &Ignored::with(ignored), follows_links)?;
+        let always = Ignored::with(signatures.iter().map(String::as_str));
+        let found = tree::list(root, &always, follows_links)?;
         // An empty file has no shards.
         let counts = |path: &str| {
             manifest.method == Method::Files
                 || root.join(path).metadata().map_or(true, |meta| meta.len() > 0)
         };
-        let files = found.files.into_iter();
-        let files = files.filter(|path| !signed.contains(path.as_str()) && counts(path));
-        let files = files.filter(|path| !others::is_signature(root, path, self.key));
-        let unsigned = files.map(|path| {
-            let reason = not_signed_because(root, &path);
-            not_signed(path, &reason)
-        });
-        let refused = found.problems.into_iter();
-        let refused = refused.filter(|problem| !signed.contains(problem.path.as_str()));
-        Ok(unsigned.chain(refused).collect())
+        let by_the_signer = Ignored::with(manifest.ignored.iter().map(String::as_str));
+        let is_left_out = |path: &str| !self.args.all_files && by_the_signer.covers(path);
+        let mut unsigned = Unsigned::default();
+        for path in found.files.into_iter().filter(|path| !signed.contains(path.as_str())) {
+            if is_left_out(&path) {
+                unsigned.left_out.push(path);
+            } else if counts(&path) && !others::is_signature(root, &path, self.key) {
+                let reason = not_signed_because(root, &path);
+                unsigned.problems.push(not_signed(path, &reason));
+            }
+        }
+        for problem in found.problems {
+            if is_left_out(&problem.path) {
+                unsigned.left_out.push(problem.path);
+            } else if !signed.contains(problem.path.as_str()) {
+                unsigned.problems.push(problem);
+            }
+        }
+        Ok(unsigned)
     }
 
-    /// The files of the model; those that were not signed are problems, whatever else may be in its folder.
+    /// The files of the model. Those that were not signed are problems, the model too, whatever else is left out or ignored.
     fn own(
         &self,
         signed: &BTreeSet<&str>,
         problems: &mut Vec<Problem>,
     ) -> Result<BTreeSet<String>, Failure> {
         let Some(model) = &self.places.model else { return Ok(BTreeSet::new()) };
-        let own = match sign::files_of(&self.args.model, model, self.reading) {
+        let mut own = match sign::files_of(&self.args.model, model, self.reading) {
             Ok(own) => own,
             // Files that are not as signed explain it.
             Err(_) if !problems.is_empty() => BTreeSet::from([model.clone()]),
             Err(failure) => return Err(failure),
         };
-        let (mut own, unsigned): (BTreeSet<_>, BTreeSet<_>) =
-            own.into_iter().partition(|path| signed.contains(path.as_str()) || path == model);
-        let only_weights = match unsigned.is_empty() {
-            true => BTreeSet::new(),
-            false => covered::only_weights(&self.args.model, self.reading, &unsigned)?,
+        let unsigned = own.iter().filter(|path| !signed.contains(path.as_str()));
+        let unsigned: BTreeSet<_> = unsigned.cloned().collect();
+        let only_weights = match unsigned.iter().any(|path| path != model) {
+            true => covered::only_weights(&self.args.model, self.reading, &unsigned)?,
+            false => BTreeSet::new(),
         };
-        let known: BTreeSet<_> = problems.iter().map(|problem| problem.path.clone()).collect();
-        for path in unsigned {
-            let reason = match only_weights.contains(&path) {
-                true => "the model needs it, and it was not signed",
-                false => "the model needs it, it was not signed, and it holds more than weights",
+        let reasons = unsigned.into_iter().map(|path| {
+            let reason = if path == *model {
+                "this is the model, and it was not signed"
+            } else if only_weights.contains(&path) {
+                "the model needs it, and it was not signed"
+            } else {
+                own.remove(&path);
+                "the model needs it, it was not signed, and it holds more than weights"
             };
-            if !known.contains(&path) {
-                problems.push(not_signed(path, reason));
-            }
-        }
-        own.extend(only_weights);
+            not_signed(path, reason)
+        });
+        add(problems, reasons);
         Ok(own)
     }
 
@@ -252,6 +272,7 @@ impl<'a> Judge<'a> {
             digest: None,
             reason: None,
             error: None,
+            ambiguous: None,
             files,
             signed_model,
         };
@@ -264,8 +285,13 @@ impl<'a> Judge<'a> {
             return Some(content);
         }
         let options = LoadOptions::from(self.reading);
-        match Container::load(&self.args.model, options).and_then(|model| model.digest()) {
-            Ok(digest) => {
+        let digest = Container::load(&self.args.model, options.clone())
+            .and_then(|model| model.digest())
+            // The digest is of what this reader sees, and of no byte besides.
+            .and_then(|digest| Ok((digest, ambiguous(&self.args.model, options)?)));
+        match digest {
+            Ok((digest, ambiguous)) => {
+                content.ambiguous = ambiguous;
                 let digest = hex(digest.as_bytes());
                 content.as_signed = Some(digest == signed_digest);
                 content.reason = (digest != signed_digest).then(|| {
@@ -283,6 +309,15 @@ impl<'a> Judge<'a> {
             }
         }
         Some(content)
+    }
+}
+
+/// Why other readers may take the file at `path` for another model.
+fn ambiguous(path: &Path, options: LoadOptions) -> Result<Option<String>, Error> {
+    match refuse_ambiguous(path, options) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Ambiguous => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
     }
 }
 
@@ -305,6 +340,19 @@ fn not_signed_because(root: &Path, path: &str) -> String {
 
 fn not_signed(path: String, reason: &str) -> Problem {
     Problem { path, kind: Kind::Unsigned, reason: reason.to_owned() }
+}
+
+/// Adds the problems of the model's own files, in the place of less precise ones.
+fn add(problems: &mut Vec<Problem>, own: impl Iterator<Item = Problem>) {
+    let mut own: BTreeMap<_, _> = own.map(|problem| (problem.path.clone(), problem)).collect();
+    for known in problems.iter_mut() {
+        if let Some(problem) = own.remove(&known.path)
+            && problem.kind == known.kind
+        {
+            *known = problem;
+        }
+    }
+    problems.extend(own.into_values());
 }
 
 /// What differs between a file as it was `found` and as it was `signed`.

@@ -89,6 +89,76 @@ fn nodes_that_cannot_run_are_errors_when_asked_for() {
     );
 }
 
+/// What `run` refuses before there are values, `check --runnable` names in the same words, and the other way round.
+#[cfg(feature = "machine")]
+#[test]
+fn run_refuses_what_check_runnable_names() {
+    use onnx_container::proto::{AttributeProto, ModelProto, NodeProto};
+    use onnx_container::{DataType, Tensor};
+    type Change = fn(&mut ModelProto);
+    fn add(model: &mut ModelProto, op: &str, inputs: &[&str], attributes: Vec<AttributeProto>) {
+        let mut node = NodeProto::new(op, inputs.iter().copied(), ["added"]);
+        node.attribute = attributes;
+        model.graph.as_mut().unwrap().node.push(node);
+    }
+    let cases: [(Change, &str); 8] = [
+        (
+            |model| add(model, "LeakyRelu", &["x"], vec![AttributeProto::float("aplha", 0.5)]),
+            "step 2: LeakyRelu: the operator has no attribute `aplha` at version 21",
+        ),
+        (
+            |model| add(model, "Squeeze", &["x"], vec![AttributeProto::ints("axes", [0])]),
+            "step 2: Squeeze: the operator has no attribute `axes` at version 21: it was one at version 11",
+        ),
+        (
+            |model| add(model, "Relu", &["x"], vec![AttributeProto::int("a", 1); 2]),
+            "Relu: the node has attribute `a` twice",
+        ),
+        (
+            |model| add(model, "Softmax", &["x"], vec![AttributeProto::float("axis", 1.0)]),
+            "step 2: Softmax: attribute `axis` is a float, not an integer",
+        ),
+        (
+            |model| add(model, "Swish", &["x"], vec![]),
+            "step 2: Swish: there is no such operator at version 21: it came with version 24",
+        ),
+        (
+            |model| add(model, "And", &["x", "w"], vec![]),
+            "step 2: And: the operator does not take elements of type FLOAT as input 0 (`A`)",
+        ),
+        (
+            |model| model.opset_import[0].version = Some(99),
+            "the model imports version 99 of `ai.onnx`, the newest that is known is 28",
+        ),
+        (
+            |model| {
+                let value = Tensor::from_f32(DataType::Float, [0], &[]).unwrap().to_proto("");
+                add(
+                    model,
+                    "ConstantOfShape",
+                    &["dims"],
+                    vec![AttributeProto::tensor("value", value)],
+                );
+                let dims =
+                    Tensor::new(DataType::Int64, [1], 2_i64.to_le_bytes().to_vec().into()).unwrap();
+                model.graph.as_mut().unwrap().initializer.push(dims.to_proto("dims"));
+            },
+            "step 2: ConstantOfShape: attribute `value` has 0 elements, not one",
+        ),
+    ];
+    let folder = Folder::new();
+    folder.save("m.onnx", &crate::run::model());
+    folder.run(&["check", "m.onnx", "--runnable"]).done();
+    folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).done();
+    for (change, expected) in cases {
+        let mut model = crate::run::model();
+        change(&mut model);
+        folder.save("m.onnx", &model);
+        folder.run(&["check", "m.onnx", "--runnable"]).failed(&[]).says(&[expected]);
+        folder.run(&["run", "m.onnx", "--seed", "1", "--dim", "batch=2"]).failed(&[expected]);
+    }
+}
+
 #[test]
 fn a_truncated_weights_file_is_found() {
     let folder = Folder::packed();
@@ -125,5 +195,56 @@ fn beyond_a_limit_findings_are_counted_and_models_refused() {
     for (given, said) in [("tensor=2", "is no limit; there are nesting"), ("tensors", "NAME=N")] {
         let run = folder.run(&["check", "m.onnx", "--limit", given]);
         assert!(run.code() == 2 && run.stderr().contains(said), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn weights_in_place_of_a_model_are_called_what_they_are() {
+    let folder = Folder::packed();
+    let text = "`p.onnx.data`: the weights of `p.onnx`, not a model";
+    for args in [
+        &["inspect", "p.onnx.data"][..],
+        &["check", "p.onnx.data"],
+        &["files", "p.onnx.data"],
+        &["digest", "p.onnx.data"],
+        &["pack", "p.onnx.data", "o.onnx"],
+        &["embed", "p.onnx.data", "o.onnx"],
+        &["diff", "--semantic", "p.onnx", "p.onnx.data"],
+    ] {
+        let run = folder.run(args);
+        assert!(run.code() == 1 && run.stderr().contains(text), "{args:?}: {run:?}");
+    }
+    let json = folder.run(&["check", "p.onnx.data", "--json"]).failed(&[]).json();
+    assert!(
+        json["error"]["message"].as_str().unwrap().contains("the weights of `p.onnx`"),
+        "{json}"
+    );
+    // What nobody needs is none of a model.
+    fs::write(folder.path("x.data"), [0xff; 99]).unwrap();
+    let run = folder.run(&["inspect", "x.data"]);
+    assert!(run.code() == 1 && !run.stderr().contains("the weights of"), "{run:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_link_to_nothing_says_where_it_leads() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::packed();
+    fs::create_dir(folder.path("copy")).unwrap();
+    symlink("../../blobs/9e5d", folder.path("copy/m.onnx")).unwrap();
+    let text = "`copy/m.onnx`: a link to `../../blobs/9e5d`, which is not there";
+    for command in ["inspect", "check", "files", "digest"] {
+        folder.run(&[command, "copy/m.onnx"]).failed(&[text]);
+    }
+    folder.run(&["pack", "copy/m.onnx", "o.onnx"]).failed(&[text]);
+    // Weights, within the folder and out of it.
+    fs::copy(folder.path("p.onnx"), folder.path("copy/p.onnx")).unwrap();
+    for target in ["gone", "../../blobs/9e5d"] {
+        symlink(target, folder.path("copy/p.onnx.data")).unwrap();
+        let run = folder.run(&["check", "copy/p.onnx"]).failed(&[]);
+        run.says(&[&format!("a link to `{target}`, which is not there")]);
+        let text = format!("a link to `{target}`, which is not there");
+        folder.run(&["digest", "copy/p.onnx"]).failed(&["copy/p.onnx.data", &text]);
+        fs::remove_file(folder.path("copy/p.onnx.data")).unwrap();
     }
 }

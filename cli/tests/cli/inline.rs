@@ -311,3 +311,20 @@ fn the_page_and_the_help_agree() {
         assert!(help.lines().any(is_it), "{option}");
     }
 }
+
+#[test]
+fn functions_that_readers_took_for_operators_are_named() {
+    let folder = Folder::new();
+    let mut model = calls();
+    let mut relu = function("Relu", vec![NodeProto::new("Neg", ["a"], ["b"])]);
+    relu.domain = Some("".into());
+    model.functions = vec![relu];
+    model.graph.as_mut().unwrap().node = vec![NodeProto::new("Relu", ["x"], ["y"])];
+    folder.save("m.onnx", &model);
+    let run = folder.run(&["inline-functions", "m.onnx", "o.onnx"]);
+    let warning = "warning: function `Relu` has the name of an operator of ONNX";
+    assert_eq!((run.code(), run.stderr().matches(warning).count()), (0, 1), "{run:?}");
+    let json = folder.run(&["inline-functions", "m.onnx", "o.onnx", "--json"]).json();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 1, "{json}");
+    folder.run(&["check", "m.onnx"]).done().says(&["the function has the name of an operator"]);
+}

@@ -26,7 +26,7 @@ const PREPARATIONS: [&str; 5] = [
 ];
 
 /// Calls of every command; each gets `--json`.
-const CASES: [&str; 46] = [
+const CASES: [&str; 47] = [
     "pack m.onnx o.onnx --verify",
     "pack tied.onnx o.onnx --dry-run",
     "pack tied.onnx o.onnx --dedup",
@@ -66,6 +66,7 @@ const CASES: [&str; 46] = [
     "verify-signature tied.onnx --key keys/P-256.pub -s tied.sig --ignore-unsigned-files",
     "verify-signature m.onnx --key keys/P-256.pub -s o.sig",
     "verify-signature broken.onnx --key keys/P-256.pub -s tied.sig",
+    "verify-signature again.onnx --key keys/P-256.pub -s tied.sig",
     "verify-signature m.onnx --key keys/P-256.pub",
     "recover .",
     "recover none",
@@ -107,6 +108,9 @@ fn models(folder: &Folder) {
     folder.save("m.onnx", &model());
     folder.save("tied.onnx", &external(&["data", "./data"]));
     fs::write(folder.path("data"), [0; 16]).unwrap();
+    // Its version is there twice.
+    let tied = fs::read(folder.path("tied.onnx")).unwrap();
+    fs::write(folder.path("again.onnx"), [b"\x08\x07", &tied[..]].concat()).unwrap();
     let mut cut = external(&["cut", "../up", "away", "away"]);
     let graph = cut.graph.as_mut().unwrap();
     graph.initializer[3].external_data.clear();

@@ -10,6 +10,8 @@ pub fn interrupt(folder: &Folder) -> &'static str {
     for part in ["old", "new"] {
         fs::create_dir_all(folder.path(name).join(part)).unwrap();
     }
+    let list = FILES.map(|file| format!("{file}\0")).concat();
+    fs::write(folder.path(name).join("files"), format!("onnx-container save 1\0{list}")).unwrap();
     for file in FILES {
         fs::copy(folder.path(file), folder.path(name).join("new").join(file)).unwrap();
     }
@@ -128,9 +130,10 @@ fn walk(folder: &Folder) -> Vec<std::path::PathBuf> {
 #[test]
 fn files_of_killed_commands_are_named_and_removed() {
     let folder = Folder::packed();
-    let (holder, file) = (".writing-aB3xYz", ".writing-aB3xYz-000000");
-    let others = [".writing-x", ".writing-zzzzzz-000000", ".writing-aB3xYz-0000000"];
-    for name in [holder, file].into_iter().chain(others) {
+    let (holder, file) = (".writing-700vx5", ".writing-700vx5-800bZz");
+    let others = [".writing-x", ".writing-zzzzzz-000000", ".writing-700vx5-0000000"];
+    fs::write(folder.path(holder), "").unwrap();
+    for name in [file].into_iter().chain(others) {
         fs::write(folder.path(name), "half").unwrap();
     }
     // While somebody holds it, it is of a command that runs.
@@ -139,7 +142,7 @@ fn files_of_killed_commands_are_named_and_removed() {
     folder.run(&["check", "p.onnx"]).done().says(&["no errors\n"]);
     folder.run(&["recover", "."]).done().says(&["nothing to recover"]);
     drop(held);
-    let said = "advice: `./.writing-aB3xYz-000000`: left by a command that was killed";
+    let said = "advice: `./.writing-700vx5-800bZz`: left by a command that was killed";
     folder.run(&["check", "p.onnx"]).done().says(&[said, "2 advice"]);
     let json = folder.run(&["check", "p.onnx", "--json"]).done().json();
     assert_eq!((&json["findings"][1]["kind"], &json["advice"]), (&"Changed".into(), &2.into()));
@@ -149,6 +152,41 @@ fn files_of_killed_commands_are_named_and_removed() {
     assert!(others.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
     assert!(!names.iter().any(|name| name == holder || name == file), "{names:?}");
     folder.run(&["check", "p.onnx"]).done().says(&["no errors\n"]);
+}
+
+/// Files and folders of the user whose names begin as those of killed commands and saves.
+#[test]
+fn what_only_looks_as_if_it_was_left_is_kept() {
+    let names = [
+        ".writing-drafts",
+        ".writing-drafts-second",
+        ".writing-700vx5",
+        ".writing-700vx5-800bZz",
+        ".writing-config",
+        ".p.onnx.saving-backup/new/notes.txt",
+        ".p.onnx.saving-config/new/p.onnx",
+        ".p.onnx.saving-policy/new/files",
+        ".p.onnx.saving-secret/files",
+        ".p.onnx.saving-drafts/notes",
+    ];
+    for name in names {
+        for text in ["mine", ""] {
+            let folder = Folder::packed();
+            fs::create_dir_all(folder.path(name).parent().unwrap()).unwrap();
+            fs::write(folder.path(name), text).unwrap();
+            folder.run(&["check", "p.onnx"]);
+            folder.run(&["recover", "."]).done();
+            folder.run(&["recover", "p.onnx"]).done();
+            folder.run(&["pack", "p.onnx", "q.onnx"]).done();
+            folder.run(&["pack", "q.onnx", "p.onnx"]).done();
+            folder.run(&["extract", "p.onnx", "w", "-o", "w.npy"]).done();
+            let is_holder = name == ".writing-700vx5" && text.is_empty();
+            // An empty list is what a save leaves that is killed when it begins.
+            let is_list = name.ends_with("/files") && !name.contains("/new/") && text.is_empty();
+            let is_kept = fs::read_to_string(folder.path(name)).is_ok_and(|found| found == text);
+            assert_eq!(is_kept, !is_holder && !is_list, "{name}: {text:?}");
+        }
+    }
 }
 
 #[test]
@@ -228,7 +266,11 @@ fn every_command_names_the_folder_of_an_interrupted_save() {
             panic!("no warnings: {args:?}: {said}");
         }
     }
-    folder.run(&["check", "p.onnx"]).done().says(&[left, "1 advice"]);
+    folder.run(&["check", "p.onnx"]).done().says(&[
+        left,
+        "`./w.safetensors`: no model",
+        "2 advice",
+    ]);
 
     // The same where there is no model.
     fs::remove_file(folder.path("p.onnx")).unwrap();

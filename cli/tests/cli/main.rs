@@ -21,6 +21,7 @@ mod json;
 mod leftovers;
 #[cfg(feature = "ort")]
 mod onnxruntime;
+mod overlaps;
 #[cfg(feature = "machine")]
 mod plan;
 mod protected;
@@ -34,7 +35,9 @@ mod semantic;
 #[cfg(target_os = "linux")]
 mod shards;
 mod signing;
+mod signing_options;
 mod signing_places;
+mod signing_readers;
 mod signing_statements;
 mod signing_verdicts;
 mod stop;

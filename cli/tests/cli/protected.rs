@@ -171,12 +171,41 @@ mod unix {
     }
 
     #[test]
+    fn a_save_over_the_model_of_another_user_says_so() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can make files of two users");
+            return;
+        }
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        for (mode, new) in [(0o644, 0o644), (0o664, 0o644), (0o666, 0o666)] {
+            let folder = Folder::packed();
+            set_mode(&folder, "", 0o777);
+            set_mode(&folder, "p.onnx", mode);
+            set_mode(&folder, "p.onnx.data", mode);
+            let args = ["pack", "p.onnx", "p.onnx", "--align", "128"];
+            let Some((code, _, stderr)) = run_bound(&folder, &args) else { return };
+            assert_eq!(code, 0, "{stderr}");
+            let said = "was replaced without the owner (user 0) and the group (0) of the old file";
+            assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
+            for name in ["p.onnx", "p.onnx.data"] {
+                let metadata = fs::metadata(folder.path(name)).unwrap();
+                let found = (metadata.uid(), metadata.permissions().mode() & 0o777);
+                assert_eq!(found, (65534, new), "{name} of {mode:o}");
+            }
+            // Its own files are replaced without a word.
+            let (code, _, stderr) = run_bound(&folder, &["embed", "p.onnx", "p.onnx"]).unwrap();
+            assert_eq!((code, &*stderr), (0, ""));
+        }
+    }
+
+    #[test]
     fn a_save_warns_of_what_it_cannot_remove() {
         let folder = Folder::with_model();
         let left = ".p.onnx.saving-aB3xYz";
         fs::create_dir_all(folder.path(left).join("old")).unwrap();
         fs::create_dir_all(folder.path(left).join("new")).unwrap();
         fs::write(folder.path(left).join("old/x"), "").unwrap();
+        fs::write(folder.path(left).join("files"), "onnx-container save 1\0").unwrap();
         set_mode(&folder, &format!("{left}/old"), 0o555);
         set_mode(&folder, "", 0o777);
         let args = ["pack", "m.onnx", "p.onnx", "--json"];

@@ -66,34 +66,107 @@ fn what_an_interrupted_save_left_is_neither_signed_nor_verified() {
 
 #[test]
 fn files_of_a_killed_signing_are_removed_unless_a_process_holds_them() {
+    const LEFT: &str = "m/.onnx-container-signing-aB3xYz";
     let folder = folder();
-    let left = |name: &str| fs::write(folder.path(name), "{}").unwrap();
+    let bundle = "{\"mediaType\":\"application/vnd.dev.sigstore.bundle.v0.3+json\",\"verif";
+    let left = |bytes: &str| fs::write(folder.path(LEFT), bytes).unwrap();
     sign(&folder, &["--all-files"]).done();
-    left("m/.signing-aB3xYz");
-    let run = verify(&folder, &[]).failed(&[]);
-    run.says(&["unsigned `.signing-aB3xYz`: a `sign` that was killed left it:", "recover m"]);
-    sign(&folder, &["--all-files"]).done();
-    verify(&folder, &[]).done();
-    assert!(!folder.path("m/.signing-aB3xYz").exists());
+    for bytes in ["", &bundle[..9], bundle] {
+        left(bytes);
+        let run = verify(&folder, &[]).failed(&[]);
+        run.says(&["unsigned `.onnx-container-signing-aB3xYz`: a `sign` that was killed"]);
+        sign(&folder, &["--all-files"]).done();
+        verify(&folder, &[]).done();
+        assert!(!folder.path(LEFT).exists());
 
-    left("m/.signing-aB3xYz");
-    left("m/.signing-other");
-    folder.run(&["recover", "m"]).done().says(&["removed    1 file of a `sign` that was killed"]);
-    let json = folder.run(&["recover", "m", "--json"]).done().json();
-    assert_eq!(json["removed_signing"], 0);
-    assert!(folder.path("m/.signing-other").exists());
-    fs::remove_file(folder.path("m/.signing-other")).unwrap();
-
+        left(bytes);
+        let run = folder.run(&["recover", "m"]).done();
+        run.says(&["removed    1 file of a `sign` that was killed"]);
+    }
     // One that a process holds is left, and is not signed.
-    left("m/.signing-aB3xYz");
-    let held = fs::File::open(folder.path("m/.signing-aB3xYz")).unwrap();
+    left(bundle);
+    let held = fs::File::open(folder.path(LEFT)).unwrap();
     held.lock().unwrap();
     folder.run(&["recover", "m"]).done().says(&["nothing to recover"]);
     sign(&folder, &["--all-files"]).done();
-    assert!(folder.path("m/.signing-aB3xYz").exists());
+    assert!(folder.path(LEFT).exists());
     drop(held);
-    folder.run(&["recover", "m"]).done();
+    let json = folder.run(&["recover", "m", "--json"]).done().json();
+    assert_eq!(json["removed_signing"], 1);
     verify(&folder, &[]).done();
+}
+
+/// Files of people whose names are like those that `sign` makes, or whose contents are.
+#[test]
+fn files_that_sign_did_not_make_stay_and_are_signed_as_all_others() {
+    let folder = folder();
+    let bundle = "{\"mediaType\":\"application/vnd.dev.sigstore.bundle.v0.3+json\",";
+    let files = [
+        (".signing-config", "my notes"),
+        (".signing-aB3xYz", ""),
+        (".signing-secret", "{}"),
+        (".signing-backup", bundle),
+        (".onnx-container-signing-notes", bundle),
+        (".onnx-container-signing-aB3xYz1", bundle),
+        ("signing-policy", bundle),
+    ];
+    files
+        .iter()
+        .for_each(|(name, text)| fs::write(folder.path(&format!("m/{name}")), text).unwrap());
+    let are_there = || {
+        for (name, text) in files {
+            assert_eq!(fs::read_to_string(folder.path(&format!("m/{name}"))).unwrap(), text);
+        }
+    };
+    sign(&folder, &["--all-files"]).done().says(&["9 files"]);
+    are_there();
+    verify(&folder, &["--all-files"]).done().says(&["as signed: 9 files"]);
+    folder.run(&["recover", "m"]).done();
+    are_there();
+    // Neither is one of the very name that does not hold a signature.
+    fs::write(folder.path("m/.onnx-container-signing-aB3xYz"), "my notes").unwrap();
+    sign(&folder, &[]).done();
+    folder.run(&["recover", "m"]).done();
+    are_there();
+    let notes = fs::read_to_string(folder.path("m/.onnx-container-signing-aB3xYz")).unwrap();
+    assert_eq!(notes, "my notes");
+}
+
+/// Every option that names a file to be read: none of them waits for a pipe or reads without an end.
+#[test]
+#[cfg(unix)]
+fn what_is_no_regular_file_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let folder = folder();
+    sign(&folder, &[]).done();
+    mknodat(CWD, folder.path("pipe"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    mknodat(CWD, folder.path("m/pipe"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    fs::create_dir(folder.path("dir")).unwrap();
+    let (public, private) = ("keys/P-256.pub", "keys/P-256.pem");
+    for (no_file, reason) in
+        [("pipe", "not a regular file"), ("/dev/zero", "not a regular file"), ("dir", "folder")]
+    {
+        for args in [
+            &["verify-signature", "m/m.onnx", "--key", no_file][..],
+            &["verify-signature", "m/m.onnx", "--key", public, "-s", no_file],
+            &["sign", "m/m.onnx", "--key", no_file],
+        ] {
+            folder.run(args).failed(&[&format!("`{no_file}`"), reason]);
+        }
+        folder.run(&["sign", "m/m.onnx", "--key", private, "-o", no_file]).failed(&[no_file]);
+    }
+    for no_model in ["pipe", "/dev/zero"] {
+        for command in
+            [["sign", no_model, "--key", private], ["verify-signature", no_model, "--key", public]]
+        {
+            folder.run(&command).failed(&[]);
+        }
+    }
+    // One that lies in the folder is no file that could be signed, and not the model's.
+    sign(&folder, &["--all-files"]).failed(&["m/pipe"]);
+    sign(&folder, &[]).done();
+    verify(&folder, &[]).done().says(&["1 other file here is not signed", "`pipe`"]);
+    verify(&folder, &["--all-files"]).failed(&[]).says(&["refused `pipe`"]);
 }
 
 #[test]

@@ -153,8 +153,13 @@ pub fn model() -> ModelProto {
     let mut then = GraphProto::new("then");
     then.initializer.push(floats("inner", 600));
     then.node.push(NodeProto::new("Add", ["y", "inner"], ["z_then"]));
+    then.output.push(ValueInfoProto::tensor("z_then", TensorProto::FLOAT, [600]));
+    let mut other = GraphProto::new("else");
+    other.node.push(NodeProto::new("Identity", ["y"], ["z_else"]));
+    other.output.push(ValueInfoProto::tensor("z_else", TensorProto::FLOAT, [600]));
     let mut branch = NodeProto::new("If", ["flag"], ["z"]);
     branch.attribute.push(AttributeProto::graph("then_branch", then));
+    branch.attribute.push(AttributeProto::graph("else_branch", other));
 
     let mut typed = TensorProto::new("typed", TensorProto::FLOAT, [300]);
     typed.float_data = Packed::from((0..300_u16).map(f32::from).collect::<Vec<_>>()).into();

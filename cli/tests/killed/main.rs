@@ -1,5 +1,8 @@
 //! The command, killed at each of its calls that change a file system, and with one of them failing at a time.
 //!
+//! Old and new files have one length, as those of two checkpoints of a model do, and in half of the runs one time, as a file
+//! system with a coarse clock gives them.
+//!
 //! A tracer (`ptrace`) stops the command at the n-th such call, for every n. After each kill a copy of the visible
 //! files, as other programs see them, holds one model with its own weights or none; the next load finds the
 //! complete old model or the complete new one; and the next save, or `recover`, leaves no trace. A program of
@@ -16,20 +19,22 @@
     clippy::cast_possible_wrap
 )]
 
+mod interrupted;
 mod signing;
 mod tracer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
 use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, recover};
 use tempfile::TempDir;
 
-use crate::tracer::{At, Ending, trace};
+use crate::tracer::{At, Ending, Traced, trace_beside};
 
 /// A model of three tensors whose elements all are `value`, in a file or in files of this layout.
 fn save(path: &Path, value: f32, layout: WeightFiles) {
@@ -88,24 +93,75 @@ const WAYS: [Way; 10] = [
     Way { name: "embed", args: &[], old: Some(WeightFiles::Embedded) },
 ];
 
+/// The clock that gives files their times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    /// That of the file system.
+    Own,
+    /// One that stands still.
+    Stopped,
+}
+
+/// How the command is run.
+#[derive(Debug, Clone)]
+struct How {
+    sync: bool,
+    clock: Clock,
+    /// Where the folder is made; `None` where the system has such folders.
+    disk: Option<PathBuf>,
+}
+
+impl How {
+    fn new(sync: bool, clock: Clock) -> Self {
+        Self { sync, clock, disk: None }
+    }
+}
+
 /// A folder with the new model in a folder of its own, and the old one where it is to be replaced.
 struct Case {
     folder: TempDir,
     way: &'static Way,
-    sync: bool,
+    how: How,
+    /// The lengths of the old files, by their names.
+    old: BTreeMap<String, u64>,
 }
 
 impl Case {
-    fn new(way: &'static Way, sync: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    fn new(way: &'static Way, how: &How) -> Self {
+        let folder = match &how.disk {
+            Some(disk) => tempfile::tempdir_in(disk).unwrap(),
+            None => tempfile::tempdir().unwrap(),
+        };
         fs::create_dir(folder.path().join("in")).unwrap();
         fs::create_dir(folder.path().join("out")).unwrap();
         save(&folder.path().join("in/new.onnx"), 2.0, WeightFiles::PerTensor);
-        let case = Self { folder, way, sync };
+        let mut case = Self { folder, way, how: how.clone(), old: BTreeMap::new() };
         if let Some(layout) = way.old {
             save(&case.target(), 1.0, layout);
         }
+        case.old = case.lengths();
         case
+    }
+
+    /// The lengths of all visible files.
+    fn lengths(&self) -> BTreeMap<String, u64> {
+        let names = self.names().into_iter().filter(|name| !name.starts_with('.'));
+        names
+            .map(|name| (name.clone(), fs::metadata(self.out().join(name)).unwrap().len()))
+            .collect()
+    }
+
+    /// Runs the command, and stops the clock where that is asked for.
+    fn trace(&self, at: At<'_>) -> Traced {
+        self.trace_command(self.traced(), at)
+    }
+
+    fn trace_command(&self, command: Command, at: At<'_>) -> Traced {
+        trace_beside(command, at, || {
+            if self.how.clock == Clock::Stopped {
+                stop_clock(&self.out());
+            }
+        })
     }
 
     fn target(&self) -> PathBuf {
@@ -128,9 +184,18 @@ impl Case {
         self.with_args(Command::new(assert_cmd::cargo::cargo_bin!("onnx-container")))
     }
 
+    /// `recover`, traced.
+    fn recovery(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]);
+        command.arg(assert_cmd::cargo::cargo_bin!("onnx-container")).args(["recover", "out"]);
+        command.current_dir(self.folder.path());
+        command
+    }
+
     fn with_args(&self, mut command: Command) -> Command {
         command.args([self.way.name, "in/new.onnx", "out/m.onnx"]).args(self.way.args);
-        if !self.sync {
+        if !self.how.sync {
             command.arg("--no-sync");
         }
         command.current_dir(self.folder.path());
@@ -206,19 +271,36 @@ fn check_what_is_left(case: &Case, number: usize, at: &str) {
     assert_eq!(case.hidden(), [""; 0], "{at}");
 }
 
-fn kill_everywhere(way: &'static Way, sync: bool) -> usize {
+/// Gives all files beneath `folder` one time.
+fn stop_clock(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => stop_clock(&entry.path()),
+            Ok(kind) if kind.is_file() => {
+                let file = fs::File::open(entry.path()).unwrap();
+                file.set_modified(UNIX_EPOCH + Duration::from_secs(1 << 30)).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn kill_everywhere(way: &'static Way, how: &How) -> usize {
     for number in 0.. {
-        let case = Case::new(way, sync);
-        let traced = trace(case.traced(), At::Kill(number));
-        let at = format!(
-            "{} {:?} sync {sync}, killed at call {number}: {}",
-            way.name, way.old, traced.call
-        );
+        let case = Case::new(way, how);
+        let traced = case.trace(At::Kill(number));
+        let at =
+            format!("{} {:?} {how:?}, killed at call {number}: {}", way.name, way.old, traced.call);
         match traced.ending {
             Ending::Killed => check_what_is_left(&case, number, &at),
             Ending::Exited(code) => {
                 assert_eq!((code, case.loaded()), (0, Some(2.0)), "{at}: {}", traced.stderr);
                 assert_eq!(case.hidden(), [""; 0], "{at}");
+                let new = case.lengths();
+                let differ =
+                    |(name, len): &(&String, &u64)| new.get(*name).is_some_and(|n| n != *len);
+                let is_same_layout = way.name != "embed" && new.keys().eq(case.old.keys());
+                assert!(!is_same_layout || !case.old.iter().any(|file| differ(&file)), "{at}");
                 return number;
             }
         }
@@ -237,12 +319,12 @@ const ERRORS: [Errno; 7] = [
     Errno::EPERM,
 ];
 
-fn fail_everywhere(way: &'static Way, sync: bool, errno: Errno) -> usize {
+fn fail_everywhere(way: &'static Way, how: &How, errno: Errno) -> usize {
     for number in 0.. {
-        let case = Case::new(way, sync);
-        let traced = trace(case.traced(), At::Fail(number, errno));
+        let case = Case::new(way, how);
+        let traced = case.trace(At::Fail(number, errno));
         let at = format!(
-            "{} {:?} sync {sync}, {errno} in call {number}: {}",
+            "{} {:?} {how:?}, {errno} in call {number}: {}",
             way.name, way.old, traced.call
         );
         let Ending::Exited(code) = traced.ending else { panic!("{at}: killed") };
@@ -270,22 +352,85 @@ fn fail_everywhere(way: &'static Way, sync: bool, errno: Errno) -> usize {
     unreachable!()
 }
 
-fn each_way(sync: bool, run: impl Fn(&'static Way, bool) -> usize) -> usize {
-    WAYS.iter().map(|way| run(way, sync)).sum()
+fn each_way(how: &How, run: impl Fn(&'static Way, &How) -> usize) -> usize {
+    WAYS.iter().map(|way| run(way, how)).sum()
 }
 
 #[test]
 fn a_save_that_is_killed_leaves_the_old_model_or_the_new_one() {
-    let kills = each_way(false, kill_everywhere);
+    let kills = each_way(&How::new(false, Clock::Stopped), kill_everywhere);
     println!("{kills} kills");
     assert!(kills > 200, "{kills}");
 }
 
 #[test]
 fn a_durable_save_that_is_killed_leaves_the_old_model_or_the_new_one() {
-    let kills = each_way(true, kill_everywhere);
+    let kills = each_way(&How::new(true, Clock::Own), kill_everywhere);
     println!("{kills} kills");
     assert!(kills > 200, "{kills}");
+}
+
+/// Folders on other file systems, such as ones with coarse clocks, separated by colons.
+const DISKS: &str = "ONNX_CONTAINER_KILL_FOLDERS";
+
+#[test]
+fn a_save_that_is_killed_on_another_disk_leaves_the_old_model_or_the_new_one() {
+    let Some(disks) = std::env::var_os(DISKS) else {
+        eprintln!("SKIPPED: {DISKS} names no folders on other file systems");
+        return;
+    };
+    for disk in std::env::split_paths(&disks) {
+        for clock in [Clock::Own, Clock::Stopped] {
+            let how = How { disk: Some(disk.clone()), ..How::new(false, clock) };
+            let kills = each_way(&how, kill_everywhere);
+            println!("{}, {clock:?} clock: {kills} kills", disk.display());
+            assert!(kills > 200, "{kills}");
+        }
+    }
+}
+
+/// Copies a folder and what is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// A save is killed at each call, and what recovers it at each of its own.
+#[test]
+fn a_recovery_that_is_killed_is_gone_on_with() {
+    let how = How::new(false, Clock::Stopped);
+    let mut kills = 0;
+    for number in 0.. {
+        let killed = Case::new(&WAYS[0], &how);
+        let traced = killed.trace(At::Kill(number));
+        if traced.ending != Ending::Killed {
+            break;
+        }
+        if !killed.hidden().contains(&".m.onnx.switching".to_owned()) {
+            continue;
+        }
+        for second in 0.. {
+            let mut case = Case::new(&WAYS[1], &how);
+            case.way = &WAYS[0];
+            copy(&killed.out(), &case.out());
+            let again = case.trace_command(case.recovery(), At::Kill(second));
+            let at = format!("{number}: {}, then {second}: {}", traced.call, again.call);
+            if again.ending != Ending::Killed {
+                assert_eq!((again.ending, case.loaded()), (Ending::Exited(0), Some(2.0)), "{at}");
+                break;
+            }
+            check_what_is_left(&case, second, &at);
+            kills += 1;
+        }
+    }
+    println!("{kills} kills of recoveries");
+    assert!(kills > 50, "{kills}");
 }
 
 /// Every error at every call of every way is 4,000 runs; without this variable most of them are left out.
@@ -301,7 +446,7 @@ fn a_save_with_one_failing_call_leaves_the_old_model_or_the_new_one() {
             let is_its = index == number;
             for sync in [true, false] {
                 if all || is_its && sync == number.is_multiple_of(2) {
-                    faults += fail_everywhere(way, sync, errno);
+                    faults += fail_everywhere(way, &How::new(sync, Clock::Own), errno);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -11,17 +12,43 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// What is done at the call of this number, counted from 0 on.
+/// Says the name of a call of a thread, if it is one that counts.
+pub type Counted<'a> = &'a dyn Fn(Pid, &libc::user_regs_struct) -> Option<&'static str>;
+
+/// What is done at the call of this number, counted from 0 on, that changes a file system.
 #[derive(Clone, Copy)]
-pub enum At {
+pub enum At<'a> {
     Kill(usize),
     Fail(usize, Errno),
+    /// At one of other calls.
+    FailOf(usize, Errno, Counted<'a>),
+    /// As `FailOf`, when the first thread begins to rename, or all others wait.
+    FailLate(usize, Errno, Counted<'a>),
 }
 
-impl At {
+impl At<'_> {
     fn number(self) -> usize {
         match self {
             Self::Kill(number) | Self::Fail(number, _) => number,
+            Self::FailOf(number, ..) | Self::FailLate(number, ..) => number,
+        }
+    }
+
+    fn errno(self) -> Option<Errno> {
+        match self {
+            Self::Kill(_) => None,
+            Self::Fail(_, errno) | Self::FailOf(_, errno, _) | Self::FailLate(_, errno, _) => {
+                Some(errno)
+            }
+        }
+    }
+
+    fn call_of(self, thread: Pid, registers: &libc::user_regs_struct) -> Option<&'static str> {
+        match self {
+            Self::FailOf(_, _, counted) | Self::FailLate(_, _, counted) => {
+                counted(thread, registers)
+            }
+            _ => call_of(registers),
         }
     }
 }
@@ -42,7 +69,7 @@ pub struct Traced {
 }
 
 /// The calls that change a file system or its locks.
-const CALLS: [(i64, &str); 21] = [
+const CALLS: [(i64, &str); 24] = [
     (libc::SYS_mkdir, "mkdir"),
     (libc::SYS_mkdirat, "mkdirat"),
     (libc::SYS_rmdir, "rmdir"),
@@ -62,6 +89,9 @@ const CALLS: [(i64, &str); 21] = [
     (libc::SYS_unlinkat, "unlinkat"),
     (libc::SYS_fchmod, "fchmod"),
     (libc::SYS_chmod, "chmod"),
+    (libc::SYS_fchown, "fchown"),
+    (libc::SYS_fsetxattr, "fsetxattr"),
+    (libc::SYS_fremovexattr, "fremovexattr"),
     (libc::SYS_flock, "flock"),
     (libc::SYS_link, "link"),
 ];
@@ -80,9 +110,14 @@ fn call_of(registers: &libc::user_regs_struct) -> Option<&'static str> {
     CALLS.iter().find(|(call, _)| *call == number).map(|(_, name)| *name)
 }
 
-#[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
 /// Runs `command`, which stops itself at its beginning.
-pub fn trace(mut command: Command, at: At) -> Traced {
+pub fn trace(command: Command, at: At<'_>) -> Traced {
+    trace_beside(command, at, || ())
+}
+
+#[expect(clippy::zombie_processes, reason = "its end is waited for by `follow`")]
+/// As [`trace`], with a call of `beside` before each call of the command that changes a file system.
+pub fn trace_beside(mut command: Command, at: At<'_>, mut beside: impl FnMut()) -> Traced {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
     assert!(matches!(waitpid(pid, Some(WaitPidFlag::WUNTRACED)), Ok(WaitStatus::Stopped(..))));
@@ -90,22 +125,36 @@ pub fn trace(mut command: Command, at: At) -> Traced {
         Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::seize(pid, options).unwrap();
     kill(pid, Signal::SIGCONT).unwrap();
-    let (ending, call, reached) = follow(pid, at);
+    let (ending, call, reached) = follow(pid, at, &mut beside);
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     Traced { ending, call, reached, stderr }
 }
 
+/// After so many milliseconds without a call all threads wait for the one that is held.
+const IDLE: usize = 200;
+
 /// Follows all threads of `pid` until it ends.
-fn follow(pid: Pid, at: At) -> (Ending, &'static str, bool) {
+fn follow(pid: Pid, at: At<'_>, beside: &mut dyn FnMut()) -> (Ending, &'static str, bool) {
     let (mut made, mut found, mut reached) = (0, "none", false);
     // Threads in a call, and those whose call is to fail.
     let (mut inside, mut failing) = (HashSet::new(), HashSet::new());
+    let (mut held, mut idle) = (None, 0);
     loop {
-        let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        let now = if held.is_some() { WaitPidFlag::WNOHANG } else { WaitPidFlag::empty() };
+        let status = match waitpid(None, Some(flags | now)) {
             Err(Errno::EINTR) => continue,
             status => status.unwrap(),
         };
+        idle = if status == WaitStatus::StillAlive { idle + 1 } else { 0 };
+        if idle > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+            if idle == IDLE {
+                held.take().map(|held| ptrace::syscall(held, None));
+            }
+            continue;
+        }
         let thread = match status {
             WaitStatus::Exited(one, code) if one == pid => {
                 return (Ending::Exited(code), found, reached);
@@ -130,28 +179,41 @@ fn follow(pid: Pid, at: At) -> (Ending, &'static str, bool) {
             inside.remove(&thread);
         }
         if let Ok(mut registers) = ptrace::getregs(thread) {
+            // Now the first thread is held, until the other one is done.
+            if thread == pid && enters && registers.orig_rax == libc::SYS_renameat2 as u64 {
+                held = held.map(|held| {
+                    let _ = ptrace::syscall(held, None);
+                    pid
+                });
+            }
             if !enters && failing.remove(&thread) {
-                if let At::Fail(_, errno) = at {
+                if let Some(errno) = at.errno() {
                     registers.rax = (-i64::from(errno as i32)) as u64;
                     ptrace::setregs(thread, registers).unwrap();
                 }
-            } else if enters && let Some(name) = call_of(&registers) {
+            } else if enters && let Some(name) = at.call_of(thread, &registers) {
+                beside();
                 if made == at.number() {
                     (found, reached) = (name, true);
                     match at {
                         At::Kill(_) => {
                             kill(pid, Signal::SIGKILL).unwrap();
                         }
-                        At::Fail(..) => {
+                        At::Fail(..) | At::FailOf(..) | At::FailLate(..) => {
                             registers.orig_rax = u64::MAX;
                             ptrace::setregs(thread, registers).unwrap();
                             failing.insert(thread);
                         }
                     }
+                    if matches!(at, At::FailLate(..)) {
+                        held = Some(thread);
+                    }
                 }
                 made += 1;
             }
         }
-        let _ = ptrace::syscall(thread, None);
+        if held != Some(thread) {
+            let _ = ptrace::syscall(thread, None);
+        }
     }
 }

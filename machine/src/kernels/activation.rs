@@ -8,7 +8,7 @@ use super::loops::map;
 use crate::call::RunCx;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::numeric::{Float, Real, for_type};
+use crate::numeric::{Float, Number, Real, for_type};
 
 /// A kernel of one float input `x` with two float attributes, of which the second may not exist, and their
 /// defaults. The expression is generic over [`Real`], as `R`.
@@ -45,17 +45,49 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Celu", same, celu),
     with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| unit(a * x + b)),
     with!("Swish", "alpha" = 1.0, "" = 0.0, R => |x, a, _| x * sigmoid(a * x)),
-    with!("Shrink", "lambd" = 0.5, "bias" = 0.0, R => |x, lambda, bias| {
-        if x < -lambda {
-            x + bias
-        } else if x > lambda {
-            x - bias
-        } else {
-            R::ZERO
-        }
-    }),
+    Builtin::new("Shrink", same, shrink),
     Builtin::new("Gelu", same, gelu),
 ];
+
+/// An integer is shrunk as a number and becomes the nearest integer towards zero.
+fn shrink(cx: &mut RunCx<'_>) -> Result<()> {
+    let (lambda, bias) = (cx.float_or("lambd", 0.5)?, cx.float_or("bias", 0.0)?);
+    let (lambda, bias) = (f64::from(lambda), f64::from(bias));
+    if cx.dtype(0)?.is_integer() {
+        return for_type!(cx.dtype(0)?, integers, T => map(cx, |x: T| shrunk_integer(x, lambda, bias)));
+    }
+    for_type!(cx.dtype(0)?, floats, T => {
+        let of = <T as Float>::Real::of;
+        let (lambda, bias) = (of(lambda), of(bias));
+        map(cx, |x: T| Float::map(x, |x| shrunk(x, lambda, bias)))
+    })
+}
+
+fn shrunk<R: Real>(x: R, lambda: R, bias: R) -> R {
+    if x < -lambda {
+        x + bias
+    } else if x > lambda {
+        x - bias
+    } else {
+        R::ZERO
+    }
+}
+
+/// A whole bias is subtracted exactly, from numbers that no `f64` is equal to, too.
+fn shrunk_integer<T: Number>(x: T, lambda: f64, bias: f64) -> T {
+    let sign = if x.to_f64() < -lambda {
+        1
+    } else if x.to_f64() > lambda {
+        -1
+    } else {
+        return T::ZERO;
+    };
+    if bias.trunc().total_cmp(&bias).is_ne() {
+        return T::from_f64(x.to_f64() + f64::from(sign) * bias);
+    }
+    let sum = x.to_i128().saturating_add(i128::from(sign).saturating_mul(bias.to_i128()));
+    T::from_i128(sum.clamp(T::LOWEST.to_i128(), T::HIGHEST.to_i128()))
+}
 
 pub(super) fn softsign<R: Real>(x: R) -> R {
     x / (R::ONE + x.abs())

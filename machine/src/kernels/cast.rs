@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
 use crate::narrow::{Rounding, codes, decode, set_codes};
 use crate::numeric::{Number, for_type};
+use crate::program::Attribute;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Cast", infer, cast),
@@ -25,11 +26,28 @@ pub(super) const KERNELS: &[Builtin] = &[
 
 /// The element type that attribute `name` gives.
 pub(super) fn dtype_of(call: &Call<'_>, name: &str) -> Result<DataType> {
+    // The first version of Cast has its name.
+    if let Some(Attribute::String(text)) = call.node().attributes.get(name) {
+        let is_it =
+            |dtype: &&DataType| dtype.name().as_bytes() == text && **dtype != DataType::Undefined;
+        let dtype = DataType::ALL.iter().find(is_it).copied();
+        return dtype.ok_or_else(|| {
+            let text = String::from_utf8_lossy(text);
+            let reason = format!("attribute `{name}` is `{text}`, which is no element type");
+            Error::new(ErrorKind::InvalidModel, reason)
+        });
+    }
     let number = i32::try_from(call.int(name)?).map_err(|_| {
         let reason = format!("attribute `{name}` is not an element type");
         Error::new(ErrorKind::InvalidModel, reason)
     })?;
-    Ok(DataType::try_from(number)?)
+    match DataType::try_from(number)? {
+        DataType::Undefined => {
+            let reason = format!("attribute `{name}` is 0, which is no element type");
+            Err(Error::new(ErrorKind::InvalidModel, reason))
+        }
+        dtype => Ok(dtype),
+    }
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {

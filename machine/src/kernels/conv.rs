@@ -42,8 +42,8 @@ pub(super) struct Sizes {
 impl Sizes {
     /// Those of the node with the image `x` and the weights `w`.
     pub(super) fn new(call: &Call<'_>, [x, w]: [usize; 2]) -> Result<Self> {
+        let (outputs, inputs, kernel) = weights(call, w)?;
         let (batch, channels, spatial) = image(call, x)?;
-        let (outputs, inputs, kernel) = image(call, w)?;
         let groups = crate::broadcast::size(call.int_or("group", 1)?)?;
         if groups == 0 || inputs.checked_mul(groups) != Some(channels) || outputs % groups != 0 {
             let reason = format!(
@@ -58,6 +58,20 @@ impl Sizes {
     fn all_outputs(&self) -> usize {
         self.groups * self.outputs
     }
+}
+
+/// The first dimensions of the weights in input `w`, and their window, which `kernel_shape` has to be if it is stated.
+pub(super) fn weights(call: &Call<'_>, w: usize) -> Result<(usize, usize, Vec<usize>)> {
+    let (outputs, inputs, kernel) = image(call, w)?;
+    let stated = call.ints("kernel_shape")?.unwrap_or_default();
+    if !stated.is_empty()
+        && !stated.iter().map(|dim| usize::try_from(*dim).ok()).eq(kernel.iter().copied().map(Some))
+    {
+        let reason =
+            format!("kernel_shape is {stated:?}, but the weights have windows of {kernel:?}");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok((outputs, inputs, kernel))
 }
 
 /// One output of type `dtype` with the shape of the convolution.

@@ -6,6 +6,10 @@
 //! starts with the bias and gains what it gets from the inputs in row-major order, and from each in the order
 //! of its taps.
 
+use onnx_container::DataType;
+use onnx_container::num_complex::Complex;
+
+use super::conv::weights;
 use super::window::{Axis, Window, attributes, image, list};
 use crate::broadcast::size;
 use crate::call::{Call, OutSpec, RunCx};
@@ -33,8 +37,8 @@ struct Sizes {
 }
 
 fn sizes(call: &Call<'_>) -> Result<Sizes> {
+    let (inputs, outputs, kernel) = weights(call, 1)?;
     let (batch, channels, spatial) = image(call, 0)?;
-    let (inputs, outputs, kernel) = image(call, 1)?;
     let groups = size(call.int_or("group", 1)?)?;
     if groups == 0 || inputs != channels || channels % groups != 0 {
         let reason = format!(
@@ -146,10 +150,15 @@ fn transposed<T: Number>(
 
 /// Adds to the plane `y` what `cols` has for each tap and each place of the window.
 fn add_windows<T: Number>(window: &Window, cols: &[T], y: &mut [T]) {
+    add_columns(window, cols, y, |col, y| *y = y.add(col));
+}
+
+/// As [`add_windows`], of elements that `add` adds.
+fn add_columns<T: Copy>(window: &Window, cols: &[T], y: &mut [T], add: impl Fn(T, &mut T)) {
     let plane = window.output_len();
     window.rows(|row| {
         if let Some(cols) = cols.get(row.tap * plane..(row.tap + 1) * plane) {
-            row.zip_back(cols, y, |col, y| *y = y.add(*col));
+            row.zip_back(cols, y, |col, y| add(*col, y));
         }
     });
 }
@@ -180,12 +189,30 @@ fn col2im_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn col2im(cx: &mut RunCx<'_>) -> Result<()> {
     let (window, _, _) = blocks(cx)?;
+    let length = (window.taps() * window.output_len()).max(1);
+    macro_rules! each_plane {
+        ($type:ty, $zero:expr, $add:expr) => {{
+            let (x, y) = (cx.input::<$type>(0)?, cx.output::<$type>(0)?);
+            y.fill($zero);
+            let planes = y.chunks_exact_mut(window.input_len().max(1));
+            planes.zip(x.chunks_exact(length)).for_each(|(y, x)| add_columns(&window, x, y, $add));
+            return Ok(());
+        }};
+    }
+    match cx.dtype(0)? {
+        // The sum of truth values is true where one of them is.
+        DataType::Bool => each_plane!(bool, false, |col: bool, y: &mut bool| *y |= col),
+        DataType::Complex64 => each_plane!(Complex<f32>, Complex::ZERO, |col, y: &mut _| *y += col),
+        DataType::Complex128 => {
+            each_plane!(Complex<f64>, Complex::ZERO, |col, y: &mut _| *y += col)
+        }
+        _ => {}
+    }
     for_type!(cx.dtype(0)?, numbers, T => {
         let x = terms(cx.input::<T>(0)?);
         T::fill_sums(cx.output::<T>(0)?, |y| {
             let planes = y.chunks_exact_mut(window.input_len().max(1));
-            let cols = x.chunks_exact((window.taps() * window.output_len()).max(1));
-            planes.zip(cols).for_each(|(y, cols)| add_windows(&window, cols, y));
+            planes.zip(x.chunks_exact(length)).for_each(|(y, cols)| add_windows(&window, cols, y));
             Ok(())
         })
     })

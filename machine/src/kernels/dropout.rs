@@ -10,6 +10,7 @@ use crate::broadcast::count;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::narrow::{RoundMode, Rounding, codes, decode, set_codes, values};
 use crate::numeric::{Float, Number, for_type};
 use crate::random::Twister;
 
@@ -31,7 +32,13 @@ fn probability(call: &Call<'_>) -> Result<f64> {
         7..12 => 0.0,
         _ if !call.has_input(2) || !call.scalar::<bool>(2)? => 0.0,
         _ if !call.has_input(1) => 0.5,
-        _ => for_type!(call.dtype(1)?, floats, T => Ok(Number::to_f64(call.scalar::<T>(1)?)))?,
+        _ => match *values(call, 1)? {
+            [ratio] => ratio,
+            ref ratios => {
+                let reason = format!("input 1 has {} elements, not one", ratios.len());
+                return Err(Error::new(ErrorKind::Shape, reason));
+            }
+        },
     };
     if (0.0..1.0).contains(&ratio) {
         Ok(ratio)
@@ -46,7 +53,12 @@ fn dropout(cx: &mut RunCx<'_>) -> Result<()> {
         let seed = cx.int_or("seed", 0)?;
         let mut twister = Twister::new(u32::try_from(seed & 0xffff_ffff).unwrap_or_default());
         let kept: Vec<_> = (0..elements).map(|_| twister.uniform() >= probability).collect();
-        for_type!(cx.dtype(0)?, floats, T => drop_out::<T>(cx, &kept, probability))?;
+        match decode(cx.dtype(0)?) {
+            Some(decode) => drop_codes(cx, &kept, probability, decode)?,
+            None => {
+                for_type!(cx.dtype(0)?, floats, T => drop_out::<T>(cx, &kept, probability))?;
+            }
+        }
         return mask(cx, kept.into_iter());
     }
     if cx.has_output(0) {
@@ -64,6 +76,24 @@ fn drop_out<T: Float>(cx: &mut RunCx<'_>, kept: &[bool], probability: f64) -> Re
         *y = if *kept { x.map(|x| x * scale) } else { T::ZERO };
     }
     Ok(())
+}
+
+/// As [`drop_out`], of floats of 8 bits.
+fn drop_codes(
+    cx: &mut RunCx<'_>,
+    kept: &[bool],
+    probability: f64,
+    decode: fn(u8) -> f32,
+) -> Result<()> {
+    let rounding = Rounding { saturate: true, mode: RoundMode::Nearest };
+    let (encode, scale) = (rounding.encode(cx.dtype(0)?)?, 1.0 / (1.0 - probability));
+    let codes = codes(cx, 0)?;
+    let scaled = codes
+        .iter()
+        .zip(kept)
+        .map(|(code, kept)| encode(if *kept { f64::from(decode(*code)) * scale } else { 0.0 }));
+    let scaled: Vec<_> = scaled.collect();
+    if cx.has_output(0) { set_codes(cx, 0, scaled.into_iter()) } else { Ok(()) }
 }
 
 /// Output 1, where it is asked for: true, or 1, for each element that is kept.

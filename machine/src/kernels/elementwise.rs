@@ -13,7 +13,8 @@ use crate::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::numeric::{Number, Real, for_type, not_taken};
+use crate::narrow::{codes, decode};
+use crate::numeric::{Float, Number, Real, for_type, not_taken};
 
 /// A kernel of one input of a number type: `unary!("Abs", x => x.abs())`. The expression is generic over
 /// [`Number`], as `T`.
@@ -114,15 +115,14 @@ pub(super) const KERNELS: &[Builtin] = &[
     // For numbers far below 1, the function of libm cancels to anything.
     float!("Acosh", x => if x < R::ONE { R::of(f64::NAN) } else { x.acosh() }),
     float!("Atanh", x => x.atanh()),
-    float!("Erf", x => Real::erf(x)),
+    Builtin::new("Erf", same, erf),
     float!("Ceil", x => x.ceil()),
     float!("Floor", x => x.floor()),
     float!("Round", x => x.round_even()),
-    Builtin::new(
-        "IsNaN",
-        same_bool,
-        |cx| for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Number::is_nan(x))),
-    ),
+    Builtin::new("IsNaN", same_bool, |cx| match decode(cx.dtype(0)?) {
+        Some(decode) => test_codes(cx, |code| decode(code).is_nan()),
+        None => for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Number::is_nan(x))),
+    }),
     Builtin::new("IsInf", same_bool, is_inf),
     binary!("Add", a, b => a.add(b)),
     binary!("Sub", a, b => a.sub(b)),
@@ -226,9 +226,36 @@ fn sign<T: Number>(x: T) -> T {
 
 fn is_inf(cx: &mut RunCx<'_>) -> Result<()> {
     let (up, down) = (cx.flag("detect_positive", true)?, cx.flag("detect_negative", true)?);
+    if let Some(decode) = decode(cx.dtype(0)?) {
+        return test_codes(cx, |code| {
+            let x = decode(code);
+            x.is_infinite() && if x > 0.0 { up } else { down }
+        });
+    }
     for_type!(cx.dtype(0)?, floats, T => {
         map(cx, |x: T| (up && x == T::HIGHEST) || (down && x == T::LOWEST))
     })
+}
+
+/// What `test` says of each code of input 0.
+fn test_codes(cx: &mut RunCx<'_>, test: impl Fn(u8) -> bool) -> Result<()> {
+    let (codes, output) = (codes(cx, 0)?, cx.output::<bool>(0)?);
+    output.iter_mut().zip(codes.iter()).for_each(|(y, code)| *y = test(*code));
+    Ok(())
+}
+
+/// Of an integer, the integer part of the function.
+fn erf(cx: &mut RunCx<'_>) -> Result<()> {
+    if cx.dtype(0)?.is_integer() {
+        return for_type!(cx.dtype(0)?, integers, T => {
+            map(cx, |x: T| T::from_f64(Real::erf(x.to_f64())))
+        });
+    }
+    for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, |x| erf_of(x))))
+}
+
+fn erf_of<R: Real>(x: R) -> R {
+    Real::erf(x)
 }
 
 fn equal(cx: &mut RunCx<'_>) -> Result<()> {
@@ -271,18 +298,27 @@ fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {
         }
     };
     macro_rules! shift {
-        ($type:ty) => {
-            zip(cx, |x: $type, by: $type| {
+        ($type:ty, $x:ident => $fill:expr) => {
+            zip(cx, |$x: $type, by: $type| {
                 let by = u32::try_from(by).unwrap_or(u32::MAX);
-                (if left { x.checked_shl(by) } else { x.checked_shr(by) }).unwrap_or(0)
+                if left {
+                    $x.checked_shl(by).unwrap_or(0)
+                } else {
+                    $x.checked_shr(by).unwrap_or($fill)
+                }
             })
         };
     }
+    // A negative number is filled with its sign.
     match cx.dtype(0)? {
-        DataType::Uint8 => shift!(u8),
-        DataType::Uint16 => shift!(u16),
-        DataType::Uint32 => shift!(u32),
-        DataType::Uint64 => shift!(u64),
+        DataType::Uint8 => shift!(u8, x => 0),
+        DataType::Uint16 => shift!(u16, x => 0),
+        DataType::Uint32 => shift!(u32, x => 0),
+        DataType::Uint64 => shift!(u64, x => 0),
+        DataType::Int8 => shift!(i8, x => x.signum().min(0)),
+        DataType::Int16 => shift!(i16, x => x.signum().min(0)),
+        DataType::Int32 => shift!(i32, x => x.signum().min(0)),
+        DataType::Int64 => shift!(i64, x => x.signum().min(0)),
         other => Err(not_taken(other)),
     }
 }

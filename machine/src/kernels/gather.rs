@@ -4,6 +4,7 @@
 //! others likewise. Gather itself is with the other operators in `movement`.
 
 use onnx_container::DataType;
+use onnx_container::num_complex::Complex;
 
 use crate::arrange::{Run, arrange};
 use crate::broadcast::{around, axis, count, index, offsets, size, strides};
@@ -160,6 +161,12 @@ fn not_zero(call: &Call<'_>) -> Result<Vec<usize>> {
     let holds: Vec<bool> = match call.dtype(0)? {
         DataType::Bool => call.input::<bool>(0)?.to_vec(),
         DataType::String => call.strings(0)?.iter().map(|string| !string.is_empty()).collect(),
+        DataType::Complex64 => {
+            call.input::<Complex<f32>>(0)?.iter().map(|x| *x != Complex::ZERO).collect()
+        }
+        DataType::Complex128 => {
+            call.input::<Complex<f64>>(0)?.iter().map(|x| *x != Complex::ZERO).collect()
+        }
         dtype => for_type!(dtype, numbers, T => {
             Ok(call.input::<T>(0)?.iter().map(|x| *x != T::ZERO).collect())
         })?,

@@ -3,9 +3,12 @@
 //!
 //! The last dimension of a grid has the coordinates of a place from the last axis to the first, between -1 and 1.
 
+use onnx_container::DataType;
+
 use super::resize::cubic;
 use super::resize_scale::float;
 use super::window::image;
+use crate::arrange::{Run, arrange};
 use crate::broadcast::{size, strides};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,13 +21,20 @@ pub(super) const KERNELS: &[Builtin] = &[
 ];
 
 fn sample_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let dtype = call.dtype(0)?;
+    if !rules(call)?.nearest && !is_float(dtype) {
+        let reason = format!(
+            "elements of type {dtype} cannot be interpolated: only mode nearest takes them"
+        );
+        return Err(Error::new(ErrorKind::Type, reason));
+    }
     let ((batch, channels, spatial), grid) = (image(call, 0)?, call.shape(1)?);
     match grid.as_slice() {
         [of_grid, places @ .., axes]
             if *of_grid == batch && *axes == spatial.len() && places.len() == spatial.len() =>
         {
             let shape = [&[batch, channels], places].concat();
-            Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
+            Ok(vec![OutSpec::tensor(dtype, shape)])
         }
         _ => {
             let reason = format!("a grid of shape {grid:?} for {batch} images of {spatial:?}");
@@ -150,7 +160,46 @@ fn reflect<R: Real>(place: R, low: R, high: R) -> R {
     if (place < low) == even { low + rest } else { high - rest }
 }
 
+fn is_float(dtype: DataType) -> bool {
+    use DataType::{Bfloat16, Double, Float, Float16};
+    matches!(dtype, Float | Double | Float16 | Bfloat16)
+}
+
+/// Every element of the output is one of the image, or zero: of any type. Places are computed as the grid has them,
+/// those of 16 bits as `f32`.
+fn move_nearest(cx: &mut RunCx<'_>, rules: Rules) -> Result<()> {
+    let (_, channels, spatial) = image(cx, 0)?;
+    let (plane, of_axes): (usize, _) = (spatial.iter().product(), strides(&spatial));
+    let count: usize = cx.out_shape(0)?.iter().skip(2).product();
+    let (grid, is_wide) = (grid_elements(cx)?, cx.dtype(1)? == DataType::Double);
+    let nearest = |x: f64, len: usize| match is_wide {
+        true => rules.taps(rules.place(x, len), len).first().map(|(at, _)| *at),
+        false => rules.taps(rules.place(f32::of(x), len), len).first().map(|(at, _)| *at),
+    };
+    let at = |place: &[f64]| {
+        let axes = spatial.iter().zip(&of_axes).zip(place.iter().rev());
+        axes.map(|((len, stride), x)| Some(nearest(*x, *len)? * stride)).sum::<Option<usize>>()
+    };
+    let places: Vec<_> = grid.chunks_exact(spatial.len().max(1)).map(at).collect();
+    let run = |(image, at): (usize, Option<usize>)| match at.filter(|_| plane > 0) {
+        Some(at) => Run::one(0, image * plane + at),
+        None => Run::Zero { len: 1 },
+    };
+    let of_image = |(batch, places): (usize, &[Option<usize>])| {
+        let planes =
+            (batch * channels..(batch + 1) * channels).map(move |image| (image, places.to_vec()));
+        planes
+            .flat_map(|(image, places)| places.into_iter().map(move |at| (image, at)))
+            .collect::<Vec<_>>()
+    };
+    let batches = places.chunks_exact(count.max(1)).enumerate();
+    arrange(cx, 0, batches.flat_map(of_image).map(run))
+}
+
 fn grid_sample(cx: &mut RunCx<'_>) -> Result<()> {
+    if !is_float(cx.dtype(0)?) {
+        return move_nearest(cx, rules(cx)?);
+    }
     let (rules, (_, channels, spatial)) = (rules(cx)?, image(cx, 0)?);
     let plane: usize = spatial.iter().product();
     let of_axes = strides(&spatial);

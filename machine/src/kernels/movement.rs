@@ -25,7 +25,6 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Size", |_| Ok(vec![OutSpec::tensor(DataType::Int64, [])]), tensor_size),
     Builtin::new("Transpose", transpose_infer, transpose),
     Builtin::new("Concat", concat_infer, concat),
-    Builtin::new("Split", split_infer, split),
     Builtin::new("Slice", slice_infer, slice),
     Builtin::new("Gather", gather_infer, gather),
     Builtin::new("Expand", expand_infer, expand),
@@ -56,6 +55,10 @@ fn reshaped(call: &Call<'_>, shape: Vec<usize>) -> Result<Vec<OutSpec>> {
 fn reshape(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (from, wanted) = (call.shape(0)?, call.ints_or_input("shape", 1)?.unwrap_or_default());
     let keep_zero = call.flag("allowzero", false)?;
+    if keep_zero && wanted.contains(&0) && wanted.contains(&-1) {
+        let reason = "with allowzero the shape has a 0 and a -1, which stands for any number then";
+        return Err(Error::new(ErrorKind::Value, reason));
+    }
     let mut shape = Vec::with_capacity(wanted.len());
     for (i, dim) in wanted.iter().enumerate() {
         shape.push(match dim {
@@ -233,52 +236,6 @@ fn concat(cx: &mut RunCx<'_>) -> Result<()> {
         runs.map(move |(input, len)| Run::Copy { input, from: o * len, len: *len })
     };
     arrange(cx, 0, (0..outer).flat_map(row))
-}
-
-/// The axis, and the length of each output along it: from `split`, or as equal as can be, the last one
-/// shorter.
-fn parts(call: &Call<'_>) -> Result<(usize, Vec<usize>)> {
-    let shape = call.shape(0)?;
-    let at = axis(call.int_or("axis", 0)?, shape.len())?;
-    let dim = shape.get(at).copied().unwrap_or_default();
-    if let Some(split) = call.ints_or_input("split", 1)? {
-        let lens = split.iter().map(|len| size(*len)).collect::<Result<Vec<_>>>()?;
-        if lens.iter().fold(0, |sum: usize, len| sum.saturating_add(*len)) != dim {
-            let reason = format!("the parts {lens:?} are not the {dim} elements of axis {at}");
-            return Err(Error::new(ErrorKind::Value, reason));
-        }
-        return Ok((at, lens));
-    }
-    let parts = call.output_count();
-    let len = dim.div_ceil(parts.max(1));
-    let starts = (0..parts).map(|i| (i * len).min(dim));
-    Ok((at, starts.map(|start| len.min(dim - start)).collect()))
-}
-
-fn split_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (at, lens) = parts(call)?;
-    let dtype = call.dtype(0)?;
-    let part = |len: &usize| {
-        let mut shape = call.shape(0)?;
-        shape.get_mut(at).into_iter().for_each(|dim| *dim = *len);
-        Ok(OutSpec::tensor(dtype, shape))
-    };
-    lens.iter().map(part).collect()
-}
-
-fn split(cx: &mut RunCx<'_>) -> Result<()> {
-    let (at, lens) = parts(cx)?;
-    let (outer, dim, inner) = around(&cx.shape(0)?, at);
-    let mut start = 0;
-    for (j, len) in lens.into_iter().enumerate() {
-        if cx.has_output(j) {
-            let from = |o: usize| (o * dim + start) * inner;
-            let run = |o: usize| Run::Copy { input: 0, from: from(o), len: len * inner };
-            arrange(cx, j, (0..outer).map(run))?;
-        }
-        start += len;
-    }
-    Ok(())
 }
 
 /// What a slice takes of one axis: its first index, its step, and how many.
@@ -460,8 +417,12 @@ fn where_(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 fn constant_of_shape_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let shape = call.integers(0)?.iter().map(|dim| size(*dim)).collect::<Result<Vec<_>>>()?;
     let value = call.node().attributes.tensor("value")?;
+    if let Some(value) = value.filter(|value| value.element_count() != 1) {
+        let reason = format!("attribute `value` has {} elements, not one", value.element_count());
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    let shape = call.integers(0)?.iter().map(|dim| size(*dim)).collect::<Result<Vec<_>>>()?;
     Ok(vec![OutSpec::tensor(value.map_or(DataType::Float, |value| value.dtype()), shape)])
 }
 

@@ -10,7 +10,7 @@ use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new("Pad", |call| infer(call, &pads(call)?), pad),
+    Builtin::new("Pad", pad_infer, pad),
     Builtin::new("CenterCropPad", |call| infer(call, &centred(call)?), center_crop_pad),
 ];
 
@@ -63,6 +63,15 @@ fn too_large(dim: usize) -> Error {
     Error::new(ErrorKind::Shape, format!("a dimension of {dim} elements with this padding"))
 }
 
+fn pad_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let mode = call.str_or("mode", "constant")?;
+    if !["constant", "reflect", "edge", "wrap"].contains(&mode) {
+        let reason = format!("there is no mode `{mode}` of padding");
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    infer(call, &pads(call)?)
+}
+
 fn infer(call: &Call<'_>, pads: &Pads) -> Result<Vec<OutSpec>> {
     let dims = call.shape(0)?.into_iter().zip(pads).map(|(dim, (begin, end))| {
         let padded = i64::try_from(dim).ok().and_then(|len| len.checked_add(*begin));
@@ -87,10 +96,6 @@ fn places(dim: usize, padded: usize, pad: (i64, i64), mode: &str) -> Result<Vec<
         "wrap" => Some(i.rem_euclid(kept.max(1))),
         _ => Some(i.clamp(0, (kept - 1).max(0))),
     };
-    if !["constant", "reflect", "edge", "wrap"].contains(&mode) {
-        let reason = format!("there is no mode `{mode}` of padding");
-        return Err(Error::new(ErrorKind::InvalidModel, reason));
-    }
     if len == 0 && padded > 0 && mode != "constant" {
         return Err(Error::new(ErrorKind::Shape, "an axis without elements has nothing to repeat"));
     }

@@ -16,7 +16,7 @@ pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Range", range_infer, range),
     Builtin::new("EyeLike", eye_like_infer, eye_like),
     Builtin::new("Trilu", trilu_infer, trilu),
-    Builtin::new("ReverseSequence", trilu_infer, reverse_sequence),
+    Builtin::new("ReverseSequence", reverse_infer, reverse_sequence),
 ];
 
 /// How many numbers there are from `start` to below `limit` in steps of `delta`.
@@ -131,14 +131,25 @@ fn trilu(cx: &mut RunCx<'_>) -> Result<()> {
     arrange(cx, 0, (0..all).flat_map(row))
 }
 
+/// The time axis and the batch axis: the first two, in any order.
+fn sequence_axes(call: &Call<'_>) -> Result<(i64, i64)> {
+    let (time, batch) = (call.int_or("time_axis", 0)?, call.int_or("batch_axis", 1)?);
+    if matches!((time, batch), (0, 1) | (1, 0)) {
+        return Ok((time, batch));
+    }
+    let reason = format!("the time axis is {time} and the batch axis {batch}, not 0 and 1");
+    Err(Error::new(ErrorKind::InvalidModel, reason))
+}
+
+fn reverse_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    sequence_axes(call)?;
+    trilu_infer(call)
+}
+
 /// The first elements along the time axis in reverse, as many as each batch has, and the others after them.
 fn reverse_sequence(cx: &mut RunCx<'_>) -> Result<()> {
     let (shape, lens) = (cx.shape(0)?, cx.integers(1)?);
-    let (time, batch) = (cx.int_or("time_axis", 0)?, cx.int_or("batch_axis", 1)?);
-    if !matches!((time, batch), (0, 1) | (1, 0)) {
-        let reason = format!("the time axis is {time} and the batch axis {batch}, not 0 and 1");
-        return Err(Error::new(ErrorKind::InvalidModel, reason));
-    }
+    let (time, _) = sequence_axes(cx)?;
     let (Some(first), Some(second)) = (shape.first().copied(), shape.get(1).copied()) else {
         return Err(Error::internal("fewer than two dimensions"));
     };

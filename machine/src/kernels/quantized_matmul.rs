@@ -29,21 +29,18 @@ enum Along {
     Columns,
 }
 
-/// For every element of a tensor with matrices of `rows` and `columns`, its scale or zero point: those in input
-/// `i`, which belong to rows or columns, or `default` where it is left out.
+/// For every element of a tensor with as many `matrices` of `rows` and `columns`, its scale or zero point: those in
+/// input `i`, which belong to rows or columns, or `default` where it is left out. There is one for all, one for
+/// each line of a matrix, or one for each line of all.
 fn spread(
     call: &Call<'_>,
     i: usize,
     default: f64,
     along: Along,
-    [rows, columns]: [usize; 2],
+    [matrices, rows, columns]: [usize; 3],
 ) -> Result<impl Iterator<Item = f64> + use<>> {
+    check_count(call, i, along, [matrices, rows, columns])?;
     let all = if call.has_input(i) { values(call, i)? } else { vec![default] };
-    let lines = if along == Along::Rows { rows } else { columns };
-    if all.len() != 1 && (lines == 0 || all.len() % lines != 0) {
-        let reason = format!("input {i} has {} elements, not one or {lines}", all.len());
-        return Err(Error::new(ErrorKind::Shape, reason));
-    }
     let (rows, columns) = (rows.max(1), columns.max(1));
     let (matrix, count) = (rows * columns, all.len().max(1));
     Ok((0_usize..).map(move |at| {
@@ -55,13 +52,29 @@ fn spread(
     }))
 }
 
-/// The shape of input `i`, of which a vector is a matrix of one row, or of one column.
-fn matrix(call: &Call<'_>, i: usize, along: Along) -> Result<[usize; 2]> {
+/// Whether input `i`, if it is there, has as many elements as [`spread`] takes.
+fn check_count(
+    call: &Call<'_>,
+    i: usize,
+    along: Along,
+    [matrices, rows, columns]: [usize; 3],
+) -> Result<()> {
+    let found = if call.has_input(i) { count(&call.shape(i)?) } else { 1 };
+    let lines = if along == Along::Rows { rows } else { columns };
+    if found != 1 && found != lines && Some(found) != lines.checked_mul(matrices) {
+        let reason = format!("input {i} has {found} elements, not one or {lines}");
+        return Err(Error::new(ErrorKind::Shape, reason));
+    }
+    Ok(())
+}
+
+/// The number and shape of the matrices of input `i`, of which a vector is a matrix of one row, or of one column.
+fn matrix(call: &Call<'_>, i: usize, along: Along) -> Result<[usize; 3]> {
     Ok(match *call.shape(i)? {
-        [len] if along == Along::Rows => [1, len],
-        [len] => [len, 1],
-        [.., rows, columns] => [rows, columns],
-        [] => [1, 1],
+        [len] if along == Along::Rows => [1, 1, len],
+        [len] => [1, len, 1],
+        [ref outer @ .., rows, columns] => [count(outer), rows, columns],
+        [] => [1, 1, 1],
     })
 }
 
@@ -74,6 +87,8 @@ fn centred<T: Number>(call: &Call<'_>, i: usize, zeros: usize, along: Along) -> 
 
 fn infer_integer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let sizes = Sizes::of(&call.shape(0)?, &call.shape(1)?)?;
+    check_count(call, 2, Along::Rows, matrix(call, 0, Along::Rows)?)?;
+    check_count(call, 3, Along::Columns, matrix(call, 1, Along::Columns)?)?;
     Ok(vec![OutSpec::tensor(DataType::Int32, sizes.output)])
 }
 
@@ -87,7 +102,19 @@ fn integer(cx: &mut RunCx<'_>) -> Result<()> {
 /// The inputs are A, its scale and zero point, those of B, and the scale and zero point of the output.
 fn infer_linear(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let sizes = Sizes::of(&call.shape(0)?, &call.shape(3)?)?;
+    let product = product(&sizes);
+    check_count(call, 2, Along::Rows, matrix(call, 0, Along::Rows)?)?;
+    check_count(call, 5, Along::Columns, matrix(call, 3, Along::Columns)?)?;
+    for (i, along) in [(1, Along::Rows), (4, Along::Columns), (6, Along::Rows), (7, Along::Rows)] {
+        check_count(call, i, along, product)?;
+    }
     Ok(vec![OutSpec::tensor(call.dtype(7)?, sizes.output)])
+}
+
+/// The number and shape of the matrices of a product.
+fn product(sizes: &Sizes) -> [usize; 3] {
+    let matrices = count(&sizes.output).checked_div(sizes.m * sizes.n).unwrap_or(1);
+    [matrices, sizes.m, sizes.n]
 }
 
 fn linear(cx: &mut RunCx<'_>) -> Result<()> {
@@ -99,7 +126,7 @@ fn linear_as<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
     let sizes = Sizes::of(&cx.shape(0)?, &cx.shape(3)?)?;
     let mut sums = vec![T::ZERO; count(&sizes.output)];
     sizes.products(Profile::Strict, &a, &b, &mut sums)?;
-    let size = [sizes.m, sizes.n];
+    let size = product(&sizes);
     let factors = match cx.dtype(1)? {
         DataType::Float16 => factors::<f16>(cx, size, sums.len()),
         DataType::Bfloat16 => factors::<bf16>(cx, size, sums.len()),
@@ -124,7 +151,7 @@ fn linear_as<T: Number>(cx: &mut RunCx<'_>) -> Result<()> {
 
 /// For every element of the product, the product of the scales of A and B divided by that of the output, in
 /// the type of the scales.
-fn factors<S: Number>(cx: &RunCx<'_>, size: [usize; 2], len: usize) -> Result<Vec<f64>> {
+fn factors<S: Number>(cx: &RunCx<'_>, size: [usize; 3], len: usize) -> Result<Vec<f64>> {
     let of_a = spread(cx, 1, 1.0, Along::Rows, size)?;
     let of_b = spread(cx, 4, 1.0, Along::Columns, size)?;
     let of_y = spread(cx, 6, 1.0, Along::Rows, size)?;

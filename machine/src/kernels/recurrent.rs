@@ -57,10 +57,17 @@ const GRU: Layer = Layer { kind: Kind::Gru, gates: 3, memory: false, quantized: 
 const LSTM: Layer = Layer { kind: Kind::Lstm, gates: 4, memory: true, quantized: false };
 const QUANTIZED: Layer = Layer { quantized: true, ..LSTM };
 
+/// The functions of a cell where a node names none.
+const RNN_FUNCTIONS: &[&str; 1] = &["Tanh"];
+const GRU_FUNCTIONS: &[&str; 2] = &["Sigmoid", "Tanh"];
+const LSTM_FUNCTIONS: &[&str; 3] = &["Sigmoid", "Tanh", "Tanh"];
+
 /// The directions in which a sequence is read.
 fn directions(call: &Call<'_>) -> Result<&'static [bool]> {
     match call.str_or("direction", "forward")? {
         "forward" => Ok(&[false]),
+        // The default of the first version, as its schema spells it.
+        "foward" if call.version() < 3 => Ok(&[false]),
         "reverse" => Ok(&[true]),
         "bidirectional" => Ok(&[false, true]),
         other => {
@@ -92,6 +99,11 @@ impl Sizes {
         };
         let (steps, batch) = if batch_first { (second, first) } else { (first, second) };
         let hidden = if layer.quantized { rows } else { columns };
+        let stated = call.node().attributes.int("hidden_size")?;
+        if let Some(stated) = stated.filter(|stated| usize::try_from(*stated) != Ok(hidden)) {
+            let reason = format!("hidden_size is {stated}, but R has shape {r:?}");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
         let sizes = Self { steps, batch, input, hidden, directions, batch_first };
         sizes.check(call, layer)?;
         Ok(sizes)
@@ -166,6 +178,13 @@ impl Sizes {
 }
 
 fn infer(call: &Call<'_>, layer: &Layer) -> Result<Vec<OutSpec>> {
+    for direction in 0..directions(call)?.len() {
+        match layer.kind {
+            Kind::Rnn => drop(functions(call, direction, RNN_FUNCTIONS)?),
+            Kind::Gru => drop(functions(call, direction, GRU_FUNCTIONS)?),
+            Kind::Lstm => drop(functions(call, direction, LSTM_FUNCTIONS)?),
+        }
+    }
     let (sizes, dtype) = (Sizes::of(call, layer)?, call.dtype(0)?);
     let states = if layer.memory { 2 } else { 1 };
     let state = OutSpec::tensor(dtype, sizes.state());
@@ -205,14 +224,16 @@ fn cell<'a, T: Float>(
     let bias = wide::<T>(call, 3)?;
     let bias = part(&bias, direction, sizes.hidden * layer.gates * 2);
     Ok(match layer.kind {
-        Kind::Rnn => Box::new(Rnn::new(recurrent, bias, functions(call, direction, &["Tanh"])?)),
+        Kind::Rnn => {
+            Box::new(Rnn::new(recurrent, bias, functions(call, direction, RNN_FUNCTIONS)?))
+        }
         Kind::Gru => {
-            let functions = functions(call, direction, &["Sigmoid", "Tanh"])?;
+            let functions = functions(call, direction, GRU_FUNCTIONS)?;
             let after = call.flag("linear_before_reset", false)?;
             Box::new(Gru::new(recurrent, bias, functions, after, sizes.hidden)?)
         }
         Kind::Lstm => {
-            let functions = functions(call, direction, &["Sigmoid", "Tanh", "Tanh"])?;
+            let functions = functions(call, direction, LSTM_FUNCTIONS)?;
             let peepholes = wide::<T>(call, 7)?;
             let peepholes = part(&peepholes, direction, sizes.hidden * 3);
             let coupled = call.flag("input_forget", false)?;

@@ -6,6 +6,9 @@
 //! integers as `f64`, rounded to the nearest and saturated. Where every output is one input, elements are
 //! moved as they are, of any type.
 
+use onnx_container::num_complex::Complex;
+use onnx_container::{DataType, Element};
+
 use super::resize_scale::{Scale, scales};
 use crate::arrange::{Run, arrange};
 use crate::broadcast::{count, strides};
@@ -21,8 +24,41 @@ pub(super) const KERNELS: &[Builtin] =
 const MOST_TAPS: f64 = 1e7;
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    check_modes(call)?;
     let shape: Vec<_> = scales(call)?.iter().map(|scale| scale.output).collect();
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
+}
+
+/// The values of `coordinate_transformation_mode`; [`FOR_NEAREST`] is one of versions 11 and 12 besides.
+const COORDINATES: [&str; 6] = [
+    "half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_crop_and_resize",
+];
+const FOR_NEAREST: &str = "tf_half_pixel_for_nn";
+
+/// Whether every attribute that names a way has a value that the version of the operator has.
+fn check_modes(call: &Call<'_>) -> Result<()> {
+    let mut modes = vec![
+        ("mode", vec!["nearest", "linear", "bilinear", "cubic"]),
+        ("nearest_mode", vec!["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]),
+        ("keep_aspect_ratio_policy", vec!["stretch", "not_larger", "not_smaller"]),
+        ("coordinate_transformation_mode", COORDINATES.to_vec()),
+    ];
+    if (11..13).contains(&call.version()) {
+        modes.iter_mut().skip(3).for_each(|(_, known)| known.push(FOR_NEAREST));
+    }
+    for (name, known) in modes {
+        let mode = call.str_or(name, known.first().copied().unwrap_or_default())?;
+        if !known.contains(&mode) {
+            let reason = format!("there is no {name} `{mode}` at version {}", call.version());
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
+    }
+    Ok(())
 }
 
 /// How an output is made of the inputs around its place.
@@ -52,6 +88,12 @@ fn resize(cx: &mut RunCx<'_>) -> Result<()> {
     let outside = f64::from(cx.float_or("extrapolation_value", 0.0)?);
     let shape = cx.shape(0)?;
     let dtype = cx.dtype(0)?;
+    match dtype {
+        DataType::Bool => return resize_bool(cx, &axes, outside),
+        DataType::Complex64 => return resize_complex::<f32>(cx, &axes, outside),
+        DataType::Complex128 => return resize_complex::<f64>(cx, &axes, outside),
+        _ => {}
+    }
     if dtype.is_integer() {
         for_type!(dtype, integers, T => {
             let x = cx.input::<T>(0)?.iter().map(|x| x.to_f64()).collect();
@@ -68,6 +110,31 @@ fn resize(cx: &mut RunCx<'_>) -> Result<()> {
             Ok(())
         })
     }
+}
+
+/// A mixture of truth values is true from one half on.
+fn resize_bool(cx: &mut RunCx<'_>, axes: &[Option<Vec<Taps>>], outside: f64) -> Result<()> {
+    let x = cx.input::<bool>(0)?.iter().map(|x| f64::from(u8::from(*x))).collect();
+    let wide: Vec<f64> = interpolate(x, &cx.shape(0)?, axes, outside)?;
+    cx.output::<bool>(0)?.iter_mut().zip(wide).for_each(|(to, y)| *to = y.round_even() != 0.0);
+    Ok(())
+}
+
+/// Real and imaginary parts are interpolated one by one. The extrapolation value is real.
+fn resize_complex<R: Real>(
+    cx: &mut RunCx<'_>,
+    axes: &[Option<Vec<Taps>>],
+    outside: f64,
+) -> Result<()>
+where
+    Complex<R>: Element,
+{
+    let (x, shape) = (cx.input::<Complex<R>>(0)?, cx.shape(0)?);
+    let real = interpolate(x.iter().map(|x| x.re).collect(), &shape, axes, R::of(outside))?;
+    let imaginary = interpolate(x.iter().map(|x| x.im).collect(), &shape, axes, R::ZERO)?;
+    let wide = real.into_iter().zip(imaginary).map(|(re, im)| Complex::new(re, im));
+    cx.output::<Complex<R>>(0)?.iter_mut().zip(wide).for_each(|(to, y)| *to = y);
+    Ok(())
 }
 
 /// The taps of every output of an axis.

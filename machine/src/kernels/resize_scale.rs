@@ -56,6 +56,7 @@ impl Scale {
         Ok(match mode {
             "half_pixel" => half_pixel,
             "asymmetric" => x / factor,
+            "tf_half_pixel_for_nn" => (x + 0.5) / factor,
             "align_corners" if resized == 1.0 => 0.0,
             "align_corners" => x * (len - 1.0) / (resized - 1.0),
             "pytorch_half_pixel" if self.output > 1 => half_pixel,

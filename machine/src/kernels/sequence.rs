@@ -18,7 +18,7 @@ use crate::value::{Type, Value};
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("SequenceEmpty", empty_infer, empty),
     Builtin::new("SequenceConstruct", construct_infer, construct),
-    Builtin::new("SequenceInsert", same, insert),
+    Builtin::new("SequenceInsert", insert_infer, insert),
     Builtin::new("SequenceErase", same, erase),
     Builtin::new("SequenceAt", at_infer, at),
     Builtin::new("SequenceLength", |_| Ok(vec![OutSpec::tensor(DataType::Int64, [])]), length),
@@ -112,15 +112,19 @@ fn position(call: &Call<'_>, i: usize, len: usize, places: usize) -> Result<usiz
     from_start.filter(|at| *at < places).ok_or_else(|| outside(&at.to_string()))
 }
 
+fn insert_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    match (call.ty(0), call.ty(1)) {
+        (Some(Type::Sequence(ty)), Some(new)) if *ty != new => {
+            Err(call.wrong_type(1, &format!("{new}, the elements of the sequence are {ty}")))
+        }
+        _ => same(call),
+    }
+}
+
 fn insert(cx: &mut RunCx<'_>) -> Result<()> {
     let (ty, values) = sequence(cx, 0)?;
     let at = position(cx, 2, values.len(), values.len() + 1)?;
     let new = cx.to_value(1)?;
-    if new.ty() != *ty {
-        return Err(
-            cx.wrong_type(1, &format!("{}, the elements of the sequence are {ty}", new.ty()))
-        );
-    }
     let mut inserted = values.to_vec();
     inserted.insert(at, new);
     cx.set(0, Value::Sequence(ty.clone(), inserted))

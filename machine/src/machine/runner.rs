@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Node, ValueId, block_of};
 use crate::registry::Registry;
+use crate::runnable::check_node;
 use crate::table::{Entry, Slot, TensorTable};
 use crate::value::Value;
 
@@ -190,16 +191,6 @@ impl Runner {
         block_of(&body.graph, &imports, self.memory.weights_mut())
     }
 
-    /// The error of a node that nothing here can run.
-    pub(crate) fn unsupported(&self, node: &Node) -> Option<Error> {
-        let known = self.registry.kernel(node).is_some() || control::of(node).is_some();
-        (!known).then(|| {
-            let version = node.version;
-            let reason = format!("there is no kernel for this operator at version {version}");
-            Error::new(ErrorKind::UnsupportedOp, reason)
-        })
-    }
-
     /// Takes the step of one node.
     pub(crate) fn step(
         &mut self,
@@ -223,6 +214,10 @@ impl Runner {
         watch: &mut dyn Watch,
     ) -> Result<StepRecord> {
         self.count_step()?;
+        if !self.registry.is_users(node) {
+            let input = |i: usize| table.get(node.inputs.get(i).copied()??);
+            node.check_types(|i| input(i).map(Entry::ty))?;
+        }
         let mut reads = touched(at.block, table, &self.memory, &node.inputs);
         let entries = match self.registry.kernel(node) {
             Some(kernel) => {
@@ -232,9 +227,8 @@ impl Runner {
             None => match control::of(node) {
                 Some(run) => run(&mut control::Frame { runner: self, node, path, table, watch })?,
                 None => {
-                    return Err(self
-                        .unsupported(node)
-                        .unwrap_or_else(|| Error::internal("a lookup")));
+                    check_node(node, &self.registry)?;
+                    return Err(Error::internal("a kernel is known and is not there"));
                 }
             },
         };

@@ -11,7 +11,6 @@ use std::collections::{HashMap, HashSet};
 use onnx_container::{Buffer, DataType};
 
 use crate::ahead::computed;
-use crate::bodies;
 use crate::call::{Call, Operand, OutSpec};
 use crate::error::Errors;
 use crate::in_place;
@@ -19,6 +18,7 @@ use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Node, Program, ValueId};
 use crate::registry::Registry;
+use crate::runnable::check_node;
 use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
@@ -123,6 +123,49 @@ impl<'p> Shapes<'p> {
         inputs.into_iter().for_each(|(value, known)| shapes.set(value, known));
         shapes.apply_all()?;
         Ok(shapes)
+    }
+
+    /// Every node of the main graph that refuses the shapes of its inputs, as far as these are known before inputs
+    /// are bound.
+    pub fn refused(program: &'p Program, registry: &'p Registry, memory: &'p Memory) -> Errors {
+        let mut shapes = Self::empty(program, registry, memory, 0);
+        let mut errors = Errors::default();
+        errors.extend(shapes.set_constants().err());
+        for input in &program.main.inputs {
+            if let Ok(known) = declared(input, "", &HashMap::new()) {
+                shapes.set(input.value, known);
+            } else if let Some(ty) = &input.ty {
+                shapes.set(input.value, Known::OutsideType(ty.clone()));
+            }
+        }
+        for (step, node) in program.main.nodes.iter().enumerate() {
+            match shapes.apply(node, &[]) {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => {
+                    shapes.set_types(node);
+                }
+                Err(error) => {
+                    let at = error.at_node(&node.name, node.op()).at_step(step.to_string());
+                    errors.push(at);
+                }
+            }
+        }
+        errors
+    }
+
+    /// Sets the types of the outputs of `node`, whose shapes are not known.
+    fn set_types(&mut self, node: &Node) {
+        let ty = |i: usize| match self.get(node.inputs.get(i).copied().flatten()?)? {
+            Known::Tensor { dtype, .. } => Some(Type::Tensor(*dtype)),
+            Known::Outside(value) => Some(value.ty()),
+            Known::OutsideType(ty) => Some(ty.clone()),
+        };
+        let types = node.output_types(ty).unwrap_or_default();
+        for (output, ty) in node.outputs.iter().zip(types) {
+            if let (Some(output), Some(ty)) = (output, ty) {
+                self.set(*output, Known::OutsideType(ty));
+            }
+        }
     }
 
     /// The shapes of `program` from step `start` on, when the values in `table` are there before it.
@@ -240,8 +283,12 @@ impl<'p> Shapes<'p> {
 
     /// Makes the outputs of `node` known.
     fn apply(&mut self, node: &Node, dead: &[ValueId]) -> Result<()> {
-        let kernel = self.registry.kernel(node).ok_or_else(|| no_kernel(node))?;
+        check_node(node, self.registry)?;
+        let kernel = self.registry.kernel(node).ok_or_else(no_kernel)?;
         let call = Call::new(node, self.operands(node)?);
+        if !self.registry.is_users(node) {
+            node.check_types(|i| call.ty(i))?;
+        }
         let specs = kernel.infer(&call)?;
         let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
         let input = |i: usize| node.inputs.get(i).copied().flatten();
@@ -271,7 +318,11 @@ impl<'p> Shapes<'p> {
     fn operands(&self, node: &Node) -> Result<Vec<Operand<'_>>> {
         let operand = |value: &Option<ValueId>| {
             let Some(value) = value else { return Ok(Operand::Absent) };
-            let known = self.get(*value).ok_or_else(|| Error::internal("a value out of order"))?;
+            let unknown = || {
+                let reason = "nothing is known of an input before the run";
+                Error::new(ErrorKind::NeedsValue(0), reason)
+            };
+            let known = self.get(*value).ok_or_else(unknown)?;
             Ok(match known {
                 Known::Outside(value) => Operand::Outside(value),
                 Known::OutsideType(ty) => Operand::Unknown(ty),
@@ -312,14 +363,10 @@ impl Known {
     }
 }
 
-/// The error of a node that has no kernel, or asks for the elements that its blocks compute.
-fn no_kernel(node: &Node) -> Error {
-    if bodies::of(node).is_some() {
-        let reason = "the shapes of its outputs depend on its graphs";
-        return Error::new(ErrorKind::NeedsValue(0), reason);
-    }
-    let reason = format!("there is no kernel for this operator at version {}", node.version);
-    Error::new(ErrorKind::UnsupportedOp, reason)
+/// The error of a node that runs graphs: it asks for the elements that these compute.
+fn no_kernel() -> Error {
+    let reason = "the shapes of its outputs depend on its graphs";
+    Error::new(ErrorKind::NeedsValue(0), reason)
 }
 
 /// What the graph declares of the inputs without a constant.

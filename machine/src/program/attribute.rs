@@ -10,6 +10,7 @@ use onnx_container::Tensor;
 
 use super::Block;
 use crate::error::{Error, ErrorKind, Result};
+use crate::schema;
 use crate::value::Type;
 
 /// The value of an attribute.
@@ -40,20 +41,25 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    fn kind(&self) -> &'static str {
+    /// The letter for its kind in the table of schemas.
+    pub(crate) fn letter(&self) -> char {
         match self {
-            Self::Int(_) => "an integer",
-            Self::Float(_) => "a float",
-            Self::String(_) => "a string",
-            Self::Tensor(_) => "a tensor",
-            Self::Graph(_) => "a graph",
-            Self::Ints(_) => "integers",
-            Self::Floats(_) => "floats",
-            Self::Strings(_) => "strings",
-            Self::Tensors(_) => "tensors",
-            Self::Graphs(_) => "graphs",
-            Self::Type(_) => "a type",
+            Self::Int(_) => 'i',
+            Self::Float(_) => 'f',
+            Self::String(_) => 's',
+            Self::Tensor(_) => 't',
+            Self::Graph(_) => 'g',
+            Self::Ints(_) => 'I',
+            Self::Floats(_) => 'F',
+            Self::Strings(_) => 'S',
+            Self::Tensors(_) => 'T',
+            Self::Graphs(_) => 'G',
+            Self::Type(_) => 'p',
         }
+    }
+
+    fn kind(&self) -> &'static str {
+        schema::kind(self.letter())
     }
 }
 

@@ -12,7 +12,7 @@ use onnx_container::proto::{
 };
 use onnx_container::{Buffer, Container, DataType, InlineOptions, Limits, Tensor};
 
-use super::functions::{Expanded, FUNCTION_BODY, Functions};
+use super::functions::{Expanded, FUNCTION_BODY, Functions, check_attributes, twice};
 use super::order::topological;
 use super::room::Room;
 use super::sparse::{self, dense};
@@ -20,6 +20,7 @@ use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Weights;
 use crate::program::{Attribute, Attributes};
+use crate::schema::{Meaning, Written};
 use crate::table::{Entry, Slot};
 use crate::value::{Type, Value};
 
@@ -36,6 +37,7 @@ pub(crate) fn program(
     if model.functions.is_empty() {
         return of_model(container, model, Functions::default(), room);
     }
+    check_attributes(model)?;
     let mut inlined = model.clone();
     let kept = keep.iter().map(|(domain, name)| {
         onnx_container::FunctionSelector::name(domain.as_str(), name.as_str())
@@ -195,11 +197,17 @@ impl<'c> Builder<'c> {
         self.room.node(proto)?;
         let (domain, op_type) = (domain(proto.domain.as_ref()), text(proto.op_type.as_ref()));
         let mut attributes = self.attributes(&proto.attribute)?;
+        let version = self.imports.get(&domain).copied().ok_or_else(|| {
+            let reason = format!("the model imports no version of domain `{domain}`");
+            Error::new(ErrorKind::InvalidModel, reason)
+        })?;
+        let mut meaning = Meaning::of(&domain, &op_type, version);
         if attributes.get(FUNCTION_BODY).is_some() {
             let reason = format!("no operator has an attribute `{FUNCTION_BODY}`");
             return Err(Error::new(ErrorKind::InvalidModel, reason));
         }
         if domain.is_empty() && op_type == "Constant" {
+            check_constant(proto, meaning, version)?;
             let tensor = constant_of(&attributes)?;
             let entry = constant(&mut self.weights, tensor)?;
             let name = proto.output.first().map(ToString::to_string).unwrap_or_default();
@@ -208,20 +216,17 @@ impl<'c> Builder<'c> {
             scope.constants.push((value, entry));
             return Ok(None);
         }
-        let version = self.imports.get(&domain).copied().ok_or_else(|| {
-            let reason = format!("the model imports no version of domain `{domain}`");
-            Error::new(ErrorKind::InvalidModel, reason)
-        })?;
         if let Some(body) = self.functions.expand(proto, &self.imports, &self.room)? {
             let graph = self.function_body(&body)?;
             attributes.set(FUNCTION_BODY, Attribute::Graph(graph.into()));
+            meaning = Meaning::Custom;
         }
         let inputs = proto.input.iter().map(|input| self.used(input)).collect::<Result<_>>()?;
         let scope = self.scope()?;
         let mut output = |name: &Str| (!name.is_empty()).then(|| scope.define(&name.to_string()));
         let outputs = proto.output.iter().map(&mut output).collect();
         let name = text(proto.name.as_ref());
-        Ok(Some(Node { name, domain, op_type, version, inputs, outputs, attributes }))
+        Ok(Some(Node { name, domain, op_type, version, inputs, outputs, attributes, meaning }))
     }
 
     /// The block of a call, whose nodes mean the operators of its own versions.
@@ -268,9 +273,21 @@ impl<'c> Builder<'c> {
     }
 
     fn attributes(&mut self, protos: &[AttributeProto]) -> Result<Attributes> {
-        let named =
-            |proto: &AttributeProto| Ok((text(proto.name.as_ref()), self.attribute(proto)?));
-        protos.iter().map(named).collect()
+        let mut attributes = Attributes::default();
+        for proto in protos {
+            let name = text(proto.name.as_ref());
+            let refused = |reason: String| Err(Error::new(ErrorKind::InvalidModel, reason));
+            if attributes.get(&name).is_some() {
+                return Err(twice(&name));
+            }
+            if proto.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty()) {
+                return refused(format!(
+                    "attribute `{name}` refers to one of a function, and this node is in none"
+                ));
+            }
+            attributes.set(&name, self.attribute(proto)?);
+        }
+        Ok(attributes)
     }
 
     fn attribute(&mut self, proto: &AttributeProto) -> Result<Attribute> {
@@ -381,6 +398,43 @@ fn constant_of(attributes: &Attributes) -> Result<Tensor> {
         None => return Err(Error::new(ErrorKind::InvalidModel, "a Constant without a value")),
     };
     Ok(tensor?)
+}
+
+/// Whether a Constant, whose operator has this `meaning`, has one attribute that it may have.
+fn check_constant(proto: &NodeProto, meaning: Meaning, version: i64) -> Result<()> {
+    let names: Vec<_> = proto.attribute.iter().map(|one| text(one.name.as_ref())).collect();
+    let letters = proto.attribute.iter().map(|one| letter(kind_of(one)));
+    meaning.check(&Written {
+        domain: "",
+        op_type: "Constant",
+        version,
+        attributes: names.iter().map(String::as_str).zip(letters).collect(),
+        inputs: vec![true; proto.input.len()],
+        outputs: proto.output.len(),
+    })?;
+    if names.len() > 1 {
+        let reason = format!("a Constant has one value, not {}: {}", names.len(), names.join(", "));
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    Ok(())
+}
+
+/// The letter for a kind of attribute in the table of schemas.
+fn letter(kind: i32) -> char {
+    match kind {
+        AttributeProto::FLOAT => 'f',
+        AttributeProto::INT => 'i',
+        AttributeProto::STRING => 's',
+        AttributeProto::TENSOR => 't',
+        AttributeProto::SPARSE_TENSOR => 'x',
+        AttributeProto::FLOATS => 'F',
+        AttributeProto::INTS => 'I',
+        AttributeProto::STRINGS => 'S',
+        AttributeProto::TENSORS => 'T',
+        AttributeProto::TYPE_PROTO => 'p',
+        AttributeProto::GRAPH => 'g',
+        _ => 'G',
+    }
 }
 
 fn op(proto: &NodeProto) -> String {

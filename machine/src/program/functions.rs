@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use onnx_container::proto::{
-    FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
-    ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
+    Str, ValueInfoProto,
 };
 use onnx_container::{FunctionSelector, InlineOptions};
 
@@ -22,6 +22,32 @@ pub(crate) const FUNCTION_BODY: &str = "function body";
 
 /// Domain, name and overload of a function.
 type Id = [String; 3];
+
+/// Whether no node of `model` has an attribute twice. An inliner would take one of them.
+pub(super) fn check_attributes(model: &ModelProto) -> Result<()> {
+    let main = model.graph.as_deref().map_or(&[][..], |graph| &graph.node);
+    let mut graphs: Vec<&[NodeProto]> = vec![main];
+    graphs.extend(model.functions.iter().map(|function| function.node.as_slice()));
+    while let Some(nodes) = graphs.pop() {
+        for node in nodes {
+            let mut names = HashSet::new();
+            let is_again = |one: &&AttributeProto| !names.insert(text(one.name.as_ref()));
+            if let Some(again) = node.attribute.iter().find(is_again) {
+                let error = twice(&text(again.name.as_ref()));
+                return Err(error.at_node(text(node.name.as_ref()), text(node.op_type.as_ref())));
+            }
+            let attributes = node.attribute.iter();
+            let inner = attributes.flat_map(|one| one.g.as_deref().into_iter().chain(&one.graphs));
+            graphs.extend(inner.map(|graph| graph.node.as_slice()));
+        }
+    }
+    Ok(())
+}
+
+/// The error of an attribute that a node has twice.
+pub(super) fn twice(name: &str) -> Error {
+    Error::new(ErrorKind::InvalidModel, format!("the node has attribute `{name}` twice"))
+}
 
 /// The local functions of a model that is inlined.
 #[derive(Default)]

@@ -73,7 +73,9 @@ impl Folder<'_> {
     /// Where the outputs of `node` lie among the weights.
     fn slots(&mut self, node: &Node, constants: &Constants) -> Result<Option<Vec<Slot>>> {
         let Some(kernel) = self.registry.kernel(node) else { return Ok(None) };
+        node.check_written()?;
         let call = Call::new(node, self.operands(node, constants)?);
+        node.check_types(|i| call.ty(i))?;
         let specs = kernel.infer(&call)?;
         if let Alias::View(i) = kernel.alias(&call)? {
             let viewed = node.inputs.get(i).copied().flatten();

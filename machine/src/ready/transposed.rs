@@ -11,6 +11,7 @@ use super::Constants;
 use crate::kernels::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::program::Attribute;
 use crate::program::{Block, Folded, Node, ValueId};
+use crate::schema::Meaning;
 use crate::table::Entry;
 
 /// Makes the nodes of `block` read transposed matrices of `constants` in place, and removes each Transpose
@@ -103,6 +104,7 @@ fn read_transposed(node: &mut Node, i: usize, source: ValueId) {
         node.domain = INTERNAL_DOMAIN.to_owned();
         node.op_type = TRANSPOSED_MATMUL.to_owned();
         node.version = 1;
+        node.meaning = Meaning::Custom;
     }
     let was = matches!(node.attributes.int(flag), Ok(Some(set)) if set != 0);
     node.attributes.set(flag, Attribute::Int(i64::from(!was)));

@@ -134,7 +134,7 @@ fn impossible_windows_and_scales_are_errors() {
             Some(weights([1, 2, 2, 2])),
             ErrorKind::Shape,
         ),
-        ("MaxPool", vec![], None, ErrorKind::Value),
+        ("MaxPool", vec![], None, ErrorKind::InvalidModel),
         ("MaxPool", vec![ints("kernel_shape", &[4, 1])], None, ErrorKind::Shape),
         ("AveragePool", vec![ints("kernel_shape", &[huge; 2])], None, ErrorKind::Shape),
         ("DepthToSpace", vec![AttributeProto::int("blocksize", 0)], None, ErrorKind::Shape),

@@ -90,6 +90,11 @@ impl PlannedFile<'_> {
         SavedFile::new(self.name.as_str(), self.len)
     }
 
+    /// What is written to the file.
+    pub(crate) fn initializers(&self) -> impl Iterator<Item = &Initializer> {
+        self.pieces.iter().map(|piece| &*piece.initializer)
+    }
+
     /// The bytes of the file: the initializer's own buffer where the file has only one piece.
     pub(crate) fn assemble(&self) -> Result<Buffer> {
         if let [piece] = self.pieces.as_slice() {

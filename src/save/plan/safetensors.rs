@@ -10,6 +10,7 @@ mod section;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::layout::{Layout, Place, PlannedFile};
+use super::proportion::{refuse_overlaps, refuse_padding};
 use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
@@ -112,6 +113,8 @@ impl<'c> Exports<'c> {
         // Planned before `tied` is listed, because planning refuses metadata that are too long.
         let shards = shards(entries, max);
         let files = files(&shards, stem, &style)?;
+        refuse_padding(&files)?;
+        refuse_overlaps(files.iter().flat_map(PlannedFile::initializers))?;
         let tied = shards
             .iter()
             .flatten()

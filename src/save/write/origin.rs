@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buffer::Buffer;
 use crate::file_identity::FileIdentity;
+use crate::retry::retried;
 
 /// Offsets in both files must have the same distance from a multiple of this for extents to be shared.
 const BLOCK: u64 = 4096;
@@ -101,7 +102,7 @@ impl Origins {
 fn open_again(path: &Path, identity: &FileIdentity) -> Option<File> {
     let is_the_same = |metadata| identity.has_the_bytes_of(&FileIdentity::new(&metadata));
     // Also looked at before it is opened: opening a FIFO would wait for its writer.
-    std::fs::metadata(path).ok().filter(|metadata| is_the_same(metadata.clone()))?;
+    retried(|| std::fs::metadata(path)).ok().filter(|metadata| is_the_same(metadata.clone()))?;
     let file = File::open(path).ok()?;
-    file.metadata().is_ok_and(is_the_same).then_some(file)
+    retried(|| file.metadata()).is_ok_and(is_the_same).then_some(file)
 }

@@ -110,7 +110,7 @@ impl Attention {
             ints("heads", self.shape(self.keys, false)),
             with_int(NodeProto::new("Reshape", ["scaled", "heads"], ["scores"]), "allowzero", 1),
         ];
-        bodies::body(26, &["Q", "K"], &["scores"], nodes)
+        bodies::body(28, &["Q", "K"], &["scores"], nodes)
     }
 
     /// `probabilities @ V`, in the type of the queries.
@@ -124,13 +124,13 @@ impl Attention {
             with_int(NodeProto::new("Reshape", ["products", "heads"], ["wide"]), "allowzero", 1),
             cast("wide", "Y", self.dtype),
         ];
-        bodies::body(26, &["P", "V"], &["Y"], nodes)
+        bodies::body(28, &["P", "V"], &["Y"], nodes)
     }
 }
 
 fn softmax() -> Body {
     let softmax = NodeProto::new("Softmax", ["scores"], ["probabilities"]);
-    bodies::body(26, &["scores"], &["probabilities"], vec![softmax])
+    bodies::body(28, &["scores"], &["probabilities"], vec![softmax])
 }
 
 fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {

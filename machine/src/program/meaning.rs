@@ -1,0 +1,62 @@
+//! What the operator of a node is by the schemas of ONNX, and whether the node is as its schema says.
+
+use onnx_container::DataType;
+
+use super::{Attribute, Attributes, Node};
+use crate::error::Result;
+use crate::schema::{Meaning, Written};
+use crate::value::Type;
+
+impl Node {
+    /// Whether the node has what its operator takes: attributes, and how many inputs and outputs.
+    ///
+    /// # Errors
+    /// What it has that the operator has not, or the other way round; or why no such operator is known.
+    pub(crate) fn check_written(&self) -> Result<()> {
+        let attributes = self.attributes.iter().map(|(name, value)| (name, value.letter()));
+        self.meaning.check(&Written {
+            domain: &self.domain,
+            op_type: &self.op_type,
+            version: self.version,
+            attributes: attributes.collect(),
+            inputs: self.inputs.iter().map(Option::is_some).collect(),
+            outputs: self.outputs.len(),
+        })
+    }
+
+    /// Whether the operator takes inputs of these types, as far as `types` knows them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Type`](crate::ErrorKind::Type) for the first that it does not take.
+    pub(crate) fn check_types(&self, types: impl Fn(usize) -> Option<Type>) -> Result<()> {
+        match self.meaning {
+            Meaning::Schema(schema) => schema.check_types(self.inputs.len(), types),
+            _ => Ok(()),
+        }
+    }
+
+    /// The types of the outputs when inputs have these types, as far as that tells them.
+    ///
+    /// # Errors
+    /// As [`check_types`](Self::check_types).
+    pub(crate) fn output_types(
+        &self,
+        types: impl Fn(usize) -> Option<Type>,
+    ) -> Result<Vec<Option<Type>>> {
+        let counts = (self.inputs.len(), self.outputs.len());
+        match self.meaning {
+            Meaning::Schema(schema) => schema.output_types(counts, types, stated(&self.attributes)),
+            _ => Ok(vec![None; self.outputs.len()]),
+        }
+    }
+}
+
+/// The element type that an attribute states.
+fn stated(attributes: &Attributes) -> Option<DataType> {
+    let number = |name| match attributes.get(name)? {
+        Attribute::Int(number) => DataType::try_from(i32::try_from(*number).ok()?).ok(),
+        Attribute::Tensor(tensor) => Some(tensor.dtype()),
+        _ => None,
+    };
+    ["to", "dtype", "output_dtype", "output_datatype", "value"].into_iter().find_map(number)
+}

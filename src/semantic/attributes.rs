@@ -41,6 +41,19 @@ pub(super) fn kind(attribute: &AttributeProto) -> Result<i32> {
     }
 }
 
+/// Whether `attribute` has a value, of whatever type.
+pub(super) fn has_value(attribute: &AttributeProto) -> bool {
+    fields(attribute).iter().any(|(_, set)| *set)
+}
+
+/// Whether the value of `attribute` is so long that it is worth keeping its digest: calls may read it many times.
+fn is_long(a: &AttributeProto) -> bool {
+    let text = a.s.as_ref().map_or(0, |text| text.len());
+    let numbers = a.ints.len().max(a.floats.len());
+    let messages = a.strings.len() + a.tensors.len() + a.sparse_tensors.len();
+    text > 128 || numbers > 16 || messages > 4 || a.tp.is_some() || !a.type_protos.is_empty()
+}
+
 /// Each type of a value, and whether its field is set.
 fn fields(a: &AttributeProto) -> [(i32, bool); 14] {
     type A = AttributeProto;
@@ -74,6 +87,18 @@ fn form(kind: i32) -> Form {
 
 /// The digest of an attribute's value, whose graphs have these digests.
 pub(super) fn digest(
+    attribute: &AttributeProto,
+    graphs: &[Digest],
+    weights: &Weights<'_>,
+) -> Result<Digest> {
+    if is_long(attribute) && self::graphs(attribute).next().is_none() {
+        let address = std::ptr::from_ref(attribute).addr();
+        return weights.once(address, || computed(attribute, graphs, weights));
+    }
+    computed(attribute, graphs, weights)
+}
+
+fn computed(
     attribute: &AttributeProto,
     graphs: &[Digest],
     weights: &Weights<'_>,

@@ -6,6 +6,7 @@
 
 mod arities;
 mod defaults;
+mod row;
 mod signatures;
 mod table;
 
@@ -18,6 +19,7 @@ use arities::ARITIES;
 pub(crate) use arities::{Arity, Places};
 pub(crate) use defaults::DefaultValue;
 use defaults::{DEFAULTS, Defaults};
+use row::Row;
 use signatures::SIGNATURES;
 pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
@@ -74,12 +76,6 @@ pub(crate) fn defaults(
 /// How many inputs and outputs `op_type` has in the version that came `since`.
 pub(crate) fn arity(domain: &[u8], op_type: &[u8], since: i64) -> Option<&'static Arity> {
     row(&ARITY_ROWS, domain, op_type, since)
-}
-
-/// A row of a table of what operators have from one version on.
-trait Row: 'static {
-    /// The domain, the operator and the version.
-    fn key(&self) -> (&'static str, &'static str, i64);
 }
 
 /// The rows of each operator by its domain and name, one for each version in which something changed: large models ask

@@ -4,18 +4,14 @@
 //! reader and not by the next, so that is refused. Which graph a name in an attribute's graph belongs to is
 //! left to `scope`; graphs come here as digests.
 
+pub(super) use super::body::graphs;
 use super::hash::{Digest, Form};
 use super::types::Symbols;
 use super::weights::{Weights, of_elements, of_texts};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::opset::DefaultValue;
-use crate::proto::{AttributeProto, GraphProto};
-
-/// The graphs in an attribute.
-pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
-    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
-}
+use crate::proto::AttributeProto;
 
 /// The type of an attribute's value. Models of the first versions of the format do not say it; there, it is
 /// that of the only field that is set.

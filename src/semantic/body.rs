@@ -4,9 +4,9 @@
 //! it defines. Two definitions of one name have no such meaning and are an error. Following names from graph
 //! to graph is left to `scope`.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
@@ -54,6 +54,8 @@ pub(super) struct Body<'m> {
     /// The initializers of inputs: what they are when nothing else is given.
     pub(super) defaults: HashMap<usize, Constant<'m>, RandomState>,
     definitions: HashMap<&'m [u8], Definition<'m>, RandomState>,
+    /// The names that a node reads before, or while, a node gives them.
+    early: OnceCell<HashSet<&'m [u8], RandomState>>,
     /// Whether it is in use: what it takes once more is counted.
     used: Cell<bool>,
 }
@@ -61,6 +63,11 @@ pub(super) struct Body<'m> {
 /// The bytes of a name that may be unset.
 pub(super) fn bytes(name: Option<&Str>) -> &[u8] {
     name.map(Str::as_bytes).unwrap_or_default()
+}
+
+/// The graphs in an attribute.
+pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
+    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
 impl<'m> Body<'m> {
@@ -91,8 +98,9 @@ impl<'m> Body<'m> {
     fn new(nodes: &'m [NodeProto], inputs: Vec<&'m [u8]>, outputs: Vec<&'m [u8]>) -> Result<Self> {
         let definitions = HashMap::with_capacity_and_hasher(nodes.len(), RandomState::default());
         let defaults = HashMap::default();
-        let used = Cell::new(false);
-        let mut body = Self { nodes, inputs: Vec::new(), outputs, defaults, definitions, used };
+        let (inputs_of, early, used) = (Vec::new(), OnceCell::new(), Cell::new(false));
+        let mut body =
+            Self { nodes, inputs: inputs_of, outputs, defaults, definitions, early, used };
         for (i, name) in inputs.iter().enumerate() {
             body.define(name, Definition::Input(i))?;
         }
@@ -127,6 +135,28 @@ impl<'m> Body<'m> {
             }
             Entry::Occupied(_) => Err(defined_twice(name)),
         }
+    }
+
+    /// Whether a node, or a node in its graphs, reads `name` where no node has given it yet.
+    pub(super) fn is_read_early(&self, name: &[u8]) -> bool {
+        self.early.get_or_init(|| self.early()).contains(name)
+    }
+
+    fn early(&self) -> HashSet<&'m [u8], RandomState> {
+        let mut early = HashSet::default();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let is_later = |name: &&[u8]| matches!(self.find(name), Some(Definition::Output { node, .. }) if node >= i);
+            let mut left = vec![node];
+            while let Some(node) = left.pop() {
+                early.extend(node.input.iter().map(Str::as_bytes).filter(is_later));
+                for graph in node.attribute.iter().flat_map(graphs) {
+                    let outputs = graph.output.iter().map(|info| bytes(info.name.as_ref()));
+                    early.extend(outputs.filter(is_later));
+                    left.extend(&graph.node);
+                }
+            }
+        }
+        early
     }
 
     /// How many bytes this use of the body takes, if it is not the first, which the length of the model allows.

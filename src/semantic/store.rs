@@ -157,7 +157,9 @@ impl<'m> Store<'m> {
                     break Some(self.weights.constant(constant)?);
                 }
                 (Some(Definition::Output { node, index }), kind) => {
-                    if let Kind::Graph { around: Some(around) } = kind {
+                    if let Kind::Graph { around: Some(around) } = kind
+                        && here.body.is_read_early(name)
+                    {
                         self.refuse_shadow(*around, name)?;
                     }
                     match self.computed(scope, node, index)? {
@@ -190,8 +192,8 @@ impl<'m> Store<'m> {
         Ok(Found::Value(value))
     }
 
-    /// Fails when `name` stands for a value before the graph at `around` too, where a node gives it to another one: a
-    /// reader that goes through the nodes in their order takes either.
+    /// Fails when `name`, which a node reads before a node gives it, stands for a value before the graph at `around` too:
+    /// a reader that goes through the nodes in their order takes that one.
     fn refuse_shadow(&self, around: Around, name: &[u8]) -> Result<()> {
         let mut next = Some(around);
         while let Some(Around { scope, node: holder }) = next {

@@ -800,10 +800,10 @@ fn imported(domain: &str, version: i64) -> ModelProto {
     with(small(), |m| m.opset_import.push(import))
 }
 
-/// A branch whose node gives the name of a value around it to its own: `t`, which is an output of `op`, or an input.
+/// A branch that reads a name before its node gives it, and the graph around has that name: `t`, which is an output of `op`, or an input.
 fn shadowing(op: &str, which: usize) -> ModelProto {
     let name = ["t", "x", "c"][which];
-    let inner = vec![node("Neg", &["x"], &[name], vec![]), node("Abs", &[name], &["i"], vec![])];
+    let inner = vec![node("Abs", &[name], &["i"], vec![]), node("Neg", &["x"], &[name], vec![])];
     let deep = |nodes| graph_of(&[], &["i"], nodes);
     let other = graph_of(&[], &["x"], vec![]);
     let outer = vec![branches(&["i"], deep(inner), other.clone())];

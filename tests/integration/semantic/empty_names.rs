@@ -6,15 +6,13 @@ use onnx_container::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProt
 use onnx_container::{Container, ErrorKind, InlineOptions, SemanticDigest, inline_functions};
 
 use self::arities::ARITIES;
+use self::row::Row;
 use crate::support::{branches, call, function, graph_of, model_of, node};
 
 #[path = "../../../src/opset/arities.rs"]
 mod arities;
-
-/// What the table asks for.
-trait Row {
-    fn key(&self) -> (&'static str, &'static str, i64);
-}
+#[path = "../../../src/opset/row.rs"]
+mod row;
 
 /// Where a node may stand.
 #[derive(Debug, Clone, Copy)]

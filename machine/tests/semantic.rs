@@ -33,7 +33,7 @@ mod row;
 mod table;
 
 /// The last row for an operator that is no newer than `version`.
-fn row<'t, R: Row>(table: &'t [R], (domain, op, version): Key) -> Option<&'t R> {
+fn row<R: Row>(table: &[R], (domain, op, version): Key) -> Option<&R> {
     let is_of = |row: &&R| row.key().0 == domain && row.key().1 == op && row.key().2 <= version;
     table.iter().rfind(is_of)
 }
@@ -143,7 +143,7 @@ fn needed(op: &str) -> Vec<Vec<AttributeProto>> {
         "RandomNormal" | "RandomUniform" => vec![vec![ints("shape", &[2])]],
         "LabelEncoder" => vec![
             vec![ints("keys_int64s", &[1]), AttributeProto::floats("values_floats", [0.5])],
-            vec![AttributeProto::strings("classes_strings", &["a", "b"])],
+            vec![AttributeProto::strings("classes_strings", ["a", "b"])],
         ],
         "If" => vec![vec![
             AttributeProto::graph("then_branch", given(&[], "t")),

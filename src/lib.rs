@@ -64,7 +64,7 @@
 //! | [`PrivateMap`] | a part of a mapped file as memory that may be written to, copy-on-write |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
 //! | [`FillOptions`], [`Filled`], [`Sharing`] | weights by name into a model that has only their places: [`Container::fill`] |
-//! | [`WeightMapping`], [`MatchedTensor`], [`Composition`], [`WeightPart`], [`WeightSlice`], [`MatchOptions`] | which weights the tensors of an exported model are: [`Container::match_weights`], [`Container::fill_mapped`] |
+//! | `WeightMapping`, `MatchedTensor`, `Composition`, `WeightPart`, `WeightSlice`, `MatchOptions` | which weights the tensors of an exported model are: `Container::match_weights`, `Container::fill_mapped` |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
 //! | [`Tied`], [`Replaced`] | other elements for one tensor: [`Container::replace`], [`Container::replace_retyped`] |

@@ -18,10 +18,10 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::counts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data;
+use crate::external_data::{self, is_external};
 use crate::file_format::{failed_download, known_format};
 use crate::one_save::{OneSave, read_one_save};
-use crate::proto::ModelProto;
+use crate::proto::{ModelProto, TensorProto};
 use crate::stored_digests::{has_own_digest, remove_digest};
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
@@ -114,13 +114,20 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`load`](Self::load); the container is then unchanged.
+    /// As [`load`](Self::load), and [`ErrorKind::InvalidArgument`] where no tensor of the model is without weights; the
+    /// container is then unchanged.
     pub fn attach(
         &mut self,
         directory: impl Into<PathBuf>,
         options: impl Into<LoadOptions>,
     ) -> Result<()> {
         let options = options.into().base_dir(directory);
+        let lacks =
+            |tensor: &TensorProto| is_external(tensor) && self.initializer_of(tensor).is_err();
+        if !traversal::iter(&self.model).any(|(_, tensor)| lacks(tensor)) {
+            let reason = "there are no weights to attach: each tensor of the model has its own";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
         let Some(origins) = Origins::to_verify(&self.model, &options, None) else {
             return self.load_weights(&options);
         };

@@ -336,6 +336,10 @@ impl<'c, 'o> Job<'c, 'o> {
             Ok::<_, Error>((model.encoded_len()?, model))
         });
         let ((encoded_len, model), refused) = (model?, find_refused().clone());
+        if encoded_len == 0 {
+            let reason = "the model is empty, and nothing would read it: put a graph into it first";
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), encoded_len));
         let saved = Saved {

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external};
 use crate::initializer::{Address, Initializer};
 use crate::operands::{ShapeOperands, ShapeUse};
-use crate::proto::{Str, TensorProto};
+use crate::proto::{GraphProto, Str, TensorProto};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place, Position, Site};
 use convert::{Converted, Float};
@@ -105,9 +105,8 @@ impl Container {
         } else if !changes.is_empty() {
             check_opsets(&self.model, 6)?;
         }
-        // What nothing may come of is done to a copy.
-        let may_be_none = changes.is_empty() && options.keep_io;
-        let before = self.model.graph.as_ref().filter(|_| may_be_none).cloned();
+        // Without weights to cast, types of values may change, or nothing may.
+        let before = changes.is_empty().then(|| self.model.graph.clone());
         let renamed = self.apply(changes)?;
         if let Some(names) = compute {
             let conversion = compute::Conversion::new(
@@ -122,8 +121,12 @@ impl Container {
             (report.nodes, report.kept_nodes) =
                 graph.map_or_else(Default::default, |graph| conversion.convert(graph, version));
         }
-        if may_be_none && report.nodes == 0 {
-            self.model.graph = before;
+        let is_none = |before: &Option<Box<GraphProto>>| match options.keep_io {
+            true => report.nodes == 0,
+            false => *before == self.model.graph,
+        };
+        if let Some(graph) = before.filter(is_none) {
+            self.model.graph = graph;
             return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
         // With `compute`, the main graph uses the cast weights directly; bodies of functions need nodes.

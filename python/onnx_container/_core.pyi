@@ -115,7 +115,7 @@ class WeightMapping:
     @property
     def unused(self) -> list[str]:
         """Weights that no tensor is made of."""
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
 @final
 class Container:

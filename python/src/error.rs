@@ -90,7 +90,7 @@ impl Class {
             (ErrorKind::AlreadyExists, _) => 17,
             (_, Some(io::ErrorKind::IsADirectory)) => 21,
             (_, Some(io::ErrorKind::PermissionDenied)) => 13,
-            (ErrorKind::Io | ErrorKind::UnsafePath, _)
+            (ErrorKind::Io | ErrorKind::UnsafePath | ErrorKind::InvalidArgument, _)
                 if error.path().is_some_and(Path::is_dir) =>
             {
                 21

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub use options::{LoadOptions, VerifyDigests};
 
 use crate::buffer::Buffer;
+use crate::cancel;
 use crate::container::Container;
 use crate::counts;
 use crate::error::{Error, ErrorKind, Result};
@@ -83,6 +84,7 @@ impl Container {
             let reason = "digests are verified only where model and weights are loaded";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
+        cancel::check()?;
         let model = decode_model(bytes, &options.decode)?;
         let origins = Origins::to_verify(&model, options, Some(bytes));
         let mut container = Self::new(model);

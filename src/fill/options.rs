@@ -30,9 +30,11 @@ pub struct FillOptions {
     pub(super) allow_no_match: bool,
 }
 
-/// The caller's function of names.
+/// A function of the caller that makes the name of a tensor of that of weights.
+type Rename = dyn Fn(&str) -> Result<String> + Send + Sync;
+
 #[derive(Clone)]
-struct RenameWith(Arc<dyn Fn(&str) -> Result<String> + Send + Sync>);
+struct RenameWith(Arc<Rename>);
 
 impl fmt::Debug for RenameWith {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -70,7 +70,7 @@ fn model() -> ModelProto {
         graph.node.push(NodeProto::new("Add", [x, name], [y]));
     }
     graph.output.push(ValueInfoProto::tensor(
-        &format!("x{WEIGHTS}"),
+        format!("x{WEIGHTS}"),
         TensorProto::FLOAT,
         [(LEN / 4) as i64],
     ));

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external};
 use crate::initializer::{Address, Initializer};
 use crate::operands::{ShapeOperands, ShapeUse};
-use crate::proto::{Str, TensorProto};
+use crate::proto::{GraphProto, Str, TensorProto};
 use crate::tensor::Tensor;
 use crate::traversal::{self, Place, Position, Site};
 use convert::{Converted, Float};
@@ -69,8 +69,9 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::DataType`] for another type; [`ErrorKind::Unsupported`] for a model with training
     /// graphs, and when the operator set of the model, or of a function, has no `Cast` for these types
-    /// (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that are not valid. On an
-    /// error the container is unchanged.
+    /// (version 5 and below; 12 and below for BFLOAT16); one error for all tensors that are not valid, or whose weights
+    /// were not loaded; [`ErrorKind::InvalidArgument`] when there is nothing to cast. On an error the container is
+    /// unchanged.
     pub fn cast(&mut self, to: DataType, options: impl Into<CastOptions>) -> Result<Casted> {
         self.check_nesting()?;
         let options = options.into();
@@ -90,6 +91,9 @@ impl Container {
             return Err(error);
         }
         let Planner { changes, mut report, values, .. } = planner;
+        if changes.is_empty() && !options.compute {
+            return Err(nothing_to_cast(&options, &from, to, &report.uncast));
+        }
         let compute = options.compute.then_some(values.names);
         if compute.is_some() {
             check_opsets(&self.model, if options.has_bfloat16(to) { 13 } else { 6 })?;
@@ -101,11 +105,13 @@ impl Container {
         } else if !changes.is_empty() {
             check_opsets(&self.model, 6)?;
         }
+        // Without weights to cast, types of values may change, or nothing may.
+        let before = changes.is_empty().then(|| self.model.graph.clone());
         let renamed = self.apply(changes)?;
         if let Some(names) = compute {
             let conversion = compute::Conversion::new(
                 (options.keep_io, &options.keep_ops),
-                from,
+                from.clone(),
                 to,
                 &renamed,
                 names,
@@ -114,6 +120,14 @@ impl Container {
             let graph = self.model.graph.as_mut();
             (report.nodes, report.kept_nodes) =
                 graph.map_or_else(Default::default, |graph| conversion.convert(graph, version));
+        }
+        let is_none = |before: &Option<Box<GraphProto>>| match options.keep_io {
+            true => report.nodes == 0,
+            false => *before == self.model.graph,
+        };
+        if let Some(graph) = before.filter(is_none) {
+            self.model.graph = graph;
+            return Err(nothing_to_cast(&options, &from, to, &report.uncast));
         }
         // With `compute`, the main graph uses the cast weights directly; bodies of functions need nodes.
         let graph = self.model.graph.take_if(|_| options.compute);
@@ -150,6 +164,23 @@ impl Container {
         self.initializers.retain(|handle, _| !left.contains(handle));
         Ok(renamed)
     }
+}
+
+/// The error when no weight is cast.
+fn nothing_to_cast(options: &CastOptions, from: &[Float], to: Float, uncast: &[Uncast]) -> Error {
+    let from: Vec<_> = from.iter().map(|from| from.dtype().to_string()).collect();
+    let (from, to) = (from.join(" or "), to.dtype());
+    let reason = match uncast.first() {
+        None => format!(
+            "nothing is cast to {to}: no weights of {from} have at least {} bytes",
+            options.min_bytes
+        ),
+        Some(Uncast { tensor, reason }) => format!(
+            "nothing is cast to {to}: the {} weights of {from} have to stay, such as `{tensor}`: {reason}",
+            uncast.len()
+        ),
+    };
+    Error::new(ErrorKind::InvalidArgument, reason)
 }
 
 /// The change of one tensor.
@@ -213,6 +244,9 @@ impl<'c> Planner<'c> {
         let Some(from) = Float::of(dtype).filter(|from| self.from.contains(from)) else {
             return Ok(());
         };
+        if is_external(tensor) {
+            self.container.initializer_of(tensor)?;
+        }
         let len = dtype.byte_len(&tensor.dims)?;
         let small = len == 0 || len < self.options.min_bytes;
         if from == self.to || small || !self.options.chooses(place, tensor) {

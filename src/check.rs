@@ -28,6 +28,7 @@ use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
 use crate::ambiguity;
 use crate::buffer::Buffer;
+use crate::cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_data::{directory_of, is_external};
 use crate::limits::Limits;
@@ -154,6 +155,8 @@ fn check_bytes(path: &Path, bytes: &Buffer, options: &CheckOptions) -> Result<Ch
     if options.digests {
         checked.compared = Some(digests::check(path, (&model, bytes), &load, &mut findings)?);
     }
+    // What was cancelled on the way is no finding.
+    cancel::check()?;
     Ok(checked.with(findings))
 }
 

@@ -85,8 +85,10 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// Those of [`consolidate`], and the error of an initializer that cannot be read, with its handle.
+    /// Those of [`consolidate`] and of [`check`](Self::check), and the error of an initializer that cannot be read, with
+    /// its handle.
     pub fn consolidate(&mut self, options: impl Into<ConsolidateOptions>) -> Result<Buffer> {
+        self.check()?;
         let Self { model, initializers, .. } = self;
         consolidate_all(model, initializers, &options.into())
     }

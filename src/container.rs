@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
+use crate::cancel;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::external_data::{self, ExternalData, is_external, is_handle};
 use crate::initializer::Initializer;
@@ -435,6 +436,7 @@ impl Container {
     /// `model`, whose external tensors name handles of this container, with every tensor inline.
     fn embed_in(&self, mut model: ModelProto) -> Result<ModelProto> {
         for (place, proto) in traversal::iter_mut(&mut model).filter(|(_, p)| is_external(p)) {
+            cancel::check()?;
             let bytes = self.initializer_of(proto).and_then(|(_, found)| found.to_buffer());
             let bytes = bytes.map_err(|error| error.with_tensor(place.qualified_name(proto)))?;
             external_data::set_inline(proto, bytes);

@@ -92,7 +92,7 @@ pub enum ErrorKind {
     Changed,
     /// Bytes do not have the digest that was stated or stored for them.
     WrongDigest,
-    /// The caller's progress callback ended the work.
+    /// The caller ended the work: by its progress callback, or by [`Cancel`](crate::Cancel).
     Cancelled,
     /// An argument is not one that the call accepts.
     InvalidArgument,
@@ -100,6 +100,12 @@ pub enum ErrorKind {
     Other,
     /// A bug of this crate: something that its own code rules out has happened.
     Internal,
+}
+
+/// The error of a call that was cancelled, which an `io::Error` passed on.
+fn cancelled(source: &io::Error) -> Option<Error> {
+    let inner = source.get_ref()?.downcast_ref::<Error>()?;
+    (inner.kind() == ErrorKind::Cancelled).then(|| inner.clone())
 }
 
 /// How many links are followed to find out where one leads.
@@ -139,6 +145,9 @@ impl Error {
     /// An operating-system error about `path`. Where that is a link to nothing, the reason says where it leads.
     pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
+        if let Some(cancelled) = cancelled(&source) {
+            return cancelled;
+        }
         let (kind, reason) = match source.kind() {
             io::ErrorKind::NotFound => (ErrorKind::MissingFile, leads_nowhere(&path)),
             io::ErrorKind::StorageFull => (ErrorKind::NoSpace, None),
@@ -164,6 +173,16 @@ impl Error {
         let mut error = Self::new(ErrorKind::Other, source.to_string());
         error.0.source = Some(Arc::new(source));
         error
+    }
+
+    /// The system's error behind this one; this one where there is none.
+    pub(crate) fn into_io(self) -> io::Error {
+        let source = self.0.source.as_deref().map(|source| (source.raw_os_error(), source.kind()));
+        match source {
+            Some((Some(code), _)) => io::Error::from_raw_os_error(code),
+            Some((None, kind)) => io::Error::new(kind, self),
+            None => io::Error::other(self),
+        }
     }
 
     /// What only a bug of this crate can cause, with `what` was found. Nothing was written.
@@ -395,6 +414,9 @@ impl From<io::Error> for Error {
     /// An operating-system error about no file in particular: `?` in a
     /// [`WeightSource`](crate::WeightSource) of one's own. [`Error::io`] names the file.
     fn from(source: io::Error) -> Self {
+        if let Some(cancelled) = cancelled(&source) {
+            return cancelled;
+        }
         let mut error = Self::new(ErrorKind::Io, source.to_string());
         error.0.source = Some(Arc::new(source));
         error

@@ -6,6 +6,7 @@
 //! are accepted only when type and dimensions are the declared ones.
 
 mod options;
+mod prefix;
 mod slot;
 mod slots;
 mod ties;
@@ -13,7 +14,9 @@ mod ties;
 use std::collections::{HashMap, HashSet};
 
 pub use options::FillOptions;
+pub use prefix::PrefixRule;
 
+use crate::cancel;
 use crate::container::{Container, HandleNames};
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Errors, Result};
@@ -45,6 +48,8 @@ pub struct Filled {
     pub bytes: u64,
     /// Weights that match no tensor, in the order in which they were given.
     pub unused: Vec<String>,
+    /// External tensors that got no weights and keep those that they have, in graph order.
+    pub own: Vec<String>,
     /// External tensors that still have no weights, in graph order; see [`FillOptions::partial`].
     pub missing: Vec<String>,
     /// Inline tensors that got no weights and keep their elements, in graph order.
@@ -99,7 +104,9 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// One error for all of: external tensors without weights ([`ErrorKind::MissingHandle`]), another
+    /// One error for all of: weights of which none has the name of a tensor ([`ErrorKind::MissingTensor`], with the
+    /// [prefix](Self::prefix_rule) that may be the reason), external tensors without weights
+    /// ([`ErrorKind::MissingHandle`]), another
     /// dtype ([`ErrorKind::DataType`]), other dims, transposed ones included ([`ErrorKind::Shape`]),
     /// one handle for tensors of several dtypes or lengths (the same two kinds), names that mean
     /// several tensors, renames that match no weights or no tensor, and rules that contradict each
@@ -132,6 +139,11 @@ impl Container {
         }
         filling.tie()?;
         filling.report_kept(self)?;
+        // Comparisons that were cancelled found nothing equal.
+        cancel::check()?;
+        if let Some(error) = filling.nothing_matched(self) {
+            return Err(error);
+        }
         let (report, slots) = filling.finish()?;
         self.put(slots)?;
         Ok(report)
@@ -197,13 +209,16 @@ struct Filling<'o> {
     report: Filled,
     /// Renames that have matched no weights so far.
     renames: HashSet<&'o str>,
+    /// Whether weights were named that do not fit.
+    has_refused: bool,
     errors: Errors,
 }
 
 impl<'o> Filling<'o> {
     fn new(options: &'o FillOptions, slots: Slots) -> Self {
         let renames = options.renames.keys().map(String::as_str).collect();
-        Self { options, slots, report: Filled::default(), renames, errors: Errors::default() }
+        let (report, errors) = (Filled::default(), Errors::default());
+        Self { options, slots, report, renames, has_refused: false, errors }
     }
 
     /// Puts one weight into the slots that its name matches, or records why not.
@@ -213,7 +228,10 @@ impl<'o> Filling<'o> {
             return;
         }
         let bytes = initializer.byte_len();
-        let (tensors, named) = self.options.tensors(&name);
+        let (tensors, named) = match self.options.tensors(&name) {
+            Ok(found) => found,
+            Err(error) => return self.wrong(&name, error),
+        };
         let (mut asked_for, mut filled) = (spare, false);
         for tensor in &tensors {
             match self.slots.find(tensor) {
@@ -268,12 +286,14 @@ impl<'o> Filling<'o> {
                     false => error.because(&format!("weights `{name}`")),
                 };
                 self.errors.push(error.with_tensor(slot.tensor.as_str()));
+                self.has_refused = true;
             }
         }
         false
     }
 
     fn wrong(&mut self, name: &str, error: Error) {
+        self.has_refused = true;
         self.errors.push(error.because(&format!("weights `{name}`")));
     }
 
@@ -292,6 +312,7 @@ impl<'o> Filling<'o> {
     fn report_kept(&mut self, container: &Container) -> Result<()> {
         let operands = ShapeOperands::of(&container.model);
         let refuse = self.options.strict && !self.options.partial;
+        self.report.own = self.slots.own().map(str::to_owned).collect();
         traversal::tensors(&container.model, |place, tensor| {
             let unanswered = self.slots.at(place.position).is_some_and(|slot| !slot.answered());
             if !is_external(tensor) && unanswered && may_be_weights(place, tensor, &operands) {
@@ -320,6 +341,25 @@ impl<'o> Filling<'o> {
             Error::new(ErrorKind::MissingHandle, reason).with_tensor(tensor.as_str())
         });
         missing.collect()
+    }
+
+    /// The error when no weights have the name of a tensor, unless that is allowed or others say why.
+    fn nothing_matched(&self, container: &Container) -> Option<Error> {
+        let Filled { filled, unused, .. } = &self.report;
+        if *filled > 0 || self.options.allow_no_match || self.has_refused {
+            return None;
+        }
+        let reason = match unused.as_slice() {
+            [] => "no weights were given".to_owned(),
+            _ => {
+                let rule = container.prefix_rule(unused).map(|rule| rule.to_string());
+                let rule = rule.unwrap_or_else(|| {
+                    "rename, strip_prefix and replace_prefix change the names of weights".to_owned()
+                });
+                format!("no tensor of the model has the name of any of the weights: {rule}")
+            }
+        };
+        Some(Error::new(ErrorKind::MissingTensor, reason))
     }
 
     fn finish(mut self) -> Result<(Filled, Slots)> {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use ndarray::{ArrayBase, Data, Dimension};
 
 use crate::buffer::{Buffer, FileRange};
+use crate::cancel;
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
@@ -163,6 +164,20 @@ impl Initializer {
         }
         self.check_len(self.source().byte_len())?;
         caught(|| self.source().read_at(offset, out))
+    }
+
+    /// Fills `out` with the first bytes, in pieces, so that the call can be cancelled; what is produced all at once in
+    /// one.
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at).
+    pub(crate) fn read_into(&self, out: &mut [u8]) -> Result<()> {
+        const PIECE: usize = 4 << 20;
+        let piece = if self.is_lazy() { usize::MAX } else { PIECE };
+        out.chunks_mut(piece).enumerate().try_for_each(|(number, part)| {
+            cancel::check()?;
+            self.read_at((number as u64).saturating_mul(piece as u64), part)
+        })
     }
 
     /// The packed little-endian bytes, if they are in memory (or in a mapped file) in this form and

@@ -63,7 +63,7 @@
 //! | [`LoadOptions`], [`MmapChoice`] | how a load reads; whether files are mapped |
 //! | [`PrivateMap`] | a part of a mapped file as memory that may be written to, copy-on-write |
 //! | [`ExternalizeOptions`], [`Externalized`] | which inline tensors move out, and what stays and why |
-//! | [`FillOptions`], [`Filled`], [`Sharing`] | weights by name into a model that has only their places: [`Container::fill`] |
+//! | [`FillOptions`], [`Filled`], [`Sharing`], [`PrefixRule`] | weights by name into a model that has only their places: [`Container::fill`] |
 //! | `WeightMapping`, `MatchedTensor`, `Composition`, `WeightPart`, `WeightSlice`, `MatchOptions` | which weights the tensors of an exported model are: `Container::match_weights`, `Container::fill_mapped` |
 //! | [`inline_functions`], [`InlineOptions`], [`Inlined`] | local functions into the graph: which, and what came of it; [`SaveOptions::inline_functions`] for a save |
 //! | [`TensorRef`], [`TensorIndex`], [`TensorStorage`] | every tensor, wherever it is stored: [`Container::tensors`], [`Container::index`], [`Container::tensor`], [`Container::resolve`] |
@@ -73,6 +73,7 @@
 //! | [`check_model`], [`CheckOptions`], [`Checked`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`ContentDigest`] | model and weights as one SHA-256, however they are stored: [`Container::digest`] |
 //! | [`model_that_needs`] | whose external data a file is, before it is replaced |
+//! | [`Cancel`] | ends long calls from another thread |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
@@ -141,6 +142,7 @@ compile_error!("onnx-container needs 64-bit offsets in memory: large models do n
 mod ambiguity;
 mod buffer;
 mod byte_size;
+mod cancel;
 mod cast;
 mod check;
 mod consolidate;
@@ -198,6 +200,7 @@ mod wire;
 pub use ambiguity::refuse_ambiguous;
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
 pub use byte_size::ByteSize;
+pub use cancel::Cancel;
 pub use cast::{CastOptions, Casted, Uncast, UncastReason};
 pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
 pub use consolidate::{ConsolidateOptions, consolidate};
@@ -209,7 +212,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use external_data::PathPolicy;
 pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
 pub use file_format::failed_download;
-pub use fill::{FillOptions, Filled, Sharing};
+pub use fill::{FillOptions, Filled, PrefixRule, Sharing};
 pub use initializer::Initializer;
 #[cfg(feature = "tch")]
 pub use initializer::torch;

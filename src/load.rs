@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 pub use options::{LoadOptions, VerifyDigests};
 
 use crate::buffer::Buffer;
+use crate::cancel;
 use crate::container::Container;
 use crate::counts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data;
+use crate::external_data::{self, is_external};
 use crate::file_format::{failed_download, known_format};
 use crate::one_save::{OneSave, read_one_save};
-use crate::proto::ModelProto;
+use crate::proto::{ModelProto, TensorProto};
 use crate::stored_digests::{has_own_digest, remove_digest};
 use crate::traversal::{self, Position};
 use crate::wire::{DecodeOptions, Message};
@@ -83,6 +84,7 @@ impl Container {
             let reason = "digests are verified only where model and weights are loaded";
             return Err(Error::new(ErrorKind::InvalidArgument, reason));
         }
+        cancel::check()?;
         let model = decode_model(bytes, &options.decode)?;
         let origins = Origins::to_verify(&model, options, Some(bytes));
         let mut container = Self::new(model);
@@ -114,13 +116,20 @@ impl Container {
     /// ```
     ///
     /// # Errors
-    /// As [`load`](Self::load); the container is then unchanged.
+    /// As [`load`](Self::load), and [`ErrorKind::InvalidArgument`] where no tensor of the model is without weights; the
+    /// container is then unchanged.
     pub fn attach(
         &mut self,
         directory: impl Into<PathBuf>,
         options: impl Into<LoadOptions>,
     ) -> Result<()> {
         let options = options.into().base_dir(directory);
+        let lacks =
+            |tensor: &TensorProto| is_external(tensor) && self.initializer_of(tensor).is_err();
+        if !traversal::iter(&self.model).any(|(_, tensor)| lacks(tensor)) {
+            let reason = "there are no weights to attach: each tensor of the model has its own";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
         let Some(origins) = Origins::to_verify(&self.model, &options, None) else {
             return self.load_weights(&options);
         };

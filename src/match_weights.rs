@@ -29,6 +29,7 @@ use self::convert::is_matched;
 use self::search::{Search, Weights};
 use self::sums::Sums;
 use self::survey::Item;
+use crate::cancel;
 use crate::container::Container;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
@@ -242,6 +243,7 @@ impl Container {
         let used: HashSet<_> = used.collect();
         let left = weights.keys().filter(|name| !used.contains(**name));
         let left: Vec<_> = left.map(|name| (*name).to_owned()).collect();
+        cancel::check()?;
         if options.is_strict() {
             errors.extend(not_matched(mapping, &left));
         }
@@ -256,6 +258,8 @@ impl Container {
             .chain(&mapping.unmatched)
             .filter(|name| forms.contains_key(name.as_str()) && !missing.contains(*name));
         filled.kept = kept.cloned().collect();
+        let kept: HashSet<_> = filled.kept.iter().collect();
+        filled.own.retain(|name| !kept.contains(name));
         filled.unused = left;
         Ok(filled)
     }

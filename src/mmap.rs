@@ -19,6 +19,7 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file_identity::FileIdentity;
 use crate::map_count::{self, Slot, Slots};
+use crate::parallel;
 use crate::placement::Alignment;
 use crate::retry::retried;
 
@@ -252,6 +253,8 @@ impl PrivateMap {
 
 /// The least a thread reads: below this, starting it costs more than it saves.
 const SHARE: usize = 16 << 20;
+/// How much is read at a time, so that the call can be cancelled.
+const PIECE: usize = 4 << 20;
 
 /// Reads `len` bytes of `file` into page-aligned memory, in parallel when there are many.
 fn read(file: &File, len: u64) -> io::Result<BufferMut> {
@@ -262,22 +265,10 @@ fn read(file: &File, len: u64) -> io::Result<BufferMut> {
         read_at(file, &mut memory, 0)?;
         return Ok(memory);
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    let share = len.div_ceil(threads).max(SHARE).next_multiple_of(4096);
-    if share >= len {
-        read_at(file, &mut memory, 0)?;
-        return Ok(memory);
-    }
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = memory
-            .chunks_mut(share)
-            .enumerate()
-            .map(|(i, chunk)| scope.spawn(move || read_at(file, chunk, i.saturating_mul(share))))
-            .collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker.join().unwrap_or_else(|_| Err(io::Error::other("a reading thread panicked")))
-        })
-    })?;
+    let threads = parallel::cores(8.min(len / SHARE));
+    let pieces = memory.chunks_mut(PIECE).enumerate();
+    let read = |(i, piece): (usize, &mut [u8])| Ok(read_at(file, piece, i.saturating_mul(PIECE))?);
+    parallel::for_each(threads, pieces, read).map_err(|error| error.into_io())?;
     Ok(memory)
 }
 

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 
+use crate::cancel::{self, Token};
+use crate::error::Result;
+
 /// How many threads this machine runs at a time, and at most `most`.
 pub(crate) fn cores(most: usize) -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(most).max(1)
@@ -16,16 +19,15 @@ pub(crate) fn cores(most: usize) -> usize {
 /// Does `work` with each of `items` on up to `threads` threads, the calling one among them.
 ///
 /// Items are taken in their order, one at a time by whoever is free, also from an iterator that makes
-/// them while it is asked. After an error no further item is taken, and the first error that was met is
-/// returned once every thread is done. A panic in `work` goes on in the calling thread.
-pub(crate) fn for_each<I, E>(
+/// them while it is asked. After an error, and when the call is cancelled, no further item is taken, and the first
+/// error that was met is returned once every thread is done. A panic in `work` goes on in the calling thread.
+pub(crate) fn for_each<I>(
     threads: usize,
     items: I,
-    work: impl Fn(I::Item) -> Result<(), E> + Sync,
-) -> Result<(), E>
+    work: impl Fn(I::Item) -> Result<()> + Sync,
+) -> Result<()>
 where
     I: Iterator<Item: Send> + Send,
-    E: Send,
 {
     let items = Mutex::new(items.fuse());
     let first_error = Mutex::new(None);
@@ -37,15 +39,17 @@ where
     let until_done = || {
         let _stop = StopOnPanic(&stopped);
         while let Some(item) = next() {
-            if let Err(error) = work(item) {
+            if let Err(error) = cancel::check().and_then(|()| work(item)) {
                 stopped.store(true, Ordering::Relaxed);
                 let mut first = first_error.lock().unwrap_or_else(PoisonError::into_inner);
                 first.get_or_insert(error);
             }
         }
     };
+    let token = Token::current();
+    let in_scope = || token.scope(until_done);
     thread::scope(|scope| {
-        let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, until_done);
+        let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, in_scope);
         // With fewer threads than wished for, those that there are do the work.
         let others: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();
         until_done();
@@ -71,8 +75,10 @@ pub(crate) fn alongside<T>(
             }
         }
     };
+    let token = Token::current();
+    let in_scope = || token.scope(until_done);
     thread::scope(|scope| {
-        let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, until_done);
+        let start = |_| Builder::new().stack_size(STACK).spawn_scoped(scope, in_scope);
         let others: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();
         let stop = StopOnDrop(&is_done);
         let result = run();
@@ -115,6 +121,8 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+    use crate::cancel::Cancel;
+    use crate::error::{Error, ErrorKind};
 
     #[test]
     fn each_item_is_worked_on_once() {
@@ -123,7 +131,7 @@ mod tests {
                 let seen: Vec<_> = (0..len).map(|_| AtomicUsize::new(0)).collect();
                 let work = |item: &AtomicUsize| {
                     item.fetch_add(1, Ordering::Relaxed);
-                    Ok::<_, ()>(())
+                    Ok(())
                 };
                 for_each(threads, seen.iter(), work).unwrap();
                 assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{threads} {len}");
@@ -138,7 +146,7 @@ mod tests {
         let work = |_| {
             all.wait();
             ids.lock().unwrap().insert(thread::current().id());
-            Ok::<_, ()>(())
+            Ok(())
         };
         for_each(3, 0..3, work).unwrap();
         assert_eq!(ids.into_inner().unwrap().len(), 3);
@@ -172,8 +180,25 @@ mod tests {
             let items = (0..100_000).inspect(|_| {
                 taken.fetch_add(1, Ordering::Relaxed);
             });
-            let work = |item| if item == 10 { Err("ten") } else { Ok(()) };
-            assert_eq!(for_each(threads, items, work), Err("ten"));
+            let work = |item| if item == 10 { Err(Error::other("ten")) } else { Ok(()) };
+            assert_eq!(for_each(threads, items, work).unwrap_err().reason(), "ten");
+            assert!(taken.into_inner() < 100_000, "{threads}");
+        }
+    }
+
+    #[test]
+    fn a_cancelled_call_ends_the_work_of_all_threads() {
+        for threads in [1, 4] {
+            let (taken, cancel) = (AtomicUsize::new(0), Cancel::new());
+            let work = |item| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                if item == 10 {
+                    cancel.cancel();
+                }
+                Ok(())
+            };
+            let error = cancel.scope(|| for_each(threads, 0..100_000, work)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Cancelled);
             assert!(taken.into_inner() < 100_000, "{threads}");
         }
     }
@@ -185,7 +210,7 @@ mod tests {
             let items = (0..100_000).inspect(|_| {
                 taken.fetch_add(1, Ordering::Relaxed);
             });
-            let work = |item| if item == 10 { panic!("at ten") } else { Ok::<_, ()>(()) };
+            let work = |item| if item == 10 { panic!("at ten") } else { Ok(()) };
             let caught = catch_unwind(AssertUnwindSafe(|| for_each(threads, items, work)));
             let message = caught.unwrap_err();
             assert_eq!(message.downcast_ref::<&str>(), Some(&"at ten"), "{threads}");

@@ -251,9 +251,19 @@ impl Container {
         let checksums = checksums(&plan, &kept, &options)?;
         let written = WrittenModel::new(content.shared_model(), weights, &plan, &kept, &checksums)?;
         let model = written.encode_to_vec()?;
+        refuse_empty(model.len() as u64)?;
         let files = plan.files.iter().map(|file| Ok((file.name.clone(), file.assemble()?)));
         Ok(Parts { model: model.into(), files: files.collect::<Result<_>>()? })
     }
+}
+
+/// Refuses a model of no bytes, which no reader takes.
+fn refuse_empty(encoded_len: u64) -> Result<()> {
+    if encoded_len > 0 {
+        return Ok(());
+    }
+    let reason = "the model is empty, and nothing would read it: put a graph into it first";
+    Err(Error::new(ErrorKind::InvalidModel, reason))
 }
 
 /// The checksums of all files, where `options` ask for them.
@@ -336,6 +346,7 @@ impl<'c, 'o> Job<'c, 'o> {
             Ok::<_, Error>((model.encoded_len()?, model))
         });
         let ((encoded_len, model), refused) = (model?, find_refused().clone());
+        refuse_empty(encoded_len)?;
         let mut files: Vec<_> = plan.files.iter().map(PlannedFile::to_saved).collect();
         files.push(SavedFile::new(target.name.as_str(), encoded_len));
         let saved = Saved {

@@ -10,6 +10,7 @@ mod graphs;
 mod place;
 mod walk;
 
+use crate::cancel;
 use crate::error::Result;
 use crate::proto::{ModelProto, TensorProto};
 
@@ -64,12 +65,12 @@ pub fn iter_mut(model: &mut ModelProto) -> TensorsMut<'_> {
 /// ```
 ///
 /// # Errors
-/// The first error of `visit`, which ends the walk.
+/// The first error of `visit`, which ends the walk; [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
 pub fn tensors(
     model: &ModelProto,
     mut visit: impl FnMut(&Place<'_>, &TensorProto) -> Result<()>,
 ) -> Result<()> {
-    iter(model).try_for_each(|(place, tensor)| visit(&place, tensor))
+    iter(model).try_for_each(|(place, tensor)| cancel::check().and_then(|()| visit(&place, tensor)))
 }
 
 /// As [`tensors`], with mutable tensors.

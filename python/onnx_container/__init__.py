@@ -24,13 +24,35 @@ from ._container import (
     Recovered,
     Saved,
     check_model,
+    findings,
     inline_functions,
     recover,
 )
-from ._core import Bytes, Error, MissingFileError, WeightMapping, __version__, map_file, model_that_needs
+from ._core import (
+    AccessError,
+    AlreadyExistsError,
+    Bytes,
+    Error,
+    IsAFolderError,
+    MissingFileError,
+    WeightMapping,
+    __version__,
+    map_file,
+    model_that_needs,
+)
 from ._dtypes import DataType
 from ._onnx import load_model, load_model_from_string, save_model
 from ._tensor import Tensor
+from .external_data_helper import (
+    convert_model_from_external_data,
+    convert_model_to_external_data,
+    load_external_data_for_model,
+    load_external_data_for_tensor,
+    save_external_data,
+    set_external_data,
+    uses_external_data,
+    write_external_data_tensors,
+)
 
 if TYPE_CHECKING:
     from .model_container import (
@@ -45,6 +67,10 @@ if TYPE_CHECKING:
 load = load_model
 load_from_string = load_model_from_string
 save = save_model
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FROM_MODEL_CONTAINER} - {"Any", "TYPE_CHECKING"})
 
 
 def __getattr__(name: str) -> Any:
@@ -66,6 +92,8 @@ _FROM_MODEL_CONTAINER = (
 )
 
 __all__ = [
+    "AccessError",
+    "AlreadyExistsError",
     "BuildStats",
     "Bytes",
     "Casted",
@@ -76,6 +104,7 @@ __all__ = [
     "Externalized",
     "Filled",
     "Inlined",
+    "IsAFolderError",
     "MissingFileError",
     "ModelContainer",
     "Recovered",
@@ -85,10 +114,15 @@ __all__ = [
     "WeightMapping",
     "__version__",
     "check_model",
+    "convert_model_from_external_data",
+    "convert_model_to_external_data",
     "external_data_helper",
+    "findings",
     "inline_functions",
     "ir",
     "load",
+    "load_external_data_for_model",
+    "load_external_data_for_tensor",
     "load_from_string",
     "load_model",
     "load_model_from_string",
@@ -98,5 +132,9 @@ __all__ = [
     "model_that_needs",
     "recover",
     "save",
+    "save_external_data",
     "save_model",
+    "set_external_data",
+    "uses_external_data",
+    "write_external_data_tensors",
 ]

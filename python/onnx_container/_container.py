@@ -30,6 +30,7 @@ __all__ = [
     "Recovered",
     "Saved",
     "check_model",
+    "findings",
     "inline_functions",
     "recover",
 ]
@@ -96,6 +97,8 @@ class Filled:
     """Their length in bytes."""
     unused: list[str]
     """Weights that match no tensor."""
+    own: list[str]
+    """External tensors that got no weights and keep those that they had."""
     missing: list[str]
     """External tensors that still have no weights."""
     kept: list[str]
@@ -181,6 +184,9 @@ class Container:
         container = Container(model)
         container["#w"] = array
         container.save("model.onnx")
+
+    ``container[handle]`` goes by handles alone, to read and to write, and a handle begins with ``#``. :meth:`tensor`,
+    :meth:`replace` and :meth:`fill` go by the names of tensors, which may change while the handles stay.
 
     Threads may share a container: who reads or saves it has it as it was when the call began.
     """
@@ -291,19 +297,20 @@ class Container:
         return iter(self.keys())
 
     def __contains__(self, handle: object) -> bool:
-        return isinstance(handle, str) and self._core.get(handle) is not None
+        return _is_handle(handle) and self._core.get(handle) is not None
 
     def __getitem__(self, handle: str) -> Tensor:
-        found = self._core.get(handle)
+        """The large initializer behind ``handle``, which is its name: the model says which tensors have it."""
+        found = self._core.get(_handle(handle))
         if found is None:
             raise KeyError(handle)
-        return Tensor(found, name=handle.removeprefix("#"))
+        return Tensor(found, name=handle)
 
     def __setitem__(self, handle: str, weights: Any) -> None:
-        self.update({handle: weights})
+        self.update({_handle(handle): weights})
 
     def __delitem__(self, handle: str) -> None:
-        if not self._core.remove(handle):
+        if not self._core.remove(_handle(handle)):
             raise KeyError(handle)
 
     def get(self, handle: str, default: Any = None) -> Any:
@@ -366,7 +373,12 @@ class Container:
     # Changes
 
     def attach(self, folder: Path, mmap: bool = True, **options: Unpack[LoadOptions]) -> None:
-        """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`."""
+        """Loads the weights of a container that was loaded without, from ``folder``. Options are those of :meth:`load`.
+        Tensors that have weights keep them.
+
+        Raises:
+            Error: files are missing or wrong, or each tensor has its weights; the container is then unchanged.
+        """
         self._core.attach(folder, _options.load("attach", mmap, **options))
 
     def match(
@@ -394,29 +406,50 @@ class Container:
         Args:
             mapping: what :meth:`match` found: weights go where it says, and names do not count. Of the options ``partial``,
                 ``strict`` and ``tied`` apply; ``kept`` and ``unused`` of the result list what the mapping does not have.
-            rename: names of weights, and the tensors that they are for.
+            rename: names of weights, and the tensors that they are for; or a function that makes the one of the other.
             strip_prefix: is left out of the names of weights.
+            replace_prefix: prefixes of names of weights, and what they become: ``{"": "model."}`` puts one before all.
             ignore: names of weights that are left out.
             partial: allows external tensors without weights.
             strict: refuses weights that match no tensor, and inline tensors of several elements that get none.
             tied: ``"all"`` gives weights to all tensors that share bytes, ``"this"`` to those alone that are named.
 
         Raises:
-            Error: one for all weights that do not fit; the container is then unchanged.
+            Error: no weights match a tensor, with the prefix that may be the reason; or one for all weights that do not
+                fit. The container is then unchanged.
+
+        Warns:
+            UserWarning: of weights that match no tensor, and of tensors that got none, which the result lists.
         """
         weights = weights if isinstance(weights, Mapping) else weights.state_dict()
-        if mapping is not None:
-            wrong = options.keys() & {"rename", "strip_prefix", "ignore"}
-            if wrong:
-                raise TypeError(f"fill(): {', '.join(sorted(wrong))} is about names, and a mapping says where weights go")
-            return Filled(**self._core.fill_mapped(mapping, _weights(weights), _options.fill(**options)))
-        return Filled(**self._core.fill(_weights(weights), _options.fill(**options)))
+        given = _options.fill(**options)
+        if mapping is None:
+            return self._filled("fill", self._core.fill(_weights(weights), given))
+        if wrong := options.keys() & {"rename", "strip_prefix", "replace_prefix", "ignore"}:
+            raise TypeError(f"fill(): {', '.join(sorted(wrong))} is about names, and a mapping says where weights go")
+        return self._filled("fill", self._core.fill_mapped(mapping, _weights(weights), given))
+
+    def _filled(self, function: str, report: dict[str, Any]) -> Filled:
+        """What a fill did, and a warning of what it left as it was."""
+        filled = Filled(**report)
+        told = []
+        if filled.unused:
+            rule = self._core.prefix_rule(filled.unused)
+            told.append(f"{_listed(filled.unused)} match no tensor" + (f" ({rule})" if rule else ""))
+        if kept := filled.own + filled.kept:
+            told.append(f"{_listed(kept)} got no weights and keep those that they had")
+        if filled.missing:
+            told.append(f"{_listed(filled.missing)} are still without weights")
+        if told:
+            warnings.warn(f"{function}(): {'; '.join(told)}", stacklevel=3)
+        return filled
 
     def attach_safetensors(self, path: Path, mmap: bool = True, **options: Unpack[FillOptions]) -> Filled:
         """Puts the tensors of a safetensors file, or of the files of an index, into those of their names. Options are
-        those of :meth:`fill`."""
+        those of :meth:`fill`, and so are errors and warnings."""
         given = _options.fill("attach_safetensors", **options)
-        return Filled(**self._core.attach_safetensors(path, _options.load("attach_safetensors", mmap), given))
+        report = self._core.attach_safetensors(path, _options.load("attach_safetensors", mmap), given)
+        return self._filled("attach_safetensors", report)
 
     def externalize(
         self, min_bytes: int | None = None, all_tensors: bool = False, attributes: bool = True, sparse: bool = True
@@ -461,7 +494,7 @@ class Container:
             keep_io: with ``compute``, inputs and outputs keep their types.
 
         Raises:
-            Error: weights that cannot be cast. The container is then as it was.
+            Error: there are no weights to cast, they were not loaded, or cannot be cast. The container is then as it was.
             ValueError: no tensor has a name of ``except_``.
         """
         given = _options.cast(**options)
@@ -567,6 +600,26 @@ class Container:
         return inference_session(self, sess_options, providers=providers, **keywords)
 
 
+def _is_handle(handle: object) -> bool:
+    return isinstance(handle, str) and handle.startswith("#")
+
+
+def _handle(handle: str) -> str:
+    """``handle``, which begins with ``#``."""
+    if not _is_handle(handle):
+        raise KeyError(
+            f"{handle!r} is no handle, which begins with '#': tensor(name), replace(name, weights) and "
+            "fill({name: weights}) go by the names of tensors"
+        )
+    return handle
+
+
+def _listed(names: list[str]) -> str:
+    """How many ``names`` there are, and the first of them."""
+    few = ", ".join(names[:5])
+    return f"{len(names)} ({few}{f' and {len(names) - 5} more' if len(names) > 5 else ''})"
+
+
 def _weights(given: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any]:
     """``given`` as the core takes it."""
     return dict(given), arrays(), initializer
@@ -585,17 +638,40 @@ def inline_functions(model: Model, **options: Unpack[InlineOptions]) -> tuple[by
     return done, Inlined(**report)
 
 
-def check_model(
+def findings(
     path: Path, *, contents: bool = False, digests: bool = False, **options: Unpack[LoadOptions]
-) -> list[tuple[str, _core.Error]]:
-    """Every fault of the model at ``path``: ``"error"`` or ``"advice"``, and what it is. Nothing is raised for them, as
-    ``onnx.checker.check_model`` does. Options are those of :meth:`Container.load`.
+) -> list[tuple[Literal["error", "advice"], _core.Error]]:
+    """Every fault of the model at ``path``, with its weights: ``"error"`` or ``"advice"``, and what it is. They are not
+    raised; :func:`check_model` raises the errors among them. Options are those of :meth:`Container.load`.
 
     Args:
         contents: also reads elements that may have no meaning, such as BOOL that are neither 0 nor 1.
         digests: also compares all weights with the digests that are stored with them.
+
+    Raises:
+        Error: the model cannot be read.
     """
-    return _core.check_model(path, _options.load("check_model", False, **options), contents, digests)[1]
+    return _core.check_model(_a_path("findings", path), _options.load("findings", False, **options), contents, digests)[0]
+
+
+def check_model(
+    path: Path, *, contents: bool = False, digests: bool = False, **options: Unpack[LoadOptions]
+) -> None:
+    """Raises where the model at ``path``, or what is in its weights files, is not right, as ``onnx.checker.check_model``
+    does. Options are those of :func:`findings`, which returns what is found, advice too.
+
+    Raises:
+        Error: one for all errors (``related``).
+    """
+    given = _options.load("check_model", False, **options)
+    if error := _core.check_model(_a_path("check_model", path), given, contents, digests)[1]:
+        raise error
+
+
+def _a_path(function: str, path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{function}() reads a model and its weights from a path, not {type(path).__name__}")
+    return path
 
 
 def recover(path: Path) -> Recovered:

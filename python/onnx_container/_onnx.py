@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 import uuid
-from collections.abc import Callable, Set
+import warnings
+from collections.abc import Callable, Iterator, Set
 from typing import IO, TYPE_CHECKING, Any, Unpack, cast
 
 from . import external_data_helper
@@ -50,16 +51,27 @@ def save_model(
 
     ``proto`` is not changed, and files that are there are replaced when all is written. The default of ``location`` is the name
     of the model with ``.data``. Sparse tensors stay in the model: onnx does not read them from files.
+
+    Raises:
+        ValueError: a tensor names a handle such as ``#w``, whose weights only a container has.
+
+    Warns:
+        UserWarning: of files that the model needs, and that are not where it is written to.
     """
     if _is_other(f, format):
         if options:
             raise TypeError(f"save_model(): {', '.join(sorted(options))} is for files of protobuf")
+        if not isinstance(proto, bytes):
+            external_data_helper.refuse_handles(external_data_helper.every_tensor(proto))
         return _save_by_onnx(
             proto, f, format, save_as_external_data, all_tensors_to_one_file, location, size_threshold, convert_attribute
         )
     path, given = os.fsdecode(cast("Path", f)), dict[str, Any](options)
     if not isinstance(proto, (bytes, bytearray, memoryview)) and not hasattr(proto, "SerializeToString"):
         raise TypeError(f"save_model() takes a ModelProto or its bytes, not {type(proto).__name__}")
+    locations = _locations(proto)
+    for name, location in locations:
+        external_data_helper.refuse_handle(location, name)
     if save_as_external_data:
         container = _externalized(proto, size_threshold, convert_attribute)
         if all_tensors_to_one_file and not {"data_name", "files", "max_shard_bytes"} & given.keys():
@@ -67,7 +79,7 @@ def save_model(
             given["data_name"] = os.fspath(location) if location else os.path.basename(path) + ".data"
         _save_container(container, path, None if "files" in given else all_tensors_to_one_file, given)
         return None
-    if isinstance(proto, bytes) and _names_files(proto):
+    if not hasattr(proto, "SerializeToString") and locations:
         proto = _parsed(proto)
     named = _named_files(proto)
     if len(named) == 1 and "/" not in named[0]:
@@ -77,12 +89,33 @@ def save_model(
         return None
     if unknown := given.keys() - {"sync"}:
         raise TypeError(f"save_model(): {', '.join(sorted(unknown))} is for save_as_external_data=True")
-    if not hasattr(proto, "SerializeToString"):
-        Container(proto)  # an error if it is no model
     _refuse_half_loaded(proto, named)
     files, model = _with_files(proto, named)
     _replace_files(files, model, path, given.get("sync", True))
+    _warn_of_missing([location for _, location in locations if location not in files], path)
     return None
+
+
+def _locations(proto: Any) -> list[tuple[str, str]]:
+    """The external tensors of a model, each with its location."""
+    if hasattr(proto, "SerializeToString"):
+        external = filter(external_data_helper.uses_external_data, external_data_helper.every_tensor(proto))
+        return [(tensor.name, external_data_helper.ExternalDataInfo(tensor).location) for tensor in external]
+    try:
+        declared = Container(proto).declared()
+    except Error as error:
+        if error.kind == "Decode":
+            raise
+        return _locations(_parsed(proto))  # tensors that name files and have their elements too
+    return [(name, location) for name, (_, _, location) in declared.items() if location is not None]
+
+
+def _warn_of_missing(locations: list[str], path: str) -> None:
+    """Warns of files that the model at ``path`` needs and that are not beside it."""
+    for location in dict.fromkeys(locations):
+        at = os.path.join(os.path.dirname(path), location)
+        if not os.path.exists(at):
+            warnings.warn(f"{at}: the saved model needs this file, which was not loaded and is not there", stacklevel=3)
 
 
 def _externalized(proto: Any, threshold: int, attributes: bool) -> Container:
@@ -107,37 +140,33 @@ _NOT_BESIDE = {"overwrite", "protect", "progress", "direct_io", "max_model_bytes
 
 def _save_container(container: Container, path: str, one_file: bool | None, options: dict[str, Any]) -> None:
     """Saves ``container``; a weights file may be in a folder that is there, as for onnx."""
-    name = options.get("data_name")
-    folder = os.path.dirname(name) if name else ""
-    if not folder:
+    name = options.get("data_name") or ""
+    folder, base = os.path.split(name)
+    # A save of the container names no weights as models are.
+    is_model = base.lower().endswith(".onnx")
+    if not folder and not is_model:
         container.save(path, one_file, **options)
         return
-    external_data_helper._checked(name or "", "")
+    external_data_helper._checked(name, "")
     if unknown := options.keys() & _NOT_BESIDE:
-        raise ValueError(f"save_model(): {', '.join(sorted(unknown))} is for a location beside the model, not in a folder")
-    model, files = container.to_parts(one_file, **{**options, "data_name": os.path.basename(name or "")})
+        raise ValueError(
+            f"save_model(): {', '.join(sorted(unknown))} is for a location beside the model, not in a folder, that does not "
+            "end in .onnx"
+        )
+    model, files = container.to_parts(one_file, **{**options, "data_name": f"{base}.data" if is_model else base})
     message = _parsed(model)
+    places = {file: os.path.join(folder, file.removesuffix(".data") if is_model else file) for file in files}
     for tensor in external_data_helper.every_tensor(message):
         for entry in tensor.external_data:
             if entry.key == "location" and external_data_helper.uses_external_data(tensor):
-                entry.value = f"{folder}/{entry.value}"
-    written: dict[str, Any] = {f"{folder}/{file}": [data] for file, data in files.items()}
+                entry.value = places.get(entry.value, entry.value)
+    written: dict[str, Any] = {places[file]: [data] for file, data in files.items()}
     _replace_files(written, message, path, options.get("sync", True))
 
 
 def _is_loaded(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor names a file and has its elements all the same: it is to be written there."""
     return external_data_helper.uses_external_data(tensor) and tensor.HasField("raw_data")
-
-
-def _names_files(model: bytes) -> bool:
-    """Whether a model has external tensors."""
-    try:
-        return any(location is not None for _, _, location in Container(model).declared().values())
-    except Error as error:
-        if error.kind == "Decode":
-            raise
-        return True  # which have their elements too
 
 
 def _copied(proto: Any) -> Any:
@@ -249,6 +278,8 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
     targets = [external_data_helper.beneath(os.path.dirname(path), location) for location in files]
     _refuse_files_of_others(targets, target)
     message = [model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)]
+    if not message[0]:
+        raise ValueError("save_model(): the model is empty, and nothing would read it")
     if os.path.exists(target) and not os.path.isfile(target):
         if files:
             raise ValueError(f"save_model(): {path} is no file, so that there is none to have weights beside it")
@@ -259,7 +290,9 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
         for at, parts in [*zip(targets, files.values(), strict=True), (target, message)]:
             name = os.path.join(os.path.dirname(at), f".onnx-container-{uuid.uuid4().hex}")
             staged.append((name, at))
-            _write(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parts, sync, os.stat(at).st_mode if os.path.exists(at) else None)
+            mode = os.stat(at).st_mode if os.path.exists(at) else None
+            with _named(name, at):
+                _write(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parts, sync, mode)
         _rename(staged)
     finally:
         for name, _ in staged:
@@ -271,10 +304,22 @@ def _replace_files(files: dict[str, Any], model: Any, path: str, sync: bool) -> 
         os.close(opened)
 
 
+@contextlib.contextmanager
+def _named(staged: str, at: str) -> Iterator[None]:
+    """Names the file that is written, or its folder if that is missing, in errors of the one that is staged for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == staged:
+            error.filename = at if os.path.isdir(os.path.dirname(at)) else os.path.dirname(at)
+        raise
+
+
 def _refuse_files_of_others(targets: list[str], target: str) -> None:
-    """Refuses weights files that are one file, that are the model, or that another model needs."""
-    if models := [it for it in targets if it.lower().endswith(".onnx")]:
-        raise ValueError(f"save_model(): weights cannot be in a file that ends in .onnx, as models do: {', '.join(models)}")
+    """Refuses weights files that are one file, that are the model or another one, or that another model needs."""
+    for at in targets:
+        if at.lower().endswith(".onnx") and os.path.exists(at) and model_that_needs(at) is None:
+            raise ValueError(f"save_model(): {at} is not replaced: it ends in .onnx, as models do, and may be one")
     if twice := {it for it in targets if targets.count(it) > 1 or it == target}:
         raise ValueError(f"save_model(): several locations are one file: {', '.join(sorted(twice))}")
     for at in filter(os.path.exists, targets):

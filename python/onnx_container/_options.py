@@ -70,8 +70,9 @@ class SaveOptions(IrSaveOptions, total=False):
 class FillOptions(TypedDict, total=False):
     """How weights are put into a model."""
 
-    rename: Mapping[str, str] | None
+    rename: Mapping[str, str] | Callable[[str], str] | None
     strip_prefix: str | None
+    replace_prefix: Mapping[str, str] | None
     ignore: Iterable[str] | str
     partial: bool
     strict: bool
@@ -88,6 +89,17 @@ class CastOptions(TypedDict, total=False):
     keep_io: bool
 
 
+_NAMES_OF_OTHERS = {
+    "location": "data_name",
+    "external_data": "data_name",
+    "size_threshold": "threshold",
+    "size_threshold_bytes": "threshold",
+    "max_shard_size": "max_shard_bytes",
+    "max_shard_size_bytes": "max_shard_bytes",
+    "save_as_external_data": "externalize",
+}
+"""What onnx, onnx_ir and Hugging Face call an option, and its name here."""
+
 _BYTES = {"max_shard_bytes", "threshold", "max_model_bytes", "max_bytes_in_flight", "min_bytes", "alignment", "alignment_large"}
 _COUNTS = {"max_nodes"}
 _TEXTS = {"files", "shard_names", "data_name", "paths", "strip_prefix", "tied"}
@@ -101,7 +113,8 @@ def checked(function: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
     """
     for name, value in given.items():
         if name not in defaults:
-            like = difflib.get_close_matches(name, defaults, 1, 0.5)
+            like = [known] if (known := _NAMES_OF_OTHERS.get(name)) in defaults else []
+            like = like or difflib.get_close_matches(name, defaults, 1, 0.5)
             raise TypeError(f"{function}() has no option {name!r}" + (f": did you mean {like[0]!r}?" if like else ""))
         wanted = _wanted(name, value, defaults[name])
         if wanted is not None:
@@ -200,12 +213,29 @@ def save(function: str = "save", one_file: bool | None = None, **given: Any) -> 
 
 def fill(function: str = "fill", **given: Any) -> dict[str, Any]:
     """Options of a fill."""
-    defaults = {"rename": None, "strip_prefix": None, "ignore": (), "partial": False, "strict": False, "tied": None}
+    defaults = {
+        "rename": None,
+        "strip_prefix": None,
+        "replace_prefix": None,
+        "ignore": (),
+        "partial": False,
+        "strict": False,
+        "tied": None,
+    }
     options = checked(function, given, defaults)
-    rename = options["rename"]
-    if rename is not None and not isinstance(rename, Mapping):
-        raise TypeError(f"{function}(): rename maps names of weights to names of tensors, it is not {rename!r}")
-    return {**options, "rename": list((rename or {}).items()), "ignore": names(options["ignore"])}
+    rename, prefixes = options["rename"], options["replace_prefix"]
+    if rename is not None and not isinstance(rename, Mapping) and not callable(rename):
+        raise TypeError(f"{function}(): rename maps names of weights to names of tensors, or is a function, not {rename!r}")
+    if prefixes is not None and not isinstance(prefixes, Mapping):
+        raise TypeError(f"{function}(): replace_prefix maps prefixes to prefixes, such as {{'': 'model.'}}, it is not {prefixes!r}")
+    is_mapping = isinstance(rename, Mapping)
+    return {
+        **options,
+        "rename": list(rename.items()) if is_mapping else [],
+        "rename_with": None if is_mapping else rename,
+        "replace_prefix": list((prefixes or {}).items()),
+        "ignore": names(options["ignore"]),
+    }
 
 
 def cast(**given: Any) -> dict[str, Any]:

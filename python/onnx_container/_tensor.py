@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from ._convert import _is_ir_tensor, _is_tensor_proto
 from ._dtypes import DataType, array_type, is_native, to_numpy, to_torch
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from typing_extensions import Self
 
 __all__ = ["Tensor"]
 
@@ -45,9 +48,33 @@ class Tensor(_core.Initializer):
         name: str = "",
         doc_string: str | None = None,
     ) -> None:
-        self.name = name
+        is_named = not name and dtype is None and (_is_tensor_proto(source) or _is_ir_tensor(source))
+        self.name = source.name or "" if is_named else name
         if doc_string is not None:
             self.doc_string = doc_string
+
+    @classmethod
+    def lazy(cls, dtype: Any, dims: Any, make: Callable[[], Any], name: str = "") -> Self:  # type: ignore[override]
+        """A tensor whose packed little-endian bytes ``make`` returns, each time they are needed."""
+        return cls(_core.Initializer.lazy(DataType.of(dtype), dims, make), name=name)
+
+    @classmethod
+    def from_tensor_proto(cls, message: Any) -> Self:  # type: ignore[override]
+        """The elements and the name of a ``TensorProto``. Those of its bytes are not copied, and have no name."""
+        if _is_tensor_proto(message):
+            return cls(message)
+        return cls(_core.Initializer.from_tensor_proto(message))
+
+    @classmethod
+    def of_strings(cls, dims: Any, strings: Iterable[str | bytes], name: str = "") -> Self:  # type: ignore[override]
+        """A tensor of strings."""
+        texts = [text.encode() if isinstance(text, str) else text for text in strings]
+        return cls(_core.Initializer.of_strings(dims, texts), name=name)
+
+    @classmethod
+    def pack(cls, dtype: Any, dims: Any, codes: Any, name: str = "") -> Self:  # type: ignore[override]
+        """A tensor of elements narrower than a byte, which ``codes`` has in one byte each."""
+        return cls(_core.Initializer.pack(DataType.of(dtype), dims, codes), name=name)
 
     def __repr__(self) -> str:
         return f"Tensor<{self.dtype},{list(self.shape)}>(name={self.name!r})"

@@ -143,6 +143,8 @@ def convert_model_to_external_data(
 ) -> None:
     """Says that tensors with at least ``size_threshold`` bytes of ``raw_data`` are to be in files: all in ``location``, or each
     in a file of its name. They are written by a save of the model."""
+    if location and location.startswith("#"):
+        raise ValueError(f"the location {location!r} is a handle of a container, no file in the folder of a model")
     tensors = _get_all_tensors(model) if convert_attribute else _get_initializer_tensors(model)
     large = [it for it in tensors if it.HasField("raw_data") and len(it.raw_data) >= size_threshold]
     if all_tensors_to_one_file:
@@ -203,8 +205,26 @@ def _checked(location: str, name: str) -> str:
     return location
 
 
+def refuse_handles(tensors: Iterable[onnx.TensorProto]) -> None:
+    """Refuses to write external tensors that name handles: their weights would be lost."""
+    for tensor in filter(uses_external_data, tensors):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                refuse_handle(entry.value, tensor.name)
+
+
+def refuse_handle(location: str, name: str) -> None:
+    """Refuses to write the tensor ``name`` where its ``location`` is a handle."""
+    if location.startswith("#"):
+        raise ValueError(
+            f"tensor {name!r}: the location {location!r} is a handle, whose weights are in a container: save that, or "
+            "a Container(model, weights)"
+        )
+
+
 def write_external_data_tensors(model: onnx.ModelProto, filepath: Path) -> onnx.ModelProto:
     """Writes the tensors of ``model`` that are to be in files, beneath ``filepath``, and empties their ``raw_data``."""
+    refuse_handles(every_tensor(model))
     for tensor in every_tensor(model):
         if uses_external_data(tensor) and tensor.HasField("raw_data"):
             save_external_data(tensor, filepath)
@@ -235,20 +255,32 @@ def _tensors_of_attributes(nodes: Iterable[Any]) -> Iterator[onnx.TensorProto]:
             yield from attribute.tensors
 
 
+def _get_initializer_tensors_from_graph(graph: onnx.GraphProto, /) -> Iterator[onnx.TensorProto]:
+    """The initializers of ``graph`` and of those in its nodes."""
+    for inner in _graphs(graph):
+        yield from inner.initializer
+
+
 def _get_initializer_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The initializers of all graphs of ``model``."""
-    for graph in _graphs(model.graph):
-        yield from graph.initializer
+    yield from _get_initializer_tensors_from_graph(model.graph)
+
+
+def _get_attribute_tensors_from_graph(
+    graph_or_function: onnx.GraphProto | onnx.FunctionProto, /
+) -> Iterator[onnx.TensorProto]:
+    """The tensors in attributes of the nodes of a graph or function, and of the graphs in these."""
+    yield from _tensors_of_attributes(graph_or_function.node)
+    for inner in _inner_graphs(graph_or_function.node):
+        for graph in _graphs(inner):
+            yield from _tensors_of_attributes(graph.node)
 
 
 def _get_attribute_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The tensors in attributes of all nodes, those of functions included."""
-    for graph in _graphs(model.graph):
-        yield from _tensors_of_attributes(graph.node)
+    yield from _get_attribute_tensors_from_graph(model.graph)
     for function in model.functions:
-        yield from _tensors_of_attributes(function.node)
-        for graph in _graphs_of_function(function):
-            yield from _tensors_of_attributes(graph.node)
+        yield from _get_attribute_tensors_from_graph(function)
 
 
 def _get_all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

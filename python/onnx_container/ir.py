@@ -35,6 +35,29 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "from_container", "load", "save", "save_safetensors", "to_container"]
 
 
+def __getattr__(name: str) -> Any:
+    """Everything else of onnx_ir, so that this module can be imported in its place."""
+    # What the import system and other tools look for is not asked of a package that may not be installed.
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import onnx_ir
+    except ImportError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and onnx_ir is not installed") from None
+    try:
+        return getattr(onnx_ir, name)
+    except AttributeError:
+        raise AttributeError(f"neither {__name__!r} nor 'onnx_ir' has an attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    try:
+        import onnx_ir
+    except ImportError:
+        return sorted(__all__)
+    return sorted({*__all__, *onnx_ir.__all__})
+
+
 class Tensor(_Tensor):
     """A tensor of a container as an ``onnx_ir.TensorProtocol``."""
 
@@ -291,6 +314,7 @@ def save(
     """
     import onnx_ir
 
+    _refuse_handles(model)
     given: dict[str, Any] = dict(options)
     if max_shard_size_bytes is not None and external_data is None:
         raise ValueError("max_shard_size_bytes is for external_data: name the file that the names of shards are made of")
@@ -337,6 +361,15 @@ def _save_in_place(model: onnx_ir.Model, path: Path, options: dict[str, Any]) ->
     _container(message, large).save(path, **{**options, "files": "as-loaded" if large else "embedded"})
 
 
+def _refuse_handles(model: onnx_ir.Model) -> None:
+    """Refuses external tensors that name handles: their weights would be lost."""
+    import onnx_ir
+
+    for place in _places(model):
+        if isinstance(place.tensor, onnx_ir.ExternalTensor):
+            external_data_helper.refuse_handle(str(place.tensor.location), place.name)
+
+
 class _Files:
     """The files of the external tensors of a model of onnx_ir, each mapped once."""
 
@@ -378,12 +411,12 @@ def save_safetensors(
 ) -> None:
     """Writes ``model`` to ``path``, and initializers over ``size_threshold_bytes`` to a safetensors file beside it. ``model`` is not
     changed. Several files (``max_shard_size_bytes``) are written by onnx_ir."""
+    _refuse_handles(model)
     if max_shard_size_bytes is not None or _is_other(path, format):
         import onnx_ir
 
         if options:
             raise TypeError(f"save_safetensors(): {', '.join(sorted(options))} is for one file, beside a model of protobuf")
-
         onnx_ir.save_safetensors(
             model,
             path,

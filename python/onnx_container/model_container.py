@@ -146,11 +146,15 @@ class ModelContainer(_Base):  # type: ignore[misc]
             location = _location(tensor)
             if location is None:
                 raise RuntimeError(f"No location found for tensor name {tensor.name!r}.")
-            if location not in self.large_initializers:
-                raise RuntimeError(
-                    f"Unable to find large tensor named {tensor.name!r} with location {location!r} in "
-                    f"{sorted(self.large_initializers)}."
-                )
+            self._refuse_unknown(tensor, location)
+
+    def _refuse_unknown(self, tensor: onnx.TensorProto, location: str) -> None:
+        """Refuses a ``location`` of ``tensor`` that no large initializer has."""
+        if location not in self.large_initializers:
+            raise RuntimeError(
+                f"Unable to find large tensor named {tensor.name!r} with location {location!r} in "
+                f"{sorted(self.large_initializers)}."
+            )
 
     def _external(self) -> Iterable[onnx.TensorProto]:
         tensors = external_data_helper.every_tensor(self.model_proto)
@@ -223,11 +227,12 @@ class ModelContainer(_Base):  # type: ignore[misc]
         return bytes(initializer(tensor).bytes())
 
     def get_prop(self, tensor: onnx.TensorProto) -> onnx.StringStringEntryProto:
-        """The entry of ``tensor`` that has its location."""
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                return entry
-        raise RuntimeError(f"No location found for tensor name {tensor.name!r}.")
+        """The entry of ``tensor`` that has its location, which is that of a large initializer."""
+        entry = next((entry for entry in tensor.external_data if entry.key == "location"), None)
+        if entry is None:
+            raise RuntimeError(f"No location found for tensor name {tensor.name!r}.")
+        self._refuse_unknown(tensor, entry.value)
+        return entry
 
     def get_model_with_data(self) -> onnx.ModelProto:
         """The model with every tensor inline; it has less than 2 GiB."""

@@ -30,6 +30,16 @@ impl Bytes {
         self.0.len()
     }
 
+    fn __repr__(&self) -> String {
+        let at = match self.file_range() {
+            Some((path, start, end)) => {
+                format!("mapped from {}, bytes {start} to {end}", path.display())
+            }
+            None => self.ownership().to_owned(),
+        };
+        format!("<Bytes: {}, {at}>", onnx_container::ByteSize(self.0.len() as u64))
+    }
+
     /// Where the first byte is in memory.
     #[getter]
     fn address(&self) -> usize {

@@ -17,6 +17,7 @@ use crate::bytes::{Bytes, buffer};
 use crate::convert::{Declaration, Declared, Weights};
 use crate::error::{OrRaise, exception};
 use crate::initializer::Initializer;
+use crate::interrupt::{detached, interruptible};
 use crate::mapping::WeightMapping;
 use crate::options::{Cast, Fill, Inline, Load, Save, dtype, externalizing};
 use crate::saved::{filled, inlined, names, saved};
@@ -53,7 +54,7 @@ impl Container {
         work: impl FnOnce(&Inner) -> onnx_container::Result<T> + Send,
     ) -> PyResult<T> {
         let container = self.now(py);
-        py.detach(|| work(&container)).or_raise()
+        detached(py, || work(&container))
     }
 
     /// Changes handles. `work` returns what it replaced, which is dropped after the lock.
@@ -76,25 +77,18 @@ impl Container {
         work: impl FnOnce(&mut Inner) -> onnx_container::Result<T> + Send,
     ) -> PyResult<T> {
         let before = self.now(py);
-        let (result, old) = py.detach(|| {
+        let (result, copy) = detached(py, || {
             let mut copy = Inner::clone(&before);
-            let result = match work(&mut copy) {
-                Ok(result) => result,
-                Err(error) => return (Err(Some(error)), None),
-            };
+            Ok((work(&mut copy)?, Arc::new(copy)))
+        })?;
+        let (is_same, old) = py.detach(|| {
             let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            if !Arc::ptr_eq(&held, &before) {
-                return (Err(None), Some(Arc::new(copy)));
-            }
-            (Ok(result), Some(std::mem::replace(&mut *held, Arc::new(copy))))
+            let is_same = Arc::ptr_eq(&held, &before);
+            (is_same, if is_same { std::mem::replace(&mut *held, copy) } else { copy })
         });
         drop(old);
-        result.map_err(|error| match error {
-            Some(error) => exception(&error),
-            None => PyRuntimeError::new_err(
-                "the container was changed by others meanwhile: nothing was done",
-            ),
-        })
+        let overtaken = "the container was changed by others meanwhile: nothing was done";
+        if is_same { Ok(result) } else { Err(PyRuntimeError::new_err(overtaken)) }
     }
 }
 
@@ -104,20 +98,20 @@ impl Container {
     #[new]
     fn new(py: Python<'_>, model: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = buffer(model)?;
-        let model = py.detach(|| ModelProto::decode(&bytes)).or_raise()?;
+        let model = detached(py, || ModelProto::decode(&bytes))?;
         Ok(Self::of(Inner::new(model)))
     }
 
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, options: Load) -> PyResult<Self> {
         let options = options.options()?;
-        Ok(Self::of(py.detach(|| Inner::load(path, options)).or_raise()?))
+        Ok(Self::of(detached(py, || Inner::load(path, options))?))
     }
 
     #[staticmethod]
     fn load_bytes(py: Python<'_>, model: &Bound<'_, PyAny>, options: Load) -> PyResult<Self> {
         let (bytes, options) = (buffer(model)?, options.options()?);
-        Ok(Self::of(py.detach(|| Inner::load_bytes(bytes, options)).or_raise()?))
+        Ok(Self::of(detached(py, || Inner::load_bytes(bytes, options))?))
     }
 
     /// A container that shares everything with this one until either is changed.
@@ -184,6 +178,13 @@ impl Container {
             [place.name_of(tensor), place.qualified_name(tensor)]
         };
         traversal::iter(container.model()).flat_map(both).collect()
+    }
+
+    /// The prefix rule that makes the name of a tensor of one of these, as a hint.
+    fn prefix_rule(&self, py: Python<'_>, names: Vec<String>) -> Option<String> {
+        let container = self.now(py);
+        let rule = py.detach(|| container.prefix_rule(&names));
+        rule.map(|rule| rule.to_string())
     }
 
     fn handles(&self, py: Python<'_>) -> Vec<String> {
@@ -398,20 +399,20 @@ impl Container {
 
     fn save(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
         let ((options, raised), now) = (options.options()?, self.now(py));
-        let result = py.detach(|| now.save(path, options));
+        let result = interruptible(py, || now.save(path, options))?;
         Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     fn dry_run(&self, py: Python<'_>, path: PathBuf, options: Save) -> PyResult<Py<PyDict>> {
         let ((options, raised), now) = (options.options()?, self.now(py));
-        let result = py.detach(|| now.dry_run(path, options));
+        let result = interruptible(py, || now.dry_run(path, options))?;
         Ok(saved(py, raised.or(result)?)?.unbind())
     }
 
     /// The bytes of the model and of each weights file, without writing any.
     fn to_parts(&self, py: Python<'_>, options: Save) -> PyResult<(Bytes, Vec<(String, Bytes)>)> {
         let ((options, raised), now) = (options.options()?, self.now(py));
-        let parts = raised.or(py.detach(|| now.to_parts(options)))?;
+        let parts = raised.or(interruptible(py, || now.to_parts(options))?)?;
         let files = parts.files.into_iter().map(|(name, bytes)| (name, Bytes(bytes)));
         Ok((Bytes(parts.model), files.collect()))
     }

@@ -1,8 +1,13 @@
 //! The exception class of the package, and how errors become exceptions.
 
+use std::io;
+use std::path::Path;
+
 use onnx_container::ErrorKind;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError};
+use pyo3::exceptions::{
+    PyException, PyFileExistsError, PyFileNotFoundError, PyIsADirectoryError, PyPermissionError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyType};
@@ -24,28 +29,100 @@ pub fn exception(error: &onnx_container::Error) -> PyErr {
     })
 }
 
-/// The class of errors of a file that is not there, which code that came from other libraries catches as `FileNotFoundError`.
-pub fn missing_file(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let make = || {
-        let bases = (py.get_type::<Error>(), py.get_type::<PyFileNotFoundError>());
-        let body = PyDict::new(py);
-        body.set_item("__module__", "onnx_container")?;
-        body.set_item("__doc__", "An `Error` of a file that is not there.")?;
-        let class = py.get_type::<PyType>().call1(("MissingFileError", bases, body))?;
-        Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
+/// A class of errors that code which came from other libraries catches as one of Python's own.
+pub struct Class {
+    name: &'static str,
+    doc: &'static str,
+    /// The number of the system's error.
+    errno: i32,
+    base: fn(Python<'_>) -> Bound<'_, PyType>,
+    made: PyOnceLock<Py<PyType>>,
+}
+
+/// All such classes.
+pub static CLASSES: [Class; 4] = [
+    Class::new("MissingFileError", "An `Error` of a file that is not there.", 2, |py| {
+        py.get_type::<PyFileNotFoundError>()
+    }),
+    Class::new("AlreadyExistsError", "An `Error` of a file that must not be replaced.", 17, |py| {
+        py.get_type::<PyFileExistsError>()
+    }),
+    Class::new("IsAFolderError", "An `Error` of a folder where a file should be.", 21, |py| {
+        py.get_type::<PyIsADirectoryError>()
+    }),
+    Class::new(
+        "AccessError",
+        "An `Error` of a file that this process has no access to.",
+        13,
+        |py| py.get_type::<PyPermissionError>(),
+    ),
+];
+
+impl Class {
+    const fn new(
+        name: &'static str,
+        doc: &'static str,
+        errno: i32,
+        base: fn(Python<'_>) -> Bound<'_, PyType>,
+    ) -> Self {
+        Self { name, doc, errno, base, made: PyOnceLock::new() }
+    }
+
+    /// The name and the class.
+    pub fn get<'py>(&self, py: Python<'py>) -> PyResult<(&'static str, &Bound<'py, PyType>)> {
+        let make = || {
+            let bases = (py.get_type::<Error>(), (self.base)(py));
+            let body = PyDict::new(py);
+            body.set_item("__module__", "onnx_container")?;
+            body.set_item("__doc__", self.doc)?;
+            let class = py.get_type::<PyType>().call1((self.name, bases, body))?;
+            Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
+        };
+        Ok((self.name, self.made.get_or_try_init(py, make)?.bind(py)))
+    }
+
+    /// That of `error`, if there is one.
+    fn of(error: &onnx_container::Error) -> Option<&'static Self> {
+        let source = std::error::Error::source(error);
+        let source = source.and_then(|source| source.downcast_ref::<io::Error>());
+        let errno = match (error.kind(), source.map(io::Error::kind)) {
+            (ErrorKind::MissingFile, _) => 2,
+            (ErrorKind::AlreadyExists, _) => 17,
+            (_, Some(io::ErrorKind::IsADirectory)) => 21,
+            (_, Some(io::ErrorKind::PermissionDenied)) => 13,
+            (ErrorKind::Io | ErrorKind::UnsafePath | ErrorKind::InvalidArgument, _)
+                if error.path().is_some_and(Path::is_dir) =>
+            {
+                21
+            }
+            _ => return None,
+        };
+        CLASSES.iter().find(|class| class.errno == errno)
+    }
+}
+
+/// How many of the errors that one joins its text has; `related` has all.
+const MOST_SHOWN: usize = 10;
+
+/// The text of an exception.
+fn text(error: &onnx_container::Error) -> String {
+    let related = error.related();
+    let Some(more) = related.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) else {
+        return error.to_string();
     };
-    Ok(CLASS.get_or_try_init(py, make)?.bind(py))
+    let few: Vec<_> = related.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
+    format!("{}: {}; and {more} more, all in `related`", error.reason(), few.join("; "))
 }
 
 fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
-    let exception = match error.kind() {
-        ErrorKind::MissingFile => PyErr::from_value(missing_file(py)?.call1((error.to_string(),))?),
-        _ => Error::new_err(error.to_string()),
+    let class = Class::of(error);
+    let exception = match class {
+        Some(class) => PyErr::from_value(class.get(py)?.1.call1((text(error),))?),
+        None => Error::new_err(text(error)),
     };
     let value = exception.value(py);
-    if error.kind() == ErrorKind::MissingFile {
-        value.setattr("errno", 2)?; // ENOENT; with a file name, the text would be another
+    if let Some(class) = class {
+        value.setattr("errno", class.errno)?; // with a file name, the text would be another
     }
     value.setattr("kind", format!("{:?}", error.kind()))?;
     value.setattr("reason", error.reason())?;

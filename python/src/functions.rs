@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use onnx_container::proto::{Message, ModelProto};
-use onnx_container::{CheckOptions, DataType, Severity};
+use onnx_container::{CheckOptions, DataType, Error, Finding, Severity};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::bytes::{Bytes, buffer};
 use crate::error::{OrRaise, exception};
+use crate::interrupt::detached;
 use crate::options::{Inline, Load, mapping};
 use crate::saved::inlined;
 
-/// Whether the model at `path` is right, and every fault of it: severity and error.
+/// Every fault of the model at `path`, severity and error; and one error for all errors among them.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn check_model(
@@ -21,9 +22,9 @@ pub fn check_model(
     load: Load,
     contents: bool,
     digests: bool,
-) -> PyResult<(bool, Vec<(&'static str, Py<PyAny>)>)> {
+) -> PyResult<(Vec<(&'static str, Py<PyAny>)>, Option<Py<PyAny>>)> {
     let options = CheckOptions::from(load.options()?).contents(contents).digests(digests);
-    let checked = py.detach(|| onnx_container::check_model(path, options)).or_raise()?;
+    let checked = detached(py, || onnx_container::check_model(path, options))?;
     let findings = checked.findings.iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
@@ -31,7 +32,10 @@ pub fn check_model(
         };
         (severity, exception(&finding.error).into_value(py).into_any())
     });
-    Ok((checked.is_ok(), findings.collect()))
+    let is_error = |finding: &&Finding| finding.severity == Severity::Error;
+    let errors = checked.findings.iter().filter(is_error).map(|finding| finding.error.clone());
+    let joined = Error::join(errors).map(|error| exception(&error).into_value(py).into_any());
+    Ok((findings.collect(), joined))
 }
 
 /// The model, given as bytes, with its local functions in its graphs; and what was done.
@@ -42,12 +46,11 @@ pub fn inline_functions<'py>(
     options: Inline,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyDict>)> {
     let (bytes, options) = (buffer(model)?, options.options()?);
-    let done = py.detach(|| {
+    let (bytes, report) = detached(py, || {
         let mut model = ModelProto::decode(&bytes)?;
         let report = onnx_container::inline_functions(&mut model, options)?;
         Ok((model.encode_to_vec()?, report))
-    });
-    let (bytes, report) = done.or_raise()?;
+    })?;
     Ok((PyBytes::new(py, &bytes), inlined(py, &report)?))
 }
 
@@ -59,7 +62,7 @@ pub fn recover(
     py: Python<'_>,
     path: PathBuf,
 ) -> PyResult<(Vec<PathBuf>, Vec<PathBuf>, usize, Vec<String>)> {
-    let done = py.detach(|| onnx_container::recover(path)).or_raise()?;
+    let done = detached(py, || onnx_container::recover(path))?;
     let errors = done.errors.iter().map(ToString::to_string).collect();
     Ok((done.finished, done.undone, done.removed, errors))
 }
@@ -67,13 +70,13 @@ pub fn recover(
 /// The model whose external data the file at `path` is, if there is one beside it.
 #[pyfunction]
 pub fn model_that_needs(py: Python<'_>, path: PathBuf) -> PyResult<Option<PathBuf>> {
-    py.detach(|| onnx_container::model_that_needs(path)).or_raise()
+    detached(py, || onnx_container::model_that_needs(path))
 }
 
 /// All bytes of the file at `path`, mapped or read.
 #[pyfunction]
 pub fn map_file(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Bytes> {
-    Ok(Bytes(py.detach(|| mapping(mmap).buffer(path)).or_raise()?))
+    Ok(Bytes(detached(py, || mapping(mmap).buffer(path))?))
 }
 
 /// The element types: number, name in onnx.proto, and width in bits where there is one.

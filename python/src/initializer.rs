@@ -9,6 +9,7 @@ use pyo3::{Borrowed, ffi};
 
 use crate::bytes::{Bytes, Elements, buffer};
 use crate::error::OrRaise;
+use crate::interrupt::detached;
 
 /// The elements of one tensor: their type (the number in onnx.proto), dimensions and bytes. What Python calls a tensor is
 /// a subclass, with a name.
@@ -19,7 +20,7 @@ pub struct Initializer(pub onnx_container::Initializer);
 impl Initializer {
     /// The codes of elements narrower than a byte, one in each byte, in its low bits.
     fn unpacked(&self, py: Python<'_>) -> PyResult<Bytes> {
-        let codes = py.detach(|| self.0.to_tensor()?.unpack()).or_raise()?;
+        let codes = detached(py, || self.0.to_tensor()?.unpack())?;
         Ok(Bytes(codes.into()))
     }
 }
@@ -92,6 +93,10 @@ impl Initializer {
         Ok(Self(onnx_container::Tensor::from_strings(dims, strings).or_raise()?.into()))
     }
 
+    fn __repr__(&self) -> String {
+        format!("<Initializer: {} {:?}>", self.0.dtype(), self.0.dims())
+    }
+
     /// The element type, as the number in onnx.proto.
     #[getter]
     fn dtype(&self) -> i32 {
@@ -118,7 +123,10 @@ impl Initializer {
 
     /// The packed little-endian bytes, shared where they are in memory or in a mapped file.
     pub(crate) fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
-        Ok(Bytes(py.detach(|| self.0.to_buffer()).or_raise()?))
+        match self.0.is_lazy() || self.0.as_buffer().is_none() {
+            true => Ok(Bytes(detached(py, || self.0.to_buffer())?)),
+            false => Ok(Bytes(self.0.to_buffer().or_raise()?)),
+        }
     }
 
     /// The elements of a tensor of strings; None for other types.
@@ -152,7 +160,7 @@ impl Initializer {
     ) -> PyResult<Self> {
         let dtype = DataType::try_from(dtype).or_raise()?;
         let codes = buffer(codes)?;
-        let packed = py.detach(|| onnx_container::Tensor::pack(dtype, dims, &codes));
-        Ok(Self(packed.or_raise()?.into()))
+        let packed = detached(py, || onnx_container::Tensor::pack(dtype, dims, &codes))?;
+        Ok(Self(packed.into()))
     }
 }

@@ -11,6 +11,7 @@ mod dlpack;
 mod error;
 mod functions;
 mod initializer;
+mod interrupt;
 mod mapping;
 mod options;
 mod saved;
@@ -26,7 +27,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 mod _core {
     use pyo3::prelude::*;
 
-    use crate::error::missing_file;
+    use crate::error::CLASSES;
 
     #[pymodule_export]
     use crate::bytes::{Bytes, torch_memory};
@@ -50,7 +51,10 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("MissingFileError", missing_file(module.py())?)
+        CLASSES.iter().try_for_each(|class| {
+            let (name, class) = class.get(module.py())?;
+            module.add(name, class)
+        })
     }
 
     /// The version of the package.

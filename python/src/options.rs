@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use onnx_container::external_data::PathPolicy;
 use onnx_container::{
-    Alignment, CastOptions, DataType, ExternalizeOptions, FillOptions, InlineOptions, Limit,
+    Alignment, CastOptions, DataType, Error, ExternalizeOptions, FillOptions, InlineOptions, Limit,
     Limits, LoadOptions, MmapChoice, Progress, SaveOptions, ShardNames, Tied, WeightFiles,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;
@@ -135,7 +135,9 @@ pub fn externalizing(
 #[pyo3(from_item_all)]
 pub struct Fill {
     rename: Vec<(String, String)>,
+    rename_with: Option<Py<PyAny>>,
     strip_prefix: Option<String>,
+    replace_prefix: Vec<(String, String)>,
     ignore: Vec<String>,
     partial: bool,
     strict: bool,
@@ -151,6 +153,12 @@ impl Fill {
         for name in self.ignore {
             options = options.ignore(name);
         }
+        if let Some(function) = self.rename_with {
+            options = options.rename_with(move |name| renamed(&function, name));
+        }
+        for (from, to) in self.replace_prefix {
+            options = options.replace_prefix(from, to);
+        }
         if let Some(prefix) = self.strip_prefix {
             options = options.strip_prefix(prefix);
         }
@@ -161,6 +169,18 @@ impl Fill {
             Some(other) => Err(none_of("tied", other, "'all', 'this'")),
         }
     }
+}
+
+/// The name that a function of the caller makes of `name`. What it raises is the error.
+fn renamed(function: &Py<PyAny>, name: &str) -> onnx_container::Result<String> {
+    let made = Python::try_attach(|py| {
+        let made = function.call1(py, (name,))?.into_bound(py);
+        made.extract::<String>().map_err(|_| {
+            PyTypeError::new_err(format!("rename returned {made:?} for {name:?}, which is no name"))
+        })
+    });
+    let ended = || Error::other("the interpreter has ended");
+    made.ok_or_else(ended)?.map_err(Error::other)
 }
 
 /// Which weights are cast.
@@ -279,19 +299,18 @@ fn shard_names(names: &str) -> PyResult<ShardNames> {
     }
 }
 
-/// The exception that ended some work: of the caller's callback, or of a signal such as Ctrl-C.
+/// The exception of the caller's callback that ended some work.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
     /// What a save calls while it writes: `callback(done, total)`, with bytes, which cancels the save by returning False or
-    /// raising. Signals are looked at as well.
+    /// raising.
     fn report(&self, callback: Option<Py<PyAny>>) -> impl Fn(Progress) -> ControlFlow<()> + use<> {
         let raised = self.clone();
         move |progress| {
+            let Some(callback) = &callback else { return ControlFlow::Continue(()) };
             let goes_on = Python::try_attach(|py| {
-                py.check_signals()?;
-                let Some(callback) = &callback else { return Ok(true) };
                 let said = callback.call1(py, (progress.done, progress.total))?;
                 Ok(said.is_none(py) || said.is_truthy(py)?)
             });

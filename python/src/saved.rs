@@ -80,6 +80,7 @@ pub fn filled<'py>(py: Python<'py>, filled: &Filled) -> PyResult<Bound<'py, PyDi
     report.set_item("filled", filled.filled)?;
     report.set_item("nbytes", filled.bytes)?;
     report.set_item("unused", &filled.unused)?;
+    report.set_item("own", &filled.own)?;
     report.set_item("missing", &filled.missing)?;
     report.set_item("kept", &filled.kept)?;
     report.set_item("tied", sharing(&filled.tied))?;

@@ -13,7 +13,7 @@ import models
 import numpy as np
 import onnx
 import pytest
-from onnx_container import Container, Error, Recovered, check_model, inline_functions, recover
+from onnx_container import Container, Error, Recovered, findings, inline_functions, recover
 
 LAYOUTS = [
     ({}, {"m.onnx", "m.onnx.data"}),
@@ -38,7 +38,7 @@ def test_every_layout_comes_back(tmp_path: Path, options: dict, names: set[str],
     saved = container.save(tmp_path / "m.onnx", **options)
     assert set(os.listdir(tmp_path)) == names == {name for name, _ in saved.files}
     assert saved.model_proto == onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    assert [kind for kind, _ in check_model(tmp_path / "m.onnx") if kind == "error"] == []
+    assert [kind for kind, _ in findings(tmp_path / "m.onnx") if kind == "error"] == []
     loaded = Container.load(tmp_path / "m.onnx", mmap=mmap)
     for name in "ab":
         np.testing.assert_array_equal(loaded.tensor(name).numpy(), weights[f"#{name}"])
@@ -283,7 +283,7 @@ def test_untrusted_models_are_limited(tmp_path: Path) -> None:
     with pytest.raises(Error) as raised:
         Container.load(tmp_path / "m.onnx", weights=False, limits={"nodes": 0})
     assert raised.value.kind == "TooLarge"
-    assert [kind for kind, _ in check_model(tmp_path / "m.onnx")][0] == "error"
+    assert [kind for kind, _ in findings(tmp_path / "m.onnx")][0] == "error"
 
 
 def test_stored_digests_are_verified(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_only_files_are_replaced(tmp_path: Path) -> None:
 
 def test_one_file_is_not_written_twice(tmp_path: Path) -> None:
     model, _ = models.matmul(inline=True)
-    for first, second in (("w", "./w"), ("w", "m.onnx"), ("w", "other.onnx"), ("w", "C:w"), ("sub/../w", "w")):
+    for first, second in (("w", "./w"), ("w", "m.onnx"), ("w", "C:w"), ("sub/../w", "w")):
         ours.set_external_data(model.graph.initializer[0], first)
         ours.set_external_data(model.graph.initializer[1], second)
         with pytest.raises(ValueError):

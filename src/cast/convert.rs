@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 
 use crate::buffer::{Buffer, BufferMut};
+use crate::cancel;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::initializer::Initializer;
@@ -103,6 +104,7 @@ impl WeightSource for Converted {
         let (mut first, mut skip) = (start / to, start % to);
         let (mut input, mut output, mut out) = (Vec::new(), Vec::new(), out);
         while !out.is_empty() {
+            cancel::check()?;
             let count = (skip + out.len()).div_ceil(to).min(CHUNK);
             input.resize(count * from, 0);
             output.resize(count * to, 0);

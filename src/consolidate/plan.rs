@@ -130,7 +130,7 @@ impl Plan {
             else {
                 continue;
             };
-            let read = initializer.read_at(0, place_in(memory, destination.offset, member.len)?);
+            let read = initializer.read_into(place_in(memory, destination.offset, member.len)?);
             read.map_err(|error| error.with_tensor(handle.as_str()))?;
             member.source = Source::Moved;
         }

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
+use crate::cancel;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
@@ -235,15 +236,16 @@ impl Job<'_> {
     }
 
     fn hash(&self) -> Result<Digest> {
+        cancel::check()?;
         match &self.bytes {
-            Bytes::Here(bytes) => Ok(self.whole(bytes)),
+            Bytes::Here(bytes) => self.whole(bytes),
             Bytes::Typed(proto) => {
                 let tensor = Tensor::try_from(*proto)?;
                 let texts = |texts: &[Buffer]| texts_digest(texts.iter().map(|text| &**text));
                 let neither = || Error::internal("a tensor has neither strings nor bytes");
                 match tensor.strings().map(texts) {
                     Some(strings) => Ok(strings),
-                    None => Ok(self.whole(tensor.as_bytes().ok_or_else(neither)?)),
+                    None => self.whole(tensor.as_bytes().ok_or_else(neither)?),
                 }
             }
             Bytes::Elsewhere(initializer) => self.read(initializer),
@@ -258,10 +260,15 @@ impl Job<'_> {
         }
     }
 
-    fn whole(&self, bytes: &[u8]) -> Digest {
+    fn whole(&self, bytes: &[u8]) -> Result<Digest> {
         let mut hasher = Sha256::new();
-        self.end(&mut hasher, bytes);
-        Digest::of_bytes(hasher)
+        let (before, last) = bytes.split_at(bytes.len().saturating_sub(1) / CHUNK * CHUNK);
+        for piece in before.chunks(CHUNK) {
+            cancel::check()?;
+            hasher.update(piece);
+        }
+        self.end(&mut hasher, last);
+        Ok(Digest::of_bytes(hasher))
     }
 
     /// Hashes the last bytes.
@@ -273,10 +280,10 @@ impl Job<'_> {
 
     fn read(&self, initializer: &Initializer) -> Result<Digest> {
         if let Some(bytes) = initializer.as_buffer() {
-            return Ok(self.whole(&bytes));
+            return self.whole(&bytes);
         }
         if initializer.is_lazy() {
-            return Ok(self.whole(&initializer.to_buffer()?));
+            return self.whole(&initializer.to_buffer()?);
         }
         self.in_parts(|offset, part| initializer.read_at(offset, part))
     }
@@ -289,6 +296,7 @@ impl Job<'_> {
         while offset < self.len {
             let rest = usize::try_from(self.len - offset).unwrap_or(usize::MAX);
             let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
+            cancel::check()?;
             read(offset, part)?;
             offset += part.len() as u64;
             if offset < self.len {

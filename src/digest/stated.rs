@@ -192,7 +192,7 @@ impl Statement {
         let mut whole = Whole::new(!self.sha1.all.is_empty(), self.sha256.is_some());
         let failed = |error| Error::io(&self.path, error);
         match &self.bytes {
-            Source::Memory(bytes) => whole.update(bytes),
+            Source::Memory(bytes) => whole.update(bytes)?,
             Source::Location(location) => {
                 let missing = || Error::new(ErrorKind::MissingFile, "no directory was given");
                 let file = directory.ok_or_else(missing)?.open_file(location)?;

@@ -7,6 +7,8 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::sha256::Digest;
+use crate::cancel;
+use crate::error::Result;
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
@@ -24,9 +26,13 @@ impl Whole {
     }
 
     /// Adds the next bytes of the file.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    ///
+    /// # Errors
+    /// The call was cancelled.
+    pub(crate) fn update(&mut self, bytes: &[u8]) -> Result<()> {
         // In parts, so that the second digest finds them in the cache of the processor.
         for part in bytes.chunks(CHUNK) {
+            cancel::check()?;
             if let Some(sha1) = &mut self.sha1 {
                 sha1.update(part);
             }
@@ -34,16 +40,18 @@ impl Whole {
                 sha256.update(part);
             }
         }
+        Ok(())
     }
 
     /// Adds `count` zeros.
-    pub(crate) fn zeros(&mut self, mut count: u64) {
+    pub(crate) fn zeros(&mut self, mut count: u64) -> Result<()> {
         const ZEROS: [u8; 4096] = [0; 4096];
         while count > 0 {
             let part = usize::try_from(count).map_or(ZEROS.len(), |count| count.min(ZEROS.len()));
-            self.update(ZEROS.get(..part).unwrap_or_default());
+            self.update(ZEROS.get(..part).unwrap_or_default())?;
             count = count.saturating_sub(part as u64);
         }
+        Ok(())
     }
 
     /// Adds all bytes of `file`.
@@ -52,7 +60,10 @@ impl Whole {
         loop {
             match file.read(&mut chunk) {
                 Ok(0) => return Ok(()),
-                Ok(len) => self.update(chunk.get(..len).unwrap_or_default()),
+                Ok(len) => {
+                    let read = self.update(chunk.get(..len).unwrap_or_default());
+                    read.map_err(io::Error::other)?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::replace::Tied;
@@ -20,10 +22,24 @@ use crate::replace::Tied;
 pub struct FillOptions {
     pub(super) renames: BTreeMap<String, Vec<String>>,
     prefixes: Vec<(String, String)>,
+    rename_with: Option<RenameWith>,
     pub(super) ignored: HashSet<String>,
     pub(super) partial: bool,
     pub(super) strict: bool,
     pub(super) tied: Option<Tied>,
+    pub(super) allow_no_match: bool,
+}
+
+/// A function of the caller that makes the name of a tensor of that of weights.
+type Rename = dyn Fn(&str) -> Result<String> + Send + Sync;
+
+#[derive(Clone)]
+struct RenameWith(Arc<Rename>);
+
+impl fmt::Debug for RenameWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function")
+    }
 }
 
 impl FillOptions {
@@ -37,6 +53,17 @@ impl FillOptions {
     #[must_use]
     pub fn rename(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.renames.entry(from.into()).or_default().push(to.into());
+        self
+    }
+
+    /// The name of the tensor is what `tensor` makes of the name of the weights. A [`rename`](Self::rename) takes
+    /// precedence; prefix rules beside this are refused. An error of `tensor` is one of the fill.
+    #[must_use]
+    pub fn rename_with(
+        mut self,
+        tensor: impl Fn(&str) -> Result<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.rename_with = Some(RenameWith(Arc::new(tensor)));
         self
     }
 
@@ -72,7 +99,8 @@ impl FillOptions {
     /// Whether weights that match no tensor are an error. Unless [`partial`](Self::partial) is set,
     /// inline tensors of several elements that get no weights are then errors too. Default false:
     /// they are listed in [`Filled::unused`](crate::Filled::unused) and
-    /// [`Filled::kept`](crate::Filled::kept).
+    /// [`Filled::kept`](crate::Filled::kept). External tensors that have weights count as given in either case, and
+    /// are listed in [`Filled::own`](crate::Filled::own).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
@@ -90,6 +118,14 @@ impl FillOptions {
         self
     }
 
+    /// Whether a fill may take none of the weights, as that of one file of many may. Default false: it is then an
+    /// error ([`ErrorKind::MissingTensor`]).
+    #[must_use]
+    pub fn allow_no_match(mut self, allow: bool) -> Self {
+        self.allow_no_match = allow;
+        self
+    }
+
     /// Whether what is left over is an error.
     #[cfg(feature = "safetensors")]
     pub(crate) fn is_strict(&self) -> bool {
@@ -99,11 +135,16 @@ impl FillOptions {
     /// The options for weights that have the names of tensors.
     #[cfg(feature = "safetensors")]
     pub(crate) fn without_names(self) -> Self {
-        Self { partial: self.partial, tied: self.tied, ..Self::default() }
+        let Self { partial, tied, allow_no_match, .. } = self;
+        Self { partial, tied, allow_no_match, ..Self::default() }
     }
 
-    /// Refuses two rules for one prefix.
+    /// Refuses two rules for one prefix, and prefix rules beside a function.
     pub(super) fn check(&self) -> Result<()> {
+        if self.rename_with.is_some() && !self.prefixes.is_empty() {
+            let reason = "names are made by a function and by prefix rules: give one of them";
+            return Err(Error::new(ErrorKind::InvalidArgument, reason));
+        }
         let mut rules = BTreeMap::new();
         let wrong = self.prefixes.iter().filter_map(|(from, to)| {
             let first = *rules.entry(from).or_insert(to);
@@ -115,15 +156,21 @@ impl FillOptions {
 
     /// The names of the tensors for weights called `name`, and whether the caller gave exactly these
     /// names.
-    pub(super) fn tensors<'a>(&'a self, name: &'a str) -> (Vec<Cow<'a, str>>, bool) {
+    ///
+    /// # Errors
+    /// That of the caller's function.
+    pub(super) fn tensors<'a>(&'a self, name: &'a str) -> Result<(Vec<Cow<'a, str>>, bool)> {
         if let Some(to) = self.renames.get(name) {
-            return (to.iter().map(Cow::from).collect(), true);
+            return Ok((to.iter().map(Cow::from).collect(), true));
+        }
+        if let Some(RenameWith(tensor)) = &self.rename_with {
+            return Ok((vec![tensor(name)?.into()], false));
         }
         let matching = self.prefixes.iter().filter(|(from, _)| name.starts_with(from.as_str()));
         let tensor = match matching.max_by_key(|(from, _)| from.len()) {
             Some((from, to)) => name.replacen(from, to, 1).into(),
             None => name.into(),
         };
-        (vec![tensor], false)
+        Ok((vec![tensor], false))
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::cancel;
 use crate::container::Handle;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
@@ -150,7 +151,8 @@ impl Slot {
     }
 }
 
-/// Whether both have the same bytes; an initializer that cannot be read equals no other.
+/// Whether both have the same bytes; an initializer that cannot be read equals no other, and in a call that is
+/// cancelled none does.
 pub(crate) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     const CHUNK: usize = 1 << 20;
     let len = one.byte_len();
@@ -162,6 +164,9 @@ pub(crate) fn same_bytes(one: &Initializer, other: &Initializer) -> bool {
     }
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for at in (0..len).step_by(CHUNK) {
+        if cancel::check().is_err() {
+            return false;
+        }
         let n = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
         left.resize(n, 0);
         right.resize(n, 0);

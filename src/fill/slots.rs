@@ -209,6 +209,12 @@ impl Slots {
         *self.stands_for.get(&number).unwrap_or(&number)
     }
 
+    /// The names of the external tensors that keep the weights that they had.
+    pub(super) fn own(&self) -> impl Iterator<Item = &str> {
+        let own = self.slots.iter().filter(|slot| slot.full && !slot.inline && !slot.answered());
+        own.map(|slot| slot.tensor.as_str())
+    }
+
     /// The names of the tensors that had no weights and got none.
     pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
         let missing = self.slots.iter().filter(|slot| !slot.full && !slot.answered());

@@ -22,6 +22,7 @@ use super::rename::{Renames, renamed};
 use super::scope::{
     Binding, Closure, Names, Passed, PassedAs, Scope, Slots, Value, is_plain, merged,
 };
+use crate::cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
 
@@ -300,6 +301,7 @@ impl<'m> Copier<'m> {
         node: &'m NodeProto,
         scope: &mut Scope<'m>,
     ) -> Result<Frame<'m>> {
+        cancel::check()?;
         let found = self.context.functions.get(callee).zip(self.bodies.function(callee));
         let (function, body) = found.ok_or_else(unresolved)?;
         count(function, "inputs", node.input.len(), function.input.len())?;

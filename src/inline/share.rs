@@ -21,6 +21,7 @@ use super::names::{Fresh, Numbers, second_attempts};
 use super::place::Place;
 use super::scope::{Binding, Scope};
 use super::splice::{Spliced, Step};
+use crate::cancel::{self, Token};
 use crate::error::{Error, Result};
 use crate::proto::{DecodeOptions, FunctionProto, Message, ModelProto};
 
@@ -111,9 +112,9 @@ impl<'m> ParallelCopy<'m> {
         let (parts, numbers) = self.tasks();
         let next = AtomicUsize::new(0);
         let mut whole = Part { spliced: Spliced::with_room(self.len()), ..Part::default() };
-        let (sender, made) = mpsc::channel();
+        let ((sender, made), token) = (mpsc::channel(), Token::current());
         thread::scope(|scope| {
-            let work = |sender| self.work(&parts, &next, functions, &sender);
+            let work = |sender| token.scope(|| self.work(&parts, &next, functions, &sender));
             let spawned = (0..cores()).map(|_| {
                 let sender = sender.clone();
                 thread::Builder::new().spawn_scoped(scope, move || work(sender))
@@ -192,6 +193,7 @@ impl<'m> ParallelCopy<'m> {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(number) else { return Ok(()) };
+            cancel::check()?;
             if made.send((number, self.part(task, &context, &bodies))).is_err() {
                 return Ok(());
             }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::cancel;
 use crate::error::{Error, Result};
 use crate::retry::{exists, retried};
 
@@ -93,6 +94,7 @@ impl FolderLock {
             if elapsed >= timeout {
                 return Err(held(folder, timeout));
             }
+            cancel::check()?;
             report(folder, elapsed)?;
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(4));

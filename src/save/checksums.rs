@@ -55,22 +55,20 @@ fn digits(whole: Whole) -> Str {
 fn checksum(file: &PlannedFile<'_>) -> Result<Str> {
     let (mut whole, mut end) = (Whole::new(true, false), 0);
     for piece in &file.pieces {
-        whole.zeros(piece.offset.saturating_sub(end));
+        whole.zeros(piece.offset.saturating_sub(end))?;
         add(&mut whole, &piece.initializer).map_err(|error| piece.name_in(error))?;
         end = piece.end();
     }
-    whole.zeros(file.len.saturating_sub(end));
+    whole.zeros(file.len.saturating_sub(end))?;
     Ok(digits(whole))
 }
 
 fn add(whole: &mut Whole, initializer: &Initializer) -> Result<()> {
     if let Some(bytes) = initializer.as_buffer() {
-        whole.update(&bytes);
-        return Ok(());
+        return whole.update(&bytes);
     }
     if initializer.is_lazy() {
-        whole.update(&initializer.to_buffer()?);
-        return Ok(());
+        return whole.update(&initializer.to_buffer()?);
     }
     let (len, mut offset) = (initializer.byte_len(), 0);
     let mut chunk = vec![0; CHUNK];
@@ -78,7 +76,7 @@ fn add(whole: &mut Whole, initializer: &Initializer) -> Result<()> {
         let rest = usize::try_from(len - offset).unwrap_or(usize::MAX);
         let part = chunk.get_mut(..rest.min(CHUNK)).unwrap_or_default();
         initializer.read_at(offset, part)?;
-        whole.update(part);
+        whole.update(part)?;
         offset += part.len() as u64;
     }
     Ok(())

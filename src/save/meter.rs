@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::cancel;
 use crate::error::{Error, Result};
 use crate::save::options::SaveOptions;
 use crate::save::progress::{Progress, cancelled};
@@ -32,6 +33,10 @@ impl<'o> Meter<'o> {
 
     /// Reports `bytes` more to the caller.
     fn tell(&self, bytes: u64) -> Result<()> {
+        if let Err(error) = cancel::check() {
+            self.cancelled.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
         let Some(report) = &self.options.progress else { return Ok(()) };
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancelled.load(Ordering::Relaxed) {

@@ -13,6 +13,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
+use crate::cancel::Token;
 use crate::error::{Error, Result};
 use crate::initializer::Address;
 use crate::parallel;
@@ -65,9 +66,10 @@ pub(crate) fn ahead_of<T>(
     if ahead.firsts.is_empty() {
         return write(&ahead);
     }
+    let token = Token::current();
     thread::scope(|scope| {
         let _stop = StopWhenDone(&ahead);
-        let make = || ahead.make_all();
+        let make = || token.scope(|| ahead.make_all());
         let started = Builder::new().spawn_scoped(scope, make);
         started.map_err(|e| Error::io("a thread that makes weights", e))?;
         write(&ahead)

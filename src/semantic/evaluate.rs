@@ -26,6 +26,7 @@ use super::scope::{
 use super::store::{Call, CallOutput, Found, Store};
 use super::types::Symbols;
 use super::weights::Weights;
+use crate::cancel;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inline::Callable;
@@ -165,6 +166,7 @@ impl<'m> Evaluator<'m> {
                 Err(task) => vec![task],
             };
             while let Some(mut task) = stack.pop() {
+                cancel::check()?;
                 if let Step::Wait(next) = self.step(&mut task)? {
                     stack.extend([task, next]);
                 }

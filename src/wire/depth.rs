@@ -12,6 +12,7 @@ use std::thread::{self, Builder};
 
 use super::Message;
 use super::text::Str;
+use crate::cancel::Token;
 
 /// How many messages deep a call goes on the stack of its caller. Less than half of the levels that
 /// [`Limit::Nesting`](crate::Limit::Nesting) allows by default are messages that may hold themselves.
@@ -58,12 +59,12 @@ pub(crate) fn walk<M: Message, T: Default + Send>(work: impl FnOnce() -> T + Sen
 /// Does `work` on a stack of its own; here if the system refuses a thread.
 #[cold]
 fn elsewhere<T: Default + Send>(work: impl FnOnce() -> T + Send) -> T {
-    let work = Mutex::new(Some(work));
+    let (work, token) = (Mutex::new(Some(work)), Token::current());
     let run = || {
         let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
         LEFT.set(ELSEWHERE);
         // It is there, because it is taken once.
-        work.map_or_else(T::default, |work| work())
+        token.scope(|| work.map_or_else(T::default, |work| work()))
     };
     thread::scope(|scope| match Builder::new().stack_size(STACK).spawn_scoped(scope, run) {
         Ok(thread) => thread

@@ -16,6 +16,7 @@ use super::nested;
 use super::reader::{Reader, Run, Wire};
 use super::{Message, Value};
 use crate::buffer::Buffer;
+use crate::cancel::{self, Token};
 use crate::error::Result;
 
 /// The least number of bytes for which several threads pay off.
@@ -128,6 +129,7 @@ fn widen_heap() {
 
 /// Decodes the messages of a chunk, whose memory is counted with that of the list to which they will be moved.
 fn read<M: Message>(mut reader: Reader<'_>, count: usize) -> Result<Vec<M>> {
+    cancel::check()?;
     let tag = reader.tag_len();
     let mut list = Vec::new();
     list.resize_with(count, M::default);
@@ -143,10 +145,10 @@ pub(super) fn append<M: Message + Value>(list: &mut Vec<M>, reader: &mut Reader<
     let queue = Queue { chunks: VecDeque::new(), first: 0, closed: false };
     let shared = Shared { queue: Mutex::new(queue), moved: Condvar::new() };
     let (stack, threads) = (reader.stack(), reader.threads());
-    let start = reader.clone();
+    let (start, token) = (reader.clone(), Token::current());
     thread::scope(|scope| {
         for _ in 1..threads {
-            let help = || shared.help(&start.fork());
+            let help = || token.scope(|| shared.help(&start.fork()));
             // If the system refuses a thread, the others do the work.
             let _ = Builder::new().stack_size(stack).spawn_scoped(scope, help);
         }

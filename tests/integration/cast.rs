@@ -147,8 +147,6 @@ fn options_choose() {
     assert_eq!(chosen(all(), half), "abc");
     assert_eq!(chosen(all().except(["b", "nobody"]), half), "ac");
     assert_eq!(chosen(all().choose(|place, tensor| place.name_of(tensor) != "a"), half), "bc");
-    assert_eq!(chosen(all().from_dtype(DataType::Bfloat16), half), "");
-    assert_eq!(chosen(all(), DataType::Float), "");
 }
 
 #[test]
@@ -223,9 +221,48 @@ fn nothing_is_converted_before_its_turn_and_tied_weights_stay_tied() {
 }
 
 #[test]
-fn a_graph_without_weights_stays_as_it_is() {
-    let mut container = Container::new(ModelProto::new(GraphProto::new("g")));
-    assert_eq!(container.cast(DataType::Float16, all()).unwrap(), Casted::default());
+fn a_cast_of_nothing_is_an_error_that_says_why() {
+    let of = |tensors: Vec<TensorProto>| {
+        let mut graph = GraphProto::new("g");
+        graph.input.push(ValueInfoProto::tensor("input", TensorProto::FLOAT, [300]));
+        graph.initializer.extend(tensors);
+        let mut model = ModelProto::new(graph);
+        model.opset_import.push(OperatorSetIdProto::new("", 21));
+        Container::new(model)
+    };
+    let inline = |name: &str, len| floats(name, 0, len);
+    let bare = |location: &str| TensorProto::external("w", TensorProto::FLOAT, [2], location);
+    let float16 = DataType::Float16;
+    let (default, compute) = (CastOptions::new, || CastOptions::new().compute(true));
+    let none = "nothing is cast to FLOAT16: no weights of FLOAT have at least 1024 bytes";
+    let cases: [(Vec<TensorProto>, DataType, CastOptions, &str); 8] = [
+        (vec![], float16, default(), none),
+        (vec![], float16, compute(), none),
+        (vec![inline("small", 2)], float16, default(), none),
+        (vec![inline("w", 300)], float16, default().except(["w"]), none),
+        (
+            vec![inline("w", 300)],
+            DataType::Float,
+            default(),
+            "nothing is cast to FLOAT: no weights of FLOAT16 or BFLOAT16 have at least 1024 bytes",
+        ),
+        (
+            vec![inline("input", 300)],
+            float16,
+            default(),
+            "nothing is cast to FLOAT16: the 1 weights of FLOAT have to stay, such as `input`: an input of the graph",
+        ),
+        // However small: it is not known what they are.
+        (vec![bare("w.bin")], float16, default(), "was not loaded"),
+        (vec![bare("#w")], float16, default(), "unresolved handle"),
+    ];
+    for (tensors, to, options, text) in cases {
+        let mut container = of(tensors);
+        let before = container.clone();
+        let error = container.cast(to, options).unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+        assert_eq!(container.model(), before.model(), "{text}");
+    }
 }
 
 fn typed(name: &str, dtype: i32) -> ValueInfoProto {

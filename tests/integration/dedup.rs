@@ -467,7 +467,9 @@ fn weights_fill_a_deduplicated_model_as_they_fill_the_original() {
         let mut loaded = Container::load(&path, LoadOptions::new().weights(weights)).unwrap();
         let filled = loaded.fill(given, FillOptions::new().partial(true)).unwrap();
         assert_eq!(filled.filled, 2);
-        loaded.attach(folder.path(), MmapChoice::never()).unwrap();
+        if !weights {
+            loaded.attach(folder.path(), MmapChoice::never()).unwrap();
+        }
         let first = |name: &str| loaded.tensor(name).unwrap().as_bytes().unwrap()[..4].to_vec();
         assert_eq!(first("bias"), 1_f32.to_le_bytes());
         assert_eq!(first("index"), [0; 4]);

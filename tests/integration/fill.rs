@@ -7,7 +7,8 @@ use onnx_container::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
 };
 use onnx_container::{
-    Buffer, Container, DataType, ErrorKind, FillOptions, Filled, Initializer, Sharing, Tensor, Tied,
+    Buffer, Container, DataType, Error, ErrorKind, FillOptions, Filled, Initializer, MmapChoice,
+    Sharing, Tensor, Tied,
 };
 
 /// An external FLOAT tensor.
@@ -494,7 +495,7 @@ fn inline_tensors_that_keep_their_elements_are_listed() {
         Container::new(ModelProto::new(graph))
     };
     let bias = || weights([("bias", array![1_f32, 2.0].into())]);
-    let filled = model().fill([], FillOptions::new()).unwrap();
+    let filled = model().fill([], FillOptions::new().allow_no_match(true)).unwrap();
     assert_eq!(filled.kept, strings(&["bias", "scale", "table", "grid", "matrix"]));
     let filled = model().fill(bias(), FillOptions::new().strict(true).partial(true)).unwrap();
     assert_eq!(filled.kept, strings(&["scale", "table", "grid", "matrix"]));
@@ -537,7 +538,7 @@ fn inline_initializers_stay_inline() {
     let raw: Vec<u8> = [7.0_f32, 7.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     let inline = TensorProto::new("w", TensorProto::FLOAT, [1, 2]).with_raw_data(raw);
     let mut container = container([inline]);
-    let nothing = container.fill([], FillOptions::new()).unwrap();
+    let nothing = container.fill([], FillOptions::new().allow_no_match(true)).unwrap();
     assert_eq!(nothing.missing, strings(&[]), "what is inline is not missing");
     assert_eq!(nothing.kept, strings(&["w"]), "and is told");
     container.fill(weights([("w", constant(8.0))]), FillOptions::new()).unwrap();
@@ -668,8 +669,11 @@ fn what_is_missing_or_left_over_is_listed() {
     assert_eq!((filled.filled, filled.bytes), (1, 8));
     assert_eq!(filled.unused, strings(&["z"]));
     assert_eq!(filled.missing, strings(&["b"]));
+    assert_eq!(filled.own, strings(&[]));
     // The rest from elsewhere; what is there counts as given.
-    container.fill(weights([("b", constant(2.0))]), FillOptions::new().strict(true)).unwrap();
+    let rest = weights([("b", constant(2.0))]);
+    let filled = container.fill(rest, FillOptions::new().strict(true)).unwrap();
+    assert_eq!(filled.own, strings(&["a"]));
     assert_eq!(firsts(&container), [1.0, 2.0]);
     // And again, with other weights.
     container.fill(weights([("a", constant(4.0))]), FillOptions::new()).unwrap();
@@ -685,8 +689,69 @@ fn very_many_weights_that_fit_nothing_are_listed() {
     let weight = constant(1.0);
     let given: Vec<_> =
         names("checkpoint").into_iter().map(|name| (name, weight.clone())).collect();
-    let filled = container.fill(given, FillOptions::new().partial(true)).unwrap();
+    let options = FillOptions::new().partial(true);
+    let filled = container.fill(given.clone(), options.clone().allow_no_match(true)).unwrap();
     assert_eq!((filled.filled, filled.missing.len(), filled.unused.len()), (0, 60_000, 60_000));
+    assert_eq!(container.fill(given, options).unwrap_err().kind(), ErrorKind::MissingTensor);
+}
+
+/// Models without weights, with all, and with inline ones: a fill that takes nothing is an error for each.
+#[test]
+fn a_fill_that_takes_nothing_is_an_error_with_a_hint() {
+    let empty = || container([place("m.a", &[1, 2], "#m.a")]);
+    let full = || {
+        let mut container = empty();
+        container.insert("#m.a", constant(1.0)).unwrap();
+        container
+    };
+    let inlined = || container([inline("m.a", DataType::Float, &[1, 2])]);
+    let none = "no tensor of the model has the name of any of the weights: ";
+    let plain = FillOptions::new;
+    let cases: [(&[&str], FillOptions, &str); 6] = [
+        (&[], plain(), "no weights were given"),
+        (&["b"], plain(), "rename, strip_prefix and replace_prefix change the names of weights"),
+        (&["b"], plain().ignore("b"), "no weights were given"),
+        (&["b", "x.m.a"], plain(), r#"strip_prefix of "x." makes "m.a" of "x.m.a""#),
+        (&["w", "n.a"], plain().strip_prefix("n."), none),
+        (&["b"], plain().rename_with(|name| Ok(format!("{name}.b"))), none),
+    ];
+    for container in [&empty as &dyn Fn() -> Container, &full, &inlined] {
+        for (names, options, text) in &cases {
+            for partial in [false, true] {
+                let mut container = container();
+                let before = container.clone();
+                let given = names.iter().map(|name| ((*name).to_owned(), constant(4.0)));
+                let error = container.fill(given, options.clone().partial(partial)).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::MissingTensor, "{error}");
+                assert!(error.to_string().contains(text), "{error}, not {text}");
+                assert_eq!(container.model(), before.model());
+                let given = names.iter().map(|name| ((*name).to_owned(), constant(4.0)));
+                let allowed = options.clone().partial(true).allow_no_match(true);
+                assert_eq!(container.fill(given, allowed).unwrap().filled, 0);
+            }
+        }
+        let given = || weights([("a", constant(4.0))]);
+        let error = container().fill(given(), plain()).unwrap_err().to_string();
+        assert!(error.contains(r#"replace_prefix of "" by "m." makes "m.a" of "a""#), "{error}");
+        let named = plain().rename_with(|name| Ok(format!("m.{name}")));
+        assert_eq!(container().fill(given(), named.clone()).unwrap().filled, 1);
+        let error = container().fill(given(), named.strip_prefix("x")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let fails = plain().rename_with(|_| Err(Error::other("no name")));
+        let error = container().fill(given(), fails).unwrap_err();
+        assert!(error.to_string().contains("weights `a`: no name"), "{error}");
+    }
+}
+
+#[test]
+fn an_attach_that_has_nothing_to_do_is_an_error() {
+    let mut full = container([place("a", &[1, 2], "#a"), inline("b", DataType::Float, &[1, 2])]);
+    full.insert("#a", constant(1.0)).unwrap();
+    for mut container in [container([]), container([inline("b", DataType::Float, &[1, 2])]), full] {
+        let error = container.attach(".", MmapChoice::never()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("there are no weights to attach"), "{error}");
+    }
 }
 
 #[test]

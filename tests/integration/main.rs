@@ -11,6 +11,7 @@
 )]
 
 mod ambiguity;
+mod cancel;
 mod cast;
 mod checks;
 mod checks_faults;

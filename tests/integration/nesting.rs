@@ -147,7 +147,7 @@ const CALLS: &[(&str, On, Call)] = &[
     ("consolidate", On::Done, |m| {
         unit(consolidate(&mut m.model().clone(), ConsolidateOptions::new()))
     }),
-    ("Container::consolidate", On::Done, |m| {
+    ("Container::consolidate", On::Refused, |m| {
         unit(m.clone().consolidate(ConsolidateOptions::new()))
     }),
     ("replace", On::Done, |m| unit(m.clone().replace("w", vec![1.0_f32; 4], Tied::Refuse))),

@@ -1184,7 +1184,7 @@ fn attaching_checks_names_types_and_shapes() {
         (
             declared(TensorProto::UINT8, &[2, 3]),
             FillOptions::new(),
-            Some((ErrorKind::MissingHandle, "tensor `w`")),
+            Some((ErrorKind::MissingTensor, "strip_prefix of \"model.\" makes \"w\"")),
         ),
         (declared(TensorProto::UINT8, &[3, 2]), strip(), Some((ErrorKind::Shape, "transpose"))),
         (declared(TensorProto::UINT8, &[6]), strip(), Some((ErrorKind::Shape, "[2, 3]"))),

@@ -34,7 +34,7 @@ fn containers() -> Vec<Container> {
         model(graph(operand, vec![shape])),
         model(graph(same, vec![constant("w", floats("", 1, 99))])),
         with_functions(),
-        ModelProto::default(),
+        model(graph(vec![], vec![])),
     ];
     let mut containers: Vec<_> = models.into_iter().map(Container::new).collect();
     let mut mixed = Container::new(tensors_everywhere());

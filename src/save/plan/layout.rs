@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::aliases::{Alias, aliases};
 use crate::buffer::{Buffer, BufferMut};
+use crate::cancel;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::initializer::Initializer;
@@ -97,6 +98,7 @@ impl PlannedFile<'_> {
 
     /// The bytes of the file: the initializer's own buffer where the file has only one piece.
     pub(crate) fn assemble(&self) -> Result<Buffer> {
+        cancel::check()?;
         if let [piece] = self.pieces.as_slice() {
             return piece.initializer.to_buffer().map_err(|error| piece.name_in(error));
         }
@@ -107,7 +109,7 @@ impl PlannedFile<'_> {
             let range = usize::try_from(piece.offset).ok().zip(usize::try_from(piece.end()).ok());
             let place = range.and_then(|(start, end)| bytes.get_mut(start..end));
             let outside = || Error::internal(format!("a weight is outside `{}`", self.name));
-            let read = piece.initializer.read_at(0, place.ok_or_else(outside)?);
+            let read = piece.initializer.read_into(place.ok_or_else(outside)?);
             read.map_err(|error| piece.name_in(error))?;
         }
         Ok(bytes.freeze())

@@ -1,0 +1,136 @@
+//! [`Cancel`]: ends long calls of this crate from another thread.
+//!
+//! Whatever may take long looks at the token of its thread between pieces of its work: `check`. A thread that is
+//! started for a part of a call gets the token of the one that starts it: [`Token`].
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Ends the calls in its [`scope`](Self::scope) early. Clones are one and the same.
+///
+/// Every call that reads, hashes, compares, converts or writes weights looks at it between pieces of some MiB, and ends
+/// with [`ErrorKind::Cancelled`] as after any other error: what it was to change is unchanged, and what it was to
+/// replace is there. Code of the caller, such as a [source](crate::WeightSource), is not interrupted.
+///
+/// ```
+/// use std::thread;
+/// use onnx_container::{Cancel, Container, ErrorKind};
+///
+/// let cancel = Cancel::new();
+/// let other = cancel.clone();
+/// thread::spawn(move || other.cancel()).join().unwrap();
+/// # let mut graph = onnx_container::proto::GraphProto::new("g");
+/// # graph.initializer.push(onnx_container::proto::TensorProto::new("w", 1, [1]).with_raw_data(vec![0; 4]));
+/// # let container = Container::new(onnx_container::proto::ModelProto::new(graph));
+/// let digest = cancel.scope(|| container.digest());
+/// assert_eq!(digest.unwrap_err().kind(), ErrorKind::Cancelled);
+/// ```
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+thread_local! {
+    static CURRENT: RefCell<Option<Cancel>> = const { RefCell::new(None) };
+}
+
+impl Cancel {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the calls in the scopes of this token, now and from here on.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work`. The calls of this crate in it, with the threads that they start, end when the token is cancelled; those on
+    /// threads that `work` itself starts do not. Of scopes inside each other, the inner one counts.
+    pub fn scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        Token(Some(self.clone())).scope(work)
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cancel").field(&self.is_cancelled()).finish()
+    }
+}
+
+/// The token of a thread, if it has one, for the threads that it starts.
+#[derive(Clone)]
+pub(crate) struct Token(Option<Cancel>);
+
+impl Token {
+    /// That of this thread.
+    pub(crate) fn current() -> Self {
+        Self(CURRENT.with_borrow(Clone::clone))
+    }
+
+    /// Runs `work` under this token.
+    pub(crate) fn scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _before = Restore(CURRENT.replace(self.0.clone()));
+        work()
+    }
+}
+
+/// Gives the thread its token again, also after a panic.
+struct Restore(Option<Cancel>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// Whether the work of this thread goes on.
+///
+/// # Errors
+/// [`ErrorKind::Cancelled`] when its token is cancelled.
+pub(crate) fn check() -> Result<()> {
+    match CURRENT.with_borrow(|current| current.as_ref().is_some_and(Cancel::is_cancelled)) {
+        true => Err(cancelled()),
+        false => Ok(()),
+    }
+}
+
+#[cold]
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the call was cancelled")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_scope_counts_inside_and_ends() {
+        let (outer, inner) = (Cancel::new(), Cancel::new());
+        outer.cancel();
+        assert!(check().is_ok());
+        outer.scope(|| {
+            assert_eq!(check().unwrap_err().kind(), ErrorKind::Cancelled);
+            inner.scope(|| assert!(check().is_ok()));
+            let token = Token::current();
+            let found = std::thread::scope(|scope| {
+                let plain = scope.spawn(check);
+                let carried = scope.spawn(move || token.scope(check));
+                (plain.join().unwrap().is_ok(), carried.join().unwrap().is_ok())
+            });
+            assert_eq!(found, (true, false));
+        });
+        let panics = || outer.scope(|| panic!("inside"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(check().is_ok());
+    }
+}

@@ -1,0 +1,201 @@
+//! [`Cancel`]: every call that may take long ends early, and leaves what was there.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onnx_container::proto::{
+    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+};
+use onnx_container::{
+    Buffer, Cancel, CastOptions, CheckOptions, ConsolidateOptions, Container, DataType, ErrorKind,
+    FillOptions, Initializer, InlineOptions, LoadOptions, MatchOptions, MmapChoice, Result,
+    SaveOptions, VerifyDigests, WeightFiles, WeightSource, check_model, inline_functions,
+    safetensors,
+};
+
+use crate::support::{call, function, node};
+
+/// How many weights there are, and how long each is: half of the pieces that are read at a time.
+const WEIGHTS: usize = 64;
+const LEN: usize = 512 << 10;
+/// The read in which the call is cancelled.
+const AT: usize = 5;
+
+/// Weights that count the reads of all, and cancel the call in one of them.
+struct Counted {
+    number: u8,
+    dims: [i64; 1],
+    lazy: bool,
+    reads: Arc<AtomicUsize>,
+    cancel: Cancel,
+}
+
+impl WeightSource for Counted {
+    fn dtype(&self) -> DataType {
+        DataType::Float
+    }
+
+    fn dims(&self) -> &[i64] {
+        &self.dims
+    }
+
+    fn byte_len(&self) -> u64 {
+        LEN as u64
+    }
+
+    fn is_lazy(&self) -> bool {
+        self.lazy
+    }
+
+    fn read_at(&self, _: u64, out: &mut [u8]) -> Result<()> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) + 1 == AT {
+            self.cancel.cancel();
+        }
+        out.fill(self.number);
+        Ok(())
+    }
+}
+
+/// A sum of weights that are behind handles.
+fn model() -> ModelProto {
+    let mut graph = GraphProto::new("g");
+    graph.input.push(ValueInfoProto::tensor("x0", TensorProto::FLOAT, [1]));
+    for number in 0..WEIGHTS {
+        let (name, handle) = (format!("w{number}"), format!("#w{number}"));
+        let dims = [(LEN / 4) as i64];
+        graph.initializer.push(TensorProto::external(&name, TensorProto::FLOAT, dims, &handle));
+        let (x, y) = (format!("x{number}"), format!("x{}", number + 1));
+        graph.node.push(NodeProto::new("Add", [x, name], [y]));
+    }
+    graph.output.push(ValueInfoProto::tensor(
+        format!("x{WEIGHTS}"),
+        TensorProto::FLOAT,
+        [(LEN / 4) as i64],
+    ));
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    model
+}
+
+fn container(lazy: bool, cancel: &Cancel, reads: &Arc<AtomicUsize>) -> Container {
+    let mut container = Container::new(model());
+    for number in 0..WEIGHTS {
+        let (dims, cancel, reads) = ([(LEN / 4) as i64], cancel.clone(), reads.clone());
+        let source = Counted { number: number as u8, dims, lazy, reads, cancel };
+        let weights = Initializer::from_source(source).unwrap();
+        container.insert(&format!("#w{number}"), weights).unwrap();
+    }
+    container
+}
+
+/// The weights of `container` by the names of their handles, with `prefix` before them.
+fn named(container: &Container, prefix: &str) -> Vec<(String, Initializer)> {
+    let named = container.iter();
+    named.map(|(handle, w)| (format!("{prefix}{}", handle.name()), w.clone())).collect()
+}
+
+fn unit<T>(result: Result<T>) -> Result<()> {
+    result.map(drop)
+}
+
+#[test]
+fn calls_that_read_weights_end_early() {
+    type Work = fn(&mut Container, &Path) -> Result<()>;
+    let calls: [(&str, Work); 13] = [
+        ("digest", |c, _| unit(c.digest())),
+        ("semantic_digest", |c, _| unit(c.semantic_digest())),
+        ("semantic_difference", |c, _| unit(c.semantic_difference(&c.clone()))),
+        ("embed", |c, _| unit(c.embed())),
+        ("consolidate", |c, _| unit(c.consolidate(ConsolidateOptions::new()))),
+        ("to_parts", |c, _| unit(c.to_parts(true))),
+        ("match_weights", |c, _| unit(c.match_weights(named(c, ""), MatchOptions::new()))),
+        ("fill that compares", |c, _| {
+            // The same bytes twice for each tensor.
+            let other = container(false, &Cancel::new(), &Arc::default());
+            let given = [named(c, ""), named(&other, "#")].concat();
+            unit(c.fill(given, FillOptions::new()))
+        }),
+        ("save", |c, path| unit(c.save(path, true))),
+        ("save per tensor", |c, path| unit(c.save(path, WeightFiles::PerTensor))),
+        ("save embedded", |c, path| unit(c.save(path, WeightFiles::Embedded))),
+        ("save with digests", |c, path| unit(c.save(path, SaveOptions::new().digests(true)))),
+        ("export", |c, path| {
+            unit(c.export_safetensors(
+                path.with_extension("safetensors"),
+                safetensors::ExportOptions::new(),
+            ))
+        }),
+    ];
+    for (name, work) in calls {
+        for lazy in [false, true] {
+            let (cancel, reads) = (Cancel::new(), Arc::default());
+            let mut container = container(lazy, &cancel, &reads);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("m.onnx");
+            let before = container.clone();
+            let error = cancel.scope(|| work(&mut container, &path)).unwrap_err();
+            assert!(error.has(ErrorKind::Cancelled), "{name}: {error}");
+            let reads = reads.load(Ordering::Relaxed);
+            assert!((AT..WEIGHTS).contains(&reads), "{name}: {reads} reads");
+            assert_eq!(container.model(), before.model(), "{name}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
+        }
+    }
+}
+
+/// What reads files, and what computes: it ends before it has done anything.
+#[test]
+fn calls_on_files_and_graphs_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let model = at("m.onnx");
+    let saved = container(false, &Cancel::new(), &Arc::default());
+    saved.save(&model, SaveOptions::new().digests(true).checksums(true)).unwrap();
+    saved.export_safetensors(at("w.safetensors"), safetensors::ExportOptions::new()).unwrap();
+    let bytes = Buffer::from(fs::read(&model).unwrap());
+    let bare = Container::load(&model, LoadOptions::new().weights(false)).unwrap();
+    let embedded = Container::new(saved.embed().unwrap());
+    let twice = || {
+        let body = function("f", &["a"], &["b"], vec![node("Neg", &["a"], &["b"], vec![])]);
+        let mut graph = GraphProto::new("g");
+        graph.node.push(call("f", &["x"], &["y"], vec![]));
+        let mut model = ModelProto::new(graph);
+        model.functions.push(body);
+        model.opset_import.push(OperatorSetIdProto::new("", 21));
+        model
+    };
+    let never = MmapChoice::never;
+    let verify = || LoadOptions::new().verify_digests(VerifyDigests::Always);
+    let every = || CheckOptions::new().contents(true).digests(true);
+    let calls: [(&str, &dyn Fn() -> Result<()>); 11] = [
+        ("load", &|| unit(Container::load(&model, never()))),
+        ("load, verified", &|| unit(Container::load(&model, verify()))),
+        ("load_bytes", &|| {
+            unit(Container::load_bytes(bytes.clone(), LoadOptions::new().model_path(&model)))
+        }),
+        ("attach", &|| bare.clone().attach(folder.path(), never())),
+        ("attach_safetensors", &|| {
+            unit(bare.clone().attach_safetensors(at("w.safetensors"), never(), FillOptions::new()))
+        }),
+        ("safetensors::load", &|| unit(safetensors::load(at("w.safetensors"), never()))),
+        ("check_model", &|| unit(check_model(&model, CheckOptions::new()))),
+        ("check_model, all", &|| unit(check_model(&model, every()))),
+        ("cast", &|| unit(embedded.clone().cast(DataType::Float16, CastOptions::new()))),
+        ("inline_functions", &|| unit(inline_functions(&mut twice(), InlineOptions::new()))),
+        ("decode", &|| unit(Container::load(at("many.onnx"), never()))),
+    ];
+    let mut many = ModelProto::new(GraphProto::new("g"));
+    let input = "x".repeat(300);
+    let nodes = (0..10_000).map(|_| NodeProto::new("Neg", [input.as_str()], ["y"]));
+    many.graph.as_mut().unwrap().node.extend(nodes);
+    fs::write(at("many.onnx"), many.encode_to_vec().unwrap()).unwrap();
+    for (name, work) in calls {
+        work().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let error = cancel.scope(work).unwrap_err();
+        assert!(error.has(ErrorKind::Cancelled), "{name}: {error}");
+    }
+}

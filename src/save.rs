@@ -37,8 +37,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
-pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
+pub use folder::{NotReplaced, model_that_needs, not_replaced};
 pub(crate) use meter::Meter;
 pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]

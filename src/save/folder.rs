@@ -81,6 +81,51 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     Ok(users.into_values().next())
 }
 
+/// Why a file must not be replaced by something that is neither a model nor its weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotReplaced {
+    /// It is a model, whatever it is called.
+    Model,
+    /// The model at this path needs it.
+    NeededBy(PathBuf),
+}
+
+/// Which of the files `names` in `folder` must not be replaced, and why: models, and what models need, as
+/// [`model_that_needs`] finds it for one file. The models of the folder are read once for all names. A symbolic link is no
+/// model: only the link would be replaced.
+///
+/// ```
+/// use onnx_container::{NotReplaced, not_replaced};
+/// use onnx_container::proto::{GraphProto, Message, ModelProto};
+///
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("0_0.pb"), ModelProto::new(GraphProto::new("g")).encode_to_vec()?)?;
+/// let kept = not_replaced(folder.path(), &["0_0.pb".to_owned(), "1_0.pb".to_owned()])?;
+/// assert_eq!(kept.into_iter().collect::<Vec<_>>(), [("0_0.pb".to_owned(), NotReplaced::Model)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`model_that_needs`].
+pub fn not_replaced(
+    folder: impl AsRef<Path>,
+    names: &[String],
+) -> Result<BTreeMap<String, NotReplaced>> {
+    let folder = Folder::new(folder.as_ref(), "");
+    let mut kept = BTreeMap::new();
+    for name in names {
+        let path = folder.directory.join(name);
+        if !is_link(&path) && folder.skim(&path)?.is_certain {
+            kept.insert(name.clone(), NotReplaced::Model);
+        }
+    }
+    for (name, user) in folder.users(names)? {
+        kept.insert(name, NotReplaced::NeededBy(user));
+    }
+    Ok(kept)
+}
+
 /// The files that the bytes of `container` are in.
 pub(crate) fn files_read_by(container: &Container) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();

@@ -290,6 +290,7 @@ impl<'p> Shapes<'p> {
             node.check_types(|i| call.ty(i))?;
         }
         let specs = kernel.infer(&call)?;
+        node.check_outputs(specs.len())?;
         let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
         let input = |i: usize| node.inputs.get(i).copied().flatten();
         let dies = |i| input(i).is_some_and(|value| self.dies(value, dead));

@@ -205,8 +205,8 @@ fn unequal(a: &[TracedValue], b: &[TracedValue]) -> Vec<usize> {
 }
 
 impl Trace {
-    /// Output `output` of step `step`, from the files that [`TraceOptions::dump`](super::TraceOptions::dump) had
-    /// written to `folder`; `None` for values that are no tensors.
+    /// Output `output` of step `step`, from the files in `folder` that have what [`TraceWriter::dump`](super::TraceWriter::dump)
+    /// gave; `None` for values that are no tensors.
     ///
     /// # Errors
     /// When the file is missing, holds no tensor of the type that the trace states, or is not the one whose

@@ -1,0 +1,43 @@
+//! M after a run, which nothing writes to any more: values are ranges of it, and not copied out of it.
+
+use onnx_container::Buffer;
+
+use super::span::{outside, to_usize};
+use super::{Memory, Span, Weights};
+use crate::error::Result;
+
+/// The arena and the weights as shared bytes.
+pub(crate) struct Frozen {
+    /// The segments with their offsets, in their order.
+    segments: Vec<(u64, Buffer)>,
+    weights: Weights,
+}
+
+impl Memory {
+    /// The same bytes, which cannot be written to.
+    pub(crate) fn freeze(self) -> Frozen {
+        let segments = self.segments.into_iter();
+        let segments = segments.map(|segment| (segment.offset, segment.bytes.freeze())).collect();
+        Frozen { segments, weights: self.weights }
+    }
+}
+
+impl Frozen {
+    /// The bytes of `span`, which keep all of their segment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when it does not lie in M.
+    pub(crate) fn slice(&self, span: Span) -> Result<Buffer> {
+        if span.len == 0 {
+            return Ok(Buffer::default());
+        }
+        if span.is_weight() {
+            return self.weights.share(span);
+        }
+        let after = self.segments.partition_point(|(offset, _)| *offset <= span.offset);
+        let found = after.checked_sub(1).and_then(|i| self.segments.get(i));
+        let (offset, bytes) = found.ok_or_else(|| outside(span))?;
+        let (from, to) = (to_usize(span.offset - offset)?, to_usize(span.end() - offset)?);
+        bytes.slice(from..to).ok_or_else(|| outside(span))
+    }
+}

@@ -241,6 +241,36 @@ run_node_tests() {
     "$BUILD/release/node_tests" --data "$data" --set node --fast --quiet
 }
 
+# The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX and FMA, one with
+# them, and an aarch64.
+run_on_processors() {
+    local program other process triple=aarch64-unknown-linux-gnu table=every_operator_gives running=()
+    [[ $HOST == x86_64-unknown-linux-gnu ]] || skip "other processors are emulated on x86-64 Linux, and this is $HOST"
+    if ! { command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc; } && [[ ${CI:-} == true ]]; then
+        as_root apt-get update -qq && as_root apt-get install -y -qq qemu-user gcc-aarch64-linux-gnu >/dev/null || true
+    fi
+    command -v qemu-x86_64 && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc ||
+        offline 'no qemu-user or gcc-aarch64-linux-gnu: other processors are not tested'
+    rustup target list --installed | grep -qx "$triple" || rustup target add "$triple" ||
+        offline "no standard library for $triple: it is not tested"
+    program=$(test_program)
+    "$program"
+    other=$(CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc test_program --target "$triple")
+    # At once, since each takes half a minute on one core.
+    qemu-x86_64 -cpu Nehalem "$program" "$table" & running+=($!)
+    qemu-x86_64 -cpu Haswell "$program" "$table" & running+=($!)
+    qemu-aarch64 -L /usr/aarch64-linux-gnu "$other" "$table" & running+=($!)
+    for process in "${running[@]}"; do wait "$process"; done
+}
+
+# test_program ARGUMENT...: build the test `bits` of the machine, and print where it is.
+test_program() {
+    cargo test -p onnx-container-machine --test bits --no-run --message-format=json "$@" |
+        sed -n 's/.*"executable":"\([^"]*\/bits-[^"]*\)".*/\1/p' | tail -n 1
+}
+
+as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
+
 # What tch computes is computed by onnxruntime, and a save of a tensor takes no memory.
 run_torch_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
@@ -315,35 +345,55 @@ run_python_with_torch() {
     pytest "$interpreter" python/tests/test_torch.py python/tests/test_pipelines.py python/tests/test_match.py
 }
 
-# mount_new KIND FOLDER: a new file system of this kind, in a file, mounted in the folder.
+# mount_new KIND FOLDER [OPTION...]: a new file system of this kind, in a file, mounted in the folder.
 mount_new() {
     local kind=$1 folder=$2
     mkdir "$folder"
     truncate -s 1G "$folder.img"
-    "mkfs.$kind" -q "$folder.img"
+    "mkfs.$kind" "${@:3}" "$folder.img" >/dev/null
     mount -o loop "$folder.img" "$folder"
 }
 
-# What is repacked on file systems where files can share extents takes no space, and what does not fit on a disk changes
-# nothing there.
+# kill_on_coarse_disks FOLDER: saves are killed on file systems whose clocks are coarse, so that old and new files have one
+# time. FAT has neither links nor permissions either; some kernels do not have it.
+kill_on_coarse_disks() {
+    local folder=$1 disks
+    command -v mkfs.ext4 && command -v mkfs.vfat || offline 'no mkfs.ext4 or mkfs.vfat: saves on coarse clocks are not tested'
+    mount_new ext4 "$folder/ext128" -q -I 128 && mount_new ext4 "$folder/ext256" -q -I 256 ||
+        skip 'no file system can be mounted here: saves on coarse clocks are not tested'
+    disks=$folder/ext128:$folder/ext256
+    if mount_new vfat "$folder/fat"; then
+        disks+=:$folder/fat
+    elif [[ ${CI:-} == true ]]; then
+        printf 'FAT cannot be mounted\n'
+        return 1
+    else
+        printf '!!! SKIPPED in part: this kernel has no FAT\n'
+    fi
+    ONNX_CONTAINER_KILL_FOLDERS=$disks test_workspace --test killed on_another_disk -- --nocapture
+}
+
+# What is repacked on file systems where files can share extents takes no space, what does not fit on a disk changes
+# nothing there, and a save that is killed where the clock is coarse leaves one model.
 run_on_other_disks() {
     local folder
     [[ $(uname) == Linux && $(id -u) == 0 && -e /dev/loop-control ]] ||
-        skip 'only root can mount a file system: neither sharing extents nor a full disk is tested'
-    if ! { command -v mkfs.xfs && command -v mkfs.btrfs; } && [[ ${CI:-} == true ]]; then
-        apt-get install -y -qq xfsprogs btrfs-progs >/dev/null || true
+        skip 'only root can mount a file system: sharing extents, a full disk and coarse clocks are not tested'
+    if [[ ${CI:-} == true ]]; then
+        apt-get install -y -qq xfsprogs btrfs-progs e2fsprogs dosfstools >/dev/null || true
     fi
     command -v mkfs.xfs && command -v mkfs.btrfs || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "umount '$folder'/xfs '$folder'/btrfs '$folder'/small 2>/dev/null || true; rm -r '$folder'" EXIT
-    mount_new xfs "$folder/xfs" && mount_new btrfs "$folder/btrfs" ||
+    trap "umount '$folder'/* 2>/dev/null || true; rm -r '$folder'" EXIT
+    mount_new xfs "$folder/xfs" -q && mount_new btrfs "$folder/btrfs" -q ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \
         test_workspace --test integration copies::a_repacked -- --nocapture
     mkdir "$folder/small" && mount -t tmpfs -o size=1M tmpfs "$folder/small"
     ONNX_CONTAINER_SMALL_DISK=$folder/small \
         test_workspace --test cli troubles::a_disk_that_is_full -- --nocapture
+    kill_on_coarse_disks "$folder"
 }
 
 # Without optimization: compiling it takes longer than all that it does here.
@@ -470,6 +520,7 @@ section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
 section 'node tests' run_node_tests
+section 'processors' run_on_processors
 section 'Python package' run_python_package
 section 'Python with torch' run_python_with_torch
 section 'PyTorch interop' with_libtorch run_torch_interop

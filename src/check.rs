@@ -171,8 +171,10 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     }
     for reason in refused::of_model(model) {
         // A model without a version is no model; everything else is what one reader knows.
-        let severity = if model.ir_version.is_none() { Severity::Error } else { Severity::Advice };
-        add(severity, ErrorKind::Unsupported, reason);
+        match model.ir_version {
+            None => add(Severity::Error, ErrorKind::InvalidModel, reason),
+            Some(_) => add(Severity::Advice, ErrorKind::Unsupported, reason),
+        }
     }
     if let Some(reason) = not_text(model) {
         add(Severity::Advice, ErrorKind::InvalidModel, reason);

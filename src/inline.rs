@@ -116,44 +116,21 @@ fn inline_none(options: &InlineOptions) -> Result<Inlined> {
 }
 
 /// The local functions of a model, none of which calls itself.
-pub(crate) struct Callable<'m> {
-    functions: Functions<'m>,
-    /// For each function, the number of nodes in its body, counting the bodies of the calls in it.
-    sizes: Vec<u64>,
-}
+pub(crate) struct Callable<'m>(Functions<'m>);
 
 impl<'m> Callable<'m> {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] when two functions have one id, or when functions call themselves.
     pub(crate) fn new(list: &'m [FunctionProto]) -> Result<Self> {
         let functions = Functions::new(list)?;
-        let calls = Calls::new(&functions);
-        let mut sizes = vec![0_u64; list.len()];
-        // In this order, the functions that a function calls come before it.
-        for index in calls.order(&functions)? {
-            let mut size = 0_u64;
-            let function = functions.get(index).into_iter();
-            function.for_each(|function| each_node_of(function, &mut |_| size += 1));
-            for callee in calls.callees(index) {
-                size = size.saturating_add(sizes.get(*callee).copied().unwrap_or(u64::MAX));
-            }
-            if let Some(place) = sizes.get_mut(index) {
-                *place = size;
-            }
-        }
-        Ok(Self { functions, sizes })
-    }
-
-    /// How many nodes replace a call of the function with this index when it is inlined.
-    pub(crate) fn size(&self, function: usize) -> u64 {
-        // An unknown function counts as too large, so that a limit refuses it.
-        self.sizes.get(function).copied().unwrap_or(u64::MAX)
+        Calls::new(&functions).order(&functions)?;
+        Ok(Self(functions))
     }
 
     /// The function that `node` calls, and its index, if it is a call.
     pub(crate) fn callee(&self, node: &NodeProto) -> Option<(usize, &'m FunctionProto)> {
-        let index = self.functions.callee(node)?;
-        Some((index, self.functions.get(index)?))
+        let index = self.0.callee(node)?;
+        Some((index, self.0.get(index)?))
     }
 }
 

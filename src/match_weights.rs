@@ -81,6 +81,9 @@ enum Outcome {
     Skipped,
 }
 
+/// Tensors, and what became of each.
+type Outcomes = Vec<(Item, Outcome)>;
+
 impl Container {
     /// Finds which of `weights`, those of the checkpoint that the model was exported from, each tensor is made of, by its
     /// elements. [`fill_mapped`](Self::fill_mapped) then puts another checkpoint into the model.
@@ -169,7 +172,7 @@ impl Container {
     }
 
     /// The tensors that are matched, and those that are not, as they are reported.
-    fn to_match(&self) -> Result<(Vec<Item>, Vec<(Item, Outcome)>)> {
+    fn to_match(&self) -> Result<(Vec<Item>, Outcomes)> {
         let (mut tensors, mut skipped) = (Vec::new(), Vec::new());
         for (place, proto) in traversal::iter(&self.model) {
             let Some(item) = self.item(&place, proto)? else { continue };
@@ -308,7 +311,7 @@ fn outcome(
 
 /// All outcomes as a mapping, in the order of `numbers`.
 fn mapping(
-    mut outcomes: Vec<(Item, Outcome)>,
+    mut outcomes: Outcomes,
     weights: &[Item],
     numbers: &HashMap<String, usize>,
 ) -> WeightMapping {

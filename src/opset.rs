@@ -4,9 +4,11 @@
 //! move into the model only if each operator has the same schema in both versions. The table of
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
+mod arities;
 mod arity;
 mod defaults;
 mod formals;
+mod row;
 mod signatures;
 mod table;
 
@@ -15,10 +17,12 @@ use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
-use arity::{ARITIES, Arities};
+use arities::ARITIES;
+pub(crate) use arities::{Arity, Places};
 pub(crate) use defaults::DefaultValue;
 use defaults::{DEFAULTS, Defaults};
 pub(crate) use formals::{Formals, Misfit};
+use row::Row;
 use signatures::SIGNATURES;
 pub(crate) use signatures::Signature;
 use table::{DOMAINS, Domain};
@@ -68,13 +72,11 @@ pub(crate) fn has_operator(domain: &[u8], name: &[u8]) -> bool {
     known_domain(normalized(domain)).is_some_and(|domain| versions_of(domain, name).is_some())
 }
 
-/// How many inputs and outputs `op_type` has in `version` of `domain`, where onnx has a schema of it.
+/// How many inputs and outputs `op_type` has in `version` of `domain`, and which it needs, where
+/// onnx has a schema of it.
 pub(crate) fn arity(domain: &[u8], op_type: &[u8], version: i64) -> Option<(Formals, Formals)> {
     let Since::Known(since) = since_version(domain, op_type, version) else { return None };
-    let by_operator: &ByOperator<'_, Arities> = &ARITY_ROWS;
-    let rows = by_operator.get(&(normalized(domain), op_type)).copied().unwrap_or_default();
-    let after = rows.partition_point(|row| row.since <= since);
-    let row = after.checked_sub(1).and_then(|place| rows.get(place))?;
+    let row = row(&ARITY_ROWS, domain, op_type, since)?;
     Some((Formals(row.inputs), Formals(row.outputs)))
 }
 
@@ -84,34 +86,39 @@ pub(crate) fn defaults(
     op_type: &[u8],
     since: i64,
 ) -> &'static [(&'static str, DefaultValue)] {
-    let by_operator: &ByOperator<'_, Defaults> = &DEFAULT_ROWS;
-    let rows = by_operator.get(&(normalized(domain), op_type)).copied().unwrap_or_default();
-    let after = rows.partition_point(|row| row.since <= since);
-    let row = after.checked_sub(1).and_then(|place| rows.get(place));
-    row.map_or(&[], |row| row.attributes)
+    row(&DEFAULT_ROWS, domain, op_type, since).map_or(&[], |row| row.attributes)
 }
 
-/// The rows of a table by domain and operator, one for each version in which something changed. Large models ask for each of
-/// their nodes.
+/// Which places for inputs and outputs `op_type` has in the version that came `since`.
+pub(crate) fn places(domain: &[u8], op_type: &[u8], since: i64) -> Option<&'static Arity> {
+    row(&PLACES_ROWS, domain, op_type, since)
+}
+
+/// The rows of each operator by its domain and name, one for each version in which something changed: large models ask
+/// for each of their nodes.
 type ByOperator<'n, R> = HashMap<(&'n [u8], &'n [u8]), &'static [R], RandomState>;
 
-static DEFAULT_ROWS: LazyLock<ByOperator<'_, Defaults>> =
-    LazyLock::new(|| by_operator(DEFAULTS, |row| (row.domain, row.name)));
+static DEFAULT_ROWS: LazyLock<ByOperator<'_, Defaults>> = LazyLock::new(|| by_operator(DEFAULTS));
+static ARITY_ROWS: LazyLock<ByOperator<'_, arity::Arities>> =
+    LazyLock::new(|| by_operator(arity::ARITIES));
+static PLACES_ROWS: LazyLock<ByOperator<'_, Arity>> = LazyLock::new(|| by_operator(ARITIES));
 
-static ARITY_ROWS: LazyLock<ByOperator<'_, Arities>> =
-    LazyLock::new(|| by_operator(ARITIES, |row| (row.domain, row.name)));
+fn by_operator<R: Row>(table: &'static [R]) -> ByOperator<'static, R> {
+    let of = |row: &R| (row.key().0.as_bytes(), row.key().1.as_bytes());
+    let by_operator = table.chunk_by(|a, b| of(a) == of(b));
+    by_operator.filter_map(|rows| Some((of(rows.first()?), rows))).collect()
+}
 
-/// The rows of `table`, in which those of each operator stand together.
-fn by_operator<R>(
-    table: &'static [R],
-    operator: fn(&R) -> (&'static str, &'static str),
-) -> ByOperator<'static, R> {
-    let rows = table.chunk_by(|a, b| operator(a) == operator(b));
-    let key = |row: &R| {
-        let (domain, name) = operator(row);
-        (domain.as_bytes(), name.as_bytes())
-    };
-    rows.filter_map(|rows| Some((key(rows.first()?), rows))).collect()
+/// The row of `op_type` for the version that came `since`.
+fn row<'n, R: Row>(
+    rows: &ByOperator<'n, R>,
+    domain: &'n [u8],
+    op_type: &'n [u8],
+    since: i64,
+) -> Option<&'static R> {
+    let rows = rows.get(&(normalized(domain), op_type)).copied()?;
+    let after = rows.partition_point(|row| row.key().2 <= since);
+    rows.get(after.checked_sub(1)?)
 }
 
 /// What an input or output of an operator may be.
@@ -295,8 +302,38 @@ mod tests {
             let found = defaults(domain.as_bytes(), op_type.as_bytes(), *since);
             assert_eq!(found, *expected, "{domain}.{op_type} {since}");
         }
-        assert!(DEFAULTS.is_sorted_by_key(|row| (row.domain, row.name, row.since)));
+        assert!(DEFAULTS.is_sorted_by_key(Row::key));
         assert!(DEFAULTS.iter().all(|row| row.attributes.is_sorted_by_key(|(name, _)| *name)));
+    }
+
+    #[test]
+    fn an_arity_is_that_of_the_version() {
+        let places = |single, list| Places { single, list };
+        for (domain, op_type, since, inputs, outputs) in [
+            ("", "Split", 1, (2, false), (0, true)),
+            ("", "Split", 11, (1, false), (0, true)),
+            ("ai.onnx", "Split", 18, (2, false), (0, true)),
+            ("", "Loop", 25, (2, true), (0, true)),
+            ("", "BatchNormalization", 9, (5, false), (5, false)),
+            ("", "BatchNormalization", 15, (5, false), (3, false)),
+            ("", "Constant", 13, (0, false), (1, false)),
+            (ML, "FeatureVectorizer", 1, (0, true), (1, false)),
+        ] {
+            let found = super::places(domain.as_bytes(), op_type.as_bytes(), since).unwrap();
+            let expected = (places(inputs.0, inputs.1), places(outputs.0, outputs.1));
+            assert_eq!((found.inputs, found.outputs), expected, "{domain}.{op_type} {since}");
+        }
+        for (domain, op_type, since) in [("", "Mine", 1), ("mine", "Add", 1), ("", "Selu", 0)] {
+            assert!(super::places(domain.as_bytes(), op_type.as_bytes(), since).is_none());
+        }
+        assert!(ARITIES.is_sorted_by_key(Row::key));
+        for domain in DOMAINS {
+            for (op_type, versions) in domain.operators {
+                let of =
+                    |since: &i64| super::places(domain.name.as_bytes(), op_type.as_bytes(), *since);
+                assert!(versions.iter().all(|since| of(since).is_some()), "{op_type}");
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use onnx_container::{Alignment, Buffer, BufferMut};
 use crate::call::{Call, OutSpec, Output, RunCx};
 use crate::error::{ErrorKind, Result};
 use crate::kernel::Kernel;
+use crate::nan::settle;
 use crate::table::byte_len;
 
 /// The elements of all outputs, whose types and shapes are `specs`. `None` where one is no tensor of numbers,
@@ -28,7 +29,13 @@ pub(crate) fn computed(
     let outputs = specs.iter().zip(&mut memories);
     let outputs = outputs.map(|(spec, memory)| Output { spec, bytes: Some(memory), value: None });
     match kernel.run(&mut RunCx::new(call, outputs.collect())) {
-        Ok(()) => Ok(Some(memories.into_iter().map(BufferMut::freeze).collect())),
+        Ok(()) => {
+            let written = specs.iter().zip(&mut memories).filter(|_| kernel.leaves_nans());
+            for (spec, memory) in written {
+                spec.dtype().into_iter().for_each(|dtype| settle(dtype, memory));
+            }
+            Ok(Some(memories.into_iter().map(BufferMut::freeze).collect()))
+        }
         Err(error) if matches!(error.kind(), ErrorKind::NeedsValue(_)) => Ok(None),
         Err(error) => Err(error),
     }

@@ -48,6 +48,14 @@ impl OutSpec {
     pub fn tensor(dtype: DataType, shape: impl Into<Vec<usize>>) -> Self {
         Self::Tensor(dtype, shape.into())
     }
+
+    /// The element type, if it is a tensor.
+    pub(crate) fn dtype(&self) -> Option<DataType> {
+        match self {
+            Self::Tensor(dtype, _) => Some(*dtype),
+            Self::Outside(_) => None,
+        }
+    }
 }
 
 /// A node with its inputs.
@@ -516,7 +524,6 @@ impl<'a> RunCx<'a> {
         self.outputs.into_iter().map(|output| output.value).collect()
     }
 }
-
 fn not_inferred(j: usize) -> Error {
     Error::internal(format!("output {j} is not the one that was inferred, or it was taken before"))
 }

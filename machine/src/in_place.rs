@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::nan::settle;
 
 /// The bytes of a part, unless the rows to which an input broadcasts are longer.
 const PART: usize = 1 << 16;
@@ -107,8 +108,11 @@ impl Parts {
                 part_of(call.operand(i), shape, &part, &part_shape, known)
             };
             let operands = (0..call.input_count()).map(operand).collect::<Result<_>>()?;
-            let output = Output { spec: &spec, bytes: Some(target), value: None };
+            let output = Output { spec: &spec, bytes: Some(&mut *target), value: None };
             kernel.run(&mut RunCx::new(Call::new(call.node(), operands), vec![output]))?;
+            if kernel.leaves_nans() {
+                settle(*dtype, target);
+            }
         }
         Ok(())
     }

@@ -61,6 +61,13 @@ pub trait Kernel: Debug + Send + Sync {
         false
     }
 
+    /// Whether outputs may have a NaN with any bits, which the machine then replaces by the one NaN of its type:
+    /// 0x7fc00000 of FLOAT, and likewise. Processors differ in the NaN that arithmetic gives. `false`, as it is unless
+    /// a kernel says otherwise, leaves outputs as they were written.
+    fn leaves_nans(&self) -> bool {
+        false
+    }
+
     /// Writes every element of every output that is asked for.
     ///
     /// # Errors
@@ -78,6 +85,7 @@ pub struct Builtin {
     run: fn(&mut RunCx<'_>) -> Result<()>,
     alias: Alias,
     is_elementwise: bool,
+    leaves_nans: bool,
 }
 
 impl Builtin {
@@ -95,6 +103,7 @@ impl Builtin {
             run,
             alias: Alias::None,
             is_elementwise: false,
+            leaves_nans: true,
         }
     }
 
@@ -124,6 +133,11 @@ impl Builtin {
         Self { is_elementwise: true, ..self }
     }
 
+    /// Marks the kernel as one that only moves elements, or writes the one NaN itself.
+    pub(crate) const fn without_nans(self) -> Self {
+        Self { leaves_nans: false, ..self }
+    }
+
     /// The operator, its domain, and the version from which on the kernel applies.
     pub(crate) const fn meaning(&self) -> (&'static str, &'static str, i64) {
         (self.op_type, self.domain, self.since)
@@ -141,6 +155,10 @@ impl Kernel for Builtin {
 
     fn is_elementwise(&self) -> bool {
         self.is_elementwise
+    }
+
+    fn leaves_nans(&self) -> bool {
+        self.leaves_nans
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<()> {

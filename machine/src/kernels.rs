@@ -18,7 +18,9 @@
 //!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
 //! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic over the operator is
 //!    the innermost loop over slices alone, and what is around it is compiled once for each type.
-//! 7. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
+//! 7. Processors differ in the bits of a NaN. The machine replaces those that a kernel leaves, unless the operator is in
+//!    `MOVING` or `SETTLED` below or is elementwise, where the loops in `loops` do.
+//! 8. Nothing panics: wrong input is an `Error` of kind `Shape`, `Value`, `Type` or `InvalidModel` that says what is wrong;
 //!    node and step are added by the machine. `cargo run -p onnx-container-drivers --bin node_tests -- --only Trilu`.
 //!
 //! ```ignore
@@ -93,6 +95,7 @@ mod transposed_matmul;
 mod tree;
 mod unique;
 mod window;
+mod words;
 
 pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
@@ -169,14 +172,54 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
+/// The operators that only move elements, and so keep the bits of a NaN, as those whose output is a view of their input do;
+/// in the order of their bytes.
+const MOVING: &[&str] = &[
+    "CenterCropPad",
+    "Compress",
+    "Concat",
+    "ConcatFromSequence",
+    "ConstantOfShape",
+    "DepthToSpace",
+    "Expand",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "OneHot",
+    "Optional",
+    "OptionalGetElement",
+    "Pad",
+    "ReverseSequence",
+    "SequenceAt",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "SplitToSequence",
+    "TensorScatter",
+    "Tile",
+    "TopK",
+    "Transpose",
+    "Trilu",
+    "Unique",
+    "Where",
+];
+
+/// The operators beside the elementwise ones whose kernels write the one NaN themselves, in the loops that write their large
+/// results.
+const SETTLED: &[&str] = &["CastLike", "Conv", "MatMul"];
+
 /// The built-in kernels of `profile`; one that comes later replaces another of the same operator and version.
 pub(crate) fn of(profile: Profile) -> impl Iterator<Item = Builtin> {
     let fast = [conv::FAST, fast::KERNELS, gemm::FAST, matmul::FAST, transposed_matmul::FAST];
     let fast = fast.into_iter().flatten().filter(move |_| profile == Profile::Fast);
     let all = strict().into_iter().flatten().chain(fast);
-    all.map(|kernel| match kernel.meaning() {
-        (op_type, "", _) if ELEMENTWISE.binary_search(&op_type).is_ok() => kernel.elementwise(),
-        _ => *kernel,
+    all.map(|kernel| {
+        let (op_type, domain, _) = kernel.meaning();
+        let is_in = |list: &[&str]| domain.is_empty() && list.binary_search(&op_type).is_ok();
+        let is_elementwise = is_in(ELEMENTWISE);
+        let kernel = if is_elementwise { kernel.elementwise() } else { *kernel };
+        let leaves_nans = !is_elementwise && !is_in(MOVING) && !is_in(SETTLED);
+        if leaves_nans { kernel } else { kernel.without_nans() }
     })
 }
 

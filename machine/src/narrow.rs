@@ -13,7 +13,9 @@ use onnx_container::DataType;
 
 use crate::call::{Call, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::numeric::{Number, Real, for_type};
+use crate::nan::OneNan;
+use crate::numeric::{Number, for_type};
+use crate::rounding::odd_f32;
 
 /// The value of a code of `dtype`; `None` for other types.
 pub(crate) fn decode(dtype: DataType) -> Option<fn(u8) -> f32> {
@@ -79,13 +81,14 @@ impl Rounding {
         Ok(Self { saturate: call.flag("saturate", true)?, mode })
     }
 
-    /// The code of `value` in `dtype`. An integer type takes the integer part, modulo its width.
+    /// The code of `value` in `dtype`, rounded once; the NaN of a type is its positive one. An integer type takes the
+    /// integer part, modulo its width.
     ///
     /// # Errors
     /// [`ErrorKind::Type`] when `dtype` is not one of [`decode`].
     pub(crate) fn encode(self, dtype: DataType) -> Result<impl Fn(f64) -> u8> {
         let nearest: fn(f32) -> u8 = match dtype {
-            DataType::Uint2 | DataType::Uint4 | DataType::Int2 | DataType::Int4 => low_bits,
+            DataType::Uint2 | DataType::Uint4 | DataType::Int2 | DataType::Int4 => |_| 0,
             DataType::Float4E2M1 => |x| f4e2m1fn::from_f32(x).to_bits(),
             DataType::Float6E2M3 => |x| f6e2m3fn::from_f32(x).to_bits(),
             DataType::Float6E3M2 => |x| f6e3m2fn::from_f32(x).to_bits(),
@@ -97,12 +100,18 @@ impl Rounding {
             other => return Err(crate::numeric::not_taken(other)),
         };
         let highest = highest(dtype).filter(|_| self.saturate);
+        let (nan, value_of) = (nearest(f32::NAN.one_nan()), decode(dtype));
         Ok(move |value: f64| {
             if dtype == DataType::Float8E8M0 {
                 return self.power_of_two(value);
             }
-            let value = f32::of(value);
-            nearest(highest.map_or(value, |highest| value.clamp(-highest, highest)))
+            if dtype.is_integer() {
+                return u8::from_i128(value.to_i128());
+            }
+            let value = odd_f32(value).one_nan();
+            let code = nearest(highest.map_or(value, |highest| value.clamp(-highest, highest)));
+            let is_nan = value_of.is_some_and(|value_of| value_of(code).is_nan());
+            if is_nan { nan } else { code }
         })
     }
 
@@ -142,11 +151,6 @@ fn highest(dtype: DataType) -> Option<f32> {
 fn e4m3fn(x: f32) -> u8 {
     let tie = x.abs().to_bits() == 464_f32.to_bits();
     f8e4m3fn::from_f32(if tie { 448_f32.copysign(x) } else { x }).to_bits()
-}
-
-/// The integer part modulo 256.
-fn low_bits(x: f32) -> u8 {
-    u8::from_i128(x.to_i128())
 }
 
 /// The codes of input `i`, of a type of [`decode`].

@@ -3,13 +3,16 @@
 //! This is the numeric profile `strict-1`: the same bits on every processor, thread count and build.
 //! Integers wrap. FLOAT and DOUBLE are computed as they are, with one rounding for each operation and
 //! without fused multiply-add; FLOAT16 and BFLOAT16 are widened to `f32`, computed there and rounded once.
-//! Functions such as exp are those of the crate `libm`, in one version, never the platform's.
+//! Functions such as exp are those of the crate `libm`, in one version, never the platform's. Which NaN an
+//! operation gives is the processor's choice, and what is written is [`OneNan`].
 
 use half::{bf16, f16};
-use onnx_container::Element;
+
+use crate::nan::OneNan;
+use crate::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
 
 /// A number type with arithmetic: integers and floats of at least 8 bits.
-pub(crate) trait Number: Element + Copy + PartialOrd {
+pub(crate) trait Number: OneNan + Copy + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
     /// The lowest value: minus infinity for floats.
@@ -30,6 +33,8 @@ pub(crate) trait Number: Element + Copy + PartialOrd {
     /// Nearest for floats; integers round towards zero and saturate.
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    /// The value as `f64`; an integer that is none is rounded to odd, for a float to be rounded from it.
+    fn to_odd_f64(self) -> f64;
     /// The integer modulo the width of an integer type, or the nearest float.
     fn from_i128(value: i128) -> Self;
     /// The integer; a float is rounded towards zero.
@@ -87,6 +92,7 @@ macro_rules! integers {
             fn abs(self) -> Self { if self < 0 { self.wrapping_neg() } else { self } }
             fn from_f64(value: f64) -> Self { value as Self }
             fn to_f64(self) -> f64 { self as f64 }
+            fn to_odd_f64(self) -> f64 { odd_f64(self.to_i128()) }
             fn is_nan(self) -> bool { false }
             fn from_i128(value: i128) -> Self { value as Self }
             fn to_i128(self) -> i128 { self as i128 }
@@ -126,6 +132,7 @@ macro_rules! reals {
             fn abs(self) -> Self { self.abs() }
             fn from_f64(value: f64) -> Self { $f64_to(value) }
             fn to_f64(self) -> f64 { f64::from(self) }
+            fn to_odd_f64(self) -> f64 { f64::from(self) }
             fn is_nan(self) -> bool { self.is_nan() }
             fn from_i128(value: i128) -> Self { value as Self }
             fn to_i128(self) -> i128 { self as i128 }
@@ -160,30 +167,31 @@ reals! {
 }
 
 macro_rules! halves {
-    ($($type:ty),*) => {$(
+    ($($type:ty, $widen:ident, $narrow:ident;)*) => {$(
         impl Number for $type {
             const ZERO: Self = <$type>::ZERO;
             const ONE: Self = <$type>::ONE;
             const LOWEST: Self = <$type>::NEG_INFINITY;
             const HIGHEST: Self = <$type>::INFINITY;
-            fn add(self, other: Self) -> Self { Self::from_f32(self.to_f32() + other.to_f32()) }
-            fn sub(self, other: Self) -> Self { Self::from_f32(self.to_f32() - other.to_f32()) }
-            fn mul(self, other: Self) -> Self { Self::from_f32(self.to_f32() * other.to_f32()) }
+            fn add(self, other: Self) -> Self { $narrow($widen(self) + $widen(other)) }
+            fn sub(self, other: Self) -> Self { $narrow($widen(self) - $widen(other)) }
+            fn mul(self, other: Self) -> Self { $narrow($widen(self) * $widen(other)) }
             fn fused(self, a: Self, b: Self) -> Self {
-                Self::from_f32(self.to_f32().fused(a.to_f32(), b.to_f32()))
+                $narrow($widen(self).fused($widen(a), $widen(b)))
             }
-            fn div(self, other: Self) -> Self { Self::from_f32(self.to_f32() / other.to_f32()) }
-            fn rem(self, other: Self) -> Self { Self::from_f32(self.to_f32() % other.to_f32()) }
-            fn neg(self) -> Self { -self }
-            fn abs(self) -> Self { Self::from_f32(self.to_f32().abs()) }
-            fn from_f64(value: f64) -> Self { Self::from_f64(value) }
-            fn to_f64(self) -> f64 { self.into() }
+            fn div(self, other: Self) -> Self { $narrow($widen(self) / $widen(other)) }
+            fn rem(self, other: Self) -> Self { $narrow($widen(self) % $widen(other)) }
+            fn neg(self) -> Self { Self::from_bits(self.to_bits() ^ 0x8000) }
+            fn abs(self) -> Self { Self::from_bits(self.to_bits() & 0x7fff) }
+            fn from_f64(value: f64) -> Self { $narrow(odd_f32(value)) }
+            fn to_f64(self) -> f64 { f64::from($widen(self)) }
+            fn to_odd_f64(self) -> f64 { f64::from($widen(self)) }
             fn is_nan(self) -> bool { self.is_nan() }
-            fn from_i128(value: i128) -> Self { Self::from_f64(<f64 as Number>::from_i128(value)) }
-            fn to_i128(self) -> i128 { self.to_f32().to_i128() }
+            fn from_i128(value: i128) -> Self { Number::from_f64(odd_f64(value)) }
+            fn to_i128(self) -> i128 { $widen(self).to_i128() }
             type Sum = f32;
-            fn to_sum(self) -> f32 { self.to_f32() }
-            fn from_sum(sum: f32) -> Self { Self::from_f32(sum) }
+            fn to_sum(self) -> f32 { $widen(self) }
+            fn from_sum(sum: f32) -> Self { $narrow(sum) }
             fn fill_sums<E>(
                 elements: &mut [Self],
                 fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
@@ -197,13 +205,16 @@ macro_rules! halves {
 
         impl Float for $type {
             type Real = f32;
-            fn widen(self) -> f32 { self.to_f32() }
-            fn round_from(real: f32) -> Self { Self::from_f32(real) }
+            fn widen(self) -> f32 { $widen(self) }
+            fn round_from(real: f32) -> Self { $narrow(real) }
         }
     )*};
 }
 
-halves!(f16, bf16);
+halves! {
+    f16, from_f16, to_f16;
+    bf16, from_bf16, to_bf16;
+}
 
 /// Makes [`Real`] from the names of its functions of one argument, here and in `libm` for `f32` and `f64`.
 macro_rules! functions {

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use onnx_container::DataType;
 
 use crate::bodies::{self, Composite};
+use crate::call::OutSpec;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::program::{Block, FUNCTION_BODY, Node, Program, ValueId};
 use crate::registry::Registry;
@@ -54,7 +55,10 @@ fn check_graphs(node: &Node, composite: Composite) -> Result<()> {
         Composite::If => (0, 0, 0),
         Composite::Loop => (given.max(2), 1, given.saturating_sub(2)),
         Composite::SequenceMap => (given, 0, 0),
-        Composite::FlexAttention => (1, 0, 1),
+        Composite::FlexAttention => {
+            check_precision(node)?;
+            (1, 0, 1)
+        }
         Composite::Scan => {
             let inputs = given.saturating_sub(usize::from(is_first));
             let scanned = node.attributes.int("num_scan_inputs")?.unwrap_or_default();
@@ -81,6 +85,32 @@ fn check_graphs(node: &Node, composite: Composite) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the type in which FlexAttention computes a softmax is one of floats.
+fn check_precision(node: &Node) -> Result<()> {
+    use DataType::{Bfloat16, Double, Float, Float16};
+    let stated = node.attributes.int("softmax_precision")?;
+    let is_float = |stated: i64| {
+        [Float, Double, Float16, Bfloat16].iter().any(|dtype| i64::from(dtype.number()) == stated)
+    };
+    match stated.filter(|stated| !is_float(*stated)) {
+        Some(stated) => {
+            let reason = format!("`softmax_precision` is {stated}, which is no type of floats");
+            Err(Error::new(ErrorKind::InvalidModel, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a node gets as many outputs as it has.
+pub(crate) fn check_outputs(node: &Node, specs: &[OutSpec]) -> Result<()> {
+    if node.outputs.iter().skip(specs.len()).all(Option::is_none) {
+        return Ok(());
+    }
+    let (has, gets) = (node.outputs.len(), specs.len());
+    let reason = format!("the node has {has} outputs, its inputs and attributes make {gets}");
+    Err(Error::new(ErrorKind::InvalidModel, reason))
 }
 
 /// The types of values; `None` where one is not known.

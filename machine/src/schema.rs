@@ -360,7 +360,9 @@ impl Schema {
         let mut bound = Bound::default();
         for i in 0..count {
             let (Some(ty), Some(formal)) = (types(i), self.input(i)) else { continue };
-            if !formal.types.contains(&ty) {
+            // In a loop that carries an optional, the element itself stands for an optional that has one.
+            let optional = || Type::Optional(Box::new(ty.clone()));
+            if !formal.types.contains(&ty) && !formal.types.contains(&optional()) {
                 let reason = format!(
                     "the operator does not take {} as input {i} (`{}`)",
                     shown(&ty),
@@ -396,6 +398,19 @@ impl Schema {
         stated: Option<DataType>,
     ) -> Result<Vec<Option<Type>>> {
         let bound = self.bind(inputs, &types)?;
+        let is_open = |formal: &&Formal| {
+            let is_bound = |variable| bound.get(variable).is_some_and(Option::is_some);
+            !formal.variable.is_some_and(is_bound) && formal.types.only().is_none()
+        };
+        let takes = |formal: &Formal, dtype| {
+            formal.types.0[0] == 0 || formal.types.contains(&Type::Tensor(dtype))
+        };
+        for formal in self.outputs.iter().filter(is_open) {
+            if let Some(dtype) = stated.filter(|dtype| !takes(formal, *dtype)) {
+                let reason = format!("the operator does not give elements of type {dtype}");
+                return Err(Error::new(ErrorKind::Type, reason));
+            }
+        }
         let of = |j: usize| {
             let formal = at(&self.outputs, j)?;
             let variable = formal.variable.and_then(|variable| bound.get(variable)?.as_ref());

@@ -312,3 +312,50 @@ fn weights_are_borrowed_from_the_container() {
     assert_eq!(read.as_ptr(), bytes.as_ptr());
     assert_eq!(machine.memory().high_water(), 0);
 }
+
+/// Of version 8: what lies behind the length of a sequence is no part of it, and a reversed scan begins at its end.
+#[test]
+fn a_reversed_scan_begins_at_the_end_of_each_sequence() {
+    let info = |name: &str, dtype, dims: &[i64]| {
+        let dims: Vec<_> = dims.iter().map(|dim| (*dim).into()).collect();
+        ValueInfoProto::tensor_with(name, dtype, dims)
+    };
+    let mut body = GraphProto::new("body");
+    body.input = vec![info("s", DataType::Float, &[]), info("e", DataType::Float, &[])];
+    body.output = vec![info("t", DataType::Float, &[]), info("r", DataType::Float, &[])];
+    body.node =
+        vec![NodeProto::new("Sub", ["e", "s"], ["t"]), NodeProto::new("Identity", ["e"], ["r"])];
+    let x = Value::from_elements([2, 3], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let cases = [
+        (0, [1, 3], [1.0_f32, 5.0], [1.0_f32, 0.0, 0.0, 4.0, 5.0, 6.0]),
+        (1, [1, 3], [1.0, 5.0], [1.0, 0.0, 0.0, 6.0, 5.0, 4.0]),
+        (1, [2, 0], [-1.0, 0.0], [2.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+    ];
+    for (direction, lens, states, results) in cases {
+        let mut node = NodeProto::new("Scan", ["lens", "first", "x"], ["last", "all"]);
+        node.attribute = vec![
+            AttributeProto::graph("body", body.clone()),
+            AttributeProto::int("num_scan_inputs", 1),
+            AttributeProto::ints("directions", [direction]),
+        ];
+        let mut graph = GraphProto::new("g");
+        graph.input = vec![
+            info("lens", DataType::Int64, &[2]),
+            info("first", DataType::Float, &[2]),
+            info("x", DataType::Float, &[2, 3]),
+        ];
+        graph.output =
+            vec![info("last", DataType::Float, &[2]), info("all", DataType::Float, &[2, 3])];
+        graph.node = vec![node];
+        let mut model = ModelProto::new(graph);
+        model.opset_import = vec![OperatorSetIdProto::new("", 8)];
+        let mut machine = machine(model, Registry::new(), Limits::new());
+        machine.bind("lens", Value::from_elements([2], &lens.map(i64::from)).unwrap()).unwrap();
+        machine.bind("first", floats(&[0.0, 0.0])).unwrap();
+        machine.bind("x", x.clone()).unwrap();
+        machine.run().unwrap();
+        assert_eq!(machine.value("last").unwrap(), floats(&states), "{direction} {lens:?}");
+        let all = Value::from_elements([2, 3], &results).unwrap();
+        assert_eq!(machine.value("all").unwrap(), all, "{direction} {lens:?}");
+    }
+}

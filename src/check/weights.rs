@@ -142,7 +142,7 @@ impl<'a> Weights<'a> {
         if !file.take(&range, name) {
             return Ok(());
         }
-        if data.length.is_none() && file.use_of.len > range.end {
+        if len > 0 && data.length.is_none() && file.use_of.len > range.end {
             let reason = format!(
                 "its external data have no length, and end before the file: onnx reads all {} bytes behind its offset, \
                  and cannot make a tensor of them",

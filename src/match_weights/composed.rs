@@ -210,7 +210,7 @@ impl WeightSource for Composed {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let offset = usize::try_from(offset).map_err(Error::internal)?;
         let (mut first, mut skip) = (offset / self.width, offset % self.width);
-        if skip == 0 && out.len() % self.width == 0 {
+        if skip == 0 && out.len().is_multiple_of(self.width) {
             return self.read(first, out);
         }
         // A read may begin and end within an element.

@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn order_does_not_count_and_parts_add_up() {
         for width in [1, 2, 4, 8] {
-            let bytes: Vec<u8> = (0..64_u32 * 8).map(|n| (n * n * 31 >> 3) as u8).collect();
+            let bytes: Vec<u8> =
+                (0..64_u32 * 8).map(|n| (n * n * 31 / 8).to_le_bytes()[0]).collect();
             let whole = Seen::of(&bytes, width);
             let mut turned: Vec<_> = bytes.chunks(width).rev().collect();
             assert_eq!(Seen::of(&turned.concat(), width).fingerprint, whole.fingerprint);

@@ -204,13 +204,16 @@ mod tests {
     use super::super::mapping::WeightSlice;
     use super::*;
 
+    /// Dimensions, slice, shape and permutation.
+    type Case = (&'static [i64], Option<WeightSlice>, &'static [i64], &'static [usize]);
+
     /// The elements one by one, by their indices.
     fn expected(part: &WeightPart) -> Vec<u8> {
         let dims: Vec<_> = sizes(&part.dims).unwrap();
-        let mut elements: Vec<u8> = (0..dims.iter().product::<usize>()).map(|n| n as u8).collect();
+        let mut elements: Vec<u8> = (0..=u8::MAX).take(dims.iter().product()).collect();
         if let Some(slice) = part.slice {
             let inner: usize = dims[slice.axis + 1..].iter().product();
-            let (start, len) = (slice.start as usize, slice.len as usize);
+            let [start, len] = [slice.start, slice.len].map(|n| usize::try_from(n).unwrap());
             let rows = elements.chunks(dims[slice.axis] * inner);
             elements =
                 rows.flat_map(|row| row[start * inner..(start + len) * inner].to_vec()).collect();
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn any_range_of_any_view_is_read_as_by_its_indices() {
         let slice = |axis, start, len| Some(WeightSlice { axis, start, len });
-        let cases: Vec<(&[i64], Option<WeightSlice>, &[i64], &[usize])> = vec![
+        let cases: Vec<Case> = vec![
             (&[6, 5], None, &[6, 5], &[0, 1]),
             (&[6, 5], None, &[6, 5], &[1, 0]),
             (&[6, 5], None, &[2, 3, 5], &[1, 0, 2]),
@@ -256,7 +259,8 @@ mod tests {
             };
             let (strided, expected) = (Strided::of(&part).unwrap(), expected(&part));
             assert_eq!(strided.count(), expected.len());
-            let bytes: Vec<u8> = (0..dims.iter().product::<i64>()).map(|n| n as u8).collect();
+            let count = count(dims).unwrap();
+            let bytes: Vec<u8> = (0..=u8::MAX).take(count).collect();
             for first in 0..expected.len() {
                 for end in first..=expected.len() {
                     let mut out = vec![0; end - first];
@@ -270,7 +274,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_a_weight_is_refused() {
         let slice = |axis, start, len| Some(WeightSlice { axis, start, len });
-        let cases: Vec<(&[i64], Option<WeightSlice>, &[i64], &[usize])> = vec![
+        let cases: Vec<Case> = vec![
             (&[6, 5], None, &[6, 4], &[0, 1]),
             (&[6, 5], None, &[6, -5], &[0, 1]),
             (&[-1], None, &[-1], &[0]),

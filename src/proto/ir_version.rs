@@ -25,8 +25,11 @@ const ATTRIBUTE_DEFAULTS: i64 = 9;
 const METADATA: i64 = 10;
 const DEVICES: i64 = 11;
 
-/// By domain: the last operator set of each IR version, from the oldest version on.
-const BY_SET: [(&[u8], &[(i64, i64)]); 3] = [
+/// The last operator set of each IR version, and that version, from the oldest on.
+type Sets = &'static [(i64, i64)];
+
+/// By domain.
+const BY_SET: [(&[u8], Sets); 3] = [
     (
         b"",
         &[
@@ -163,7 +166,7 @@ impl Lowest {
     }
 
     /// Graphs, and those inside them: a list, so that no nesting is too deep.
-    fn graphs<'m>(&mut self, mut graphs: Vec<&'m GraphProto>) {
+    fn graphs(&mut self, mut graphs: Vec<&GraphProto>) {
         while let Some(graph) = graphs.pop() {
             self.needs(QUANTIZATION, !graph.quantization_annotation.is_empty());
             self.needs(SPARSE, !graph.sparse_initializer.is_empty());
@@ -253,7 +256,6 @@ impl Lowest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::type_proto::{Optional, SparseTensor};
     use super::super::{
         DeviceConfigurationProto, NodeDeviceConfigurationProto, SparseTensorProto,
         StringStringEntryProto, TensorAnnotation, TrainingInfoProto,
@@ -339,8 +341,8 @@ mod tests {
             (6, graph(|g| g.sparse_initializer.push(sparse()))),
             (6, attribute(AttributeProto::sparse_tensor("value", sparse()))),
             (7, training),
-            (8, value(Value::OptionalType(Box::new(Optional::default())))),
-            (8, value(Value::SparseTensorType(Box::new(SparseTensor::default())))),
+            (8, value(Value::OptionalType(Box::default()))),
+            (8, value(Value::SparseTensorType(Box::default()))),
             (8, function(|_| ())),
             (9, function(|f| f.attribute_proto.push(AttributeProto::int("i", 1)))),
             (9, function(|f| f.opset_import.push(OperatorSetIdProto::new("", 20)))),

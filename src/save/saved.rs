@@ -59,10 +59,11 @@ pub struct Saved {
     /// Files that only the replaced model needed. They are not deleted.
     pub left_behind: Vec<PathBuf>,
     /// Problems that did not prevent the save: what onnx or onnxruntime refuse in the model as written
-    /// (such as external shape operands, tensors without the elements that their shape needs, or a model file over
-    /// 2 GiB), what inlining lost or changed ([`Inlined::warnings`]), files that the model refers to and that
-    /// are not there, a staging folder that cannot be removed. Each names the tensor or path it
-    /// concerns.
+    /// (such as external shape operands, tensors without the elements that their shape needs, or a
+    /// model file over 2 GiB), what inlining lost or changed ([`Inlined::warnings`]), files that the
+    /// model refers to and that are not there, a staging folder that cannot be removed, an owner,
+    /// group or access control list of replaced files that the new ones could not be given. Each
+    /// names the tensor or path it concerns.
     pub warnings: Vec<Error>,
     pub(super) model: Arc<WrittenModel>,
 }

@@ -4,18 +4,14 @@
 //! reader and not by the next, so that is refused. Which graph a name in an attribute's graph belongs to is
 //! left to `scope`; graphs come here as digests.
 
+pub(super) use super::body::graphs;
 use super::hash::{Digest, Form};
 use super::types::Symbols;
 use super::weights::{Weights, of_elements, of_texts};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::opset::DefaultValue;
-use crate::proto::{AttributeProto, GraphProto};
-
-/// The graphs in an attribute.
-pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
-    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
-}
+use crate::proto::AttributeProto;
 
 /// The type of an attribute's value. Models of the first versions of the format do not say it; there, it is
 /// that of the only field that is set.
@@ -39,6 +35,19 @@ pub(super) fn kind(attribute: &AttributeProto) -> Result<i32> {
         }
         (Some(kind), ..) | (None, Some(kind), None) => Ok(kind),
     }
+}
+
+/// Whether `attribute` has a value, of whatever type.
+pub(super) fn has_value(attribute: &AttributeProto) -> bool {
+    fields(attribute).iter().any(|(_, set)| *set)
+}
+
+/// Whether the value of `attribute` is so long that it is worth keeping its digest: calls may read it many times.
+fn is_long(a: &AttributeProto) -> bool {
+    let text = a.s.as_ref().map_or(0, |text| text.len());
+    let numbers = a.ints.len().max(a.floats.len());
+    let messages = a.strings.len() + a.tensors.len() + a.sparse_tensors.len();
+    text > 128 || numbers > 16 || messages > 4 || a.tp.is_some() || !a.type_protos.is_empty()
 }
 
 /// Each type of a value, and whether its field is set.
@@ -74,6 +83,18 @@ fn form(kind: i32) -> Form {
 
 /// The digest of an attribute's value, whose graphs have these digests.
 pub(super) fn digest(
+    attribute: &AttributeProto,
+    graphs: &[Digest],
+    weights: &Weights<'_>,
+) -> Result<Digest> {
+    if is_long(attribute) && self::graphs(attribute).next().is_none() {
+        let address = std::ptr::from_ref(attribute).addr();
+        return weights.once(address, || computed(attribute, graphs, weights));
+    }
+    computed(attribute, graphs, weights)
+}
+
+fn computed(
     attribute: &AttributeProto,
     graphs: &[Digest],
     weights: &Weights<'_>,

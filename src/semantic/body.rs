@@ -4,15 +4,26 @@
 //! it defines. Two definitions of one name have no such meaning and are an error. Following names from graph
 //! to graph is left to `scope`.
 
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
-    FunctionProto, GraphProto, NodeProto, SparseTensorProto, Str, TensorProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, Str, TensorProto,
+    ValueInfoProto,
 };
+
+/// What a use of a body takes, in bytes: its scope, its frame, and what finds it again.
+const USE: u64 = 300;
+/// A node.
+const NODE: u64 = 40;
+/// An input, or an input or output of a node.
+const PLACE: u64 = 40;
+/// An attribute of a node.
+const ATTRIBUTE: u64 = 64;
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
@@ -43,11 +54,20 @@ pub(super) struct Body<'m> {
     /// The initializers of inputs: what they are when nothing else is given.
     pub(super) defaults: HashMap<usize, Constant<'m>, RandomState>,
     definitions: HashMap<&'m [u8], Definition<'m>, RandomState>,
+    /// The names that a node reads before, or while, a node gives them.
+    early: OnceCell<HashSet<&'m [u8], RandomState>>,
+    /// Whether it is in use: what it takes once more is counted.
+    used: Cell<bool>,
 }
 
 /// The bytes of a name that may be unset.
 pub(super) fn bytes(name: Option<&Str>) -> &[u8] {
     name.map(Str::as_bytes).unwrap_or_default()
+}
+
+/// The graphs in an attribute.
+pub(super) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
+    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
 impl<'m> Body<'m> {
@@ -78,7 +98,9 @@ impl<'m> Body<'m> {
     fn new(nodes: &'m [NodeProto], inputs: Vec<&'m [u8]>, outputs: Vec<&'m [u8]>) -> Result<Self> {
         let definitions = HashMap::with_capacity_and_hasher(nodes.len(), RandomState::default());
         let defaults = HashMap::default();
-        let mut body = Self { nodes, inputs: Vec::new(), outputs, defaults, definitions };
+        let (inputs_of, early, used) = (Vec::new(), OnceCell::new(), Cell::new(false));
+        let mut body =
+            Self { nodes, inputs: inputs_of, outputs, defaults, definitions, early, used };
         for (i, name) in inputs.iter().enumerate() {
             body.define(name, Definition::Input(i))?;
         }
@@ -113,6 +135,48 @@ impl<'m> Body<'m> {
             }
             Entry::Occupied(_) => Err(defined_twice(name)),
         }
+    }
+
+    /// Whether a node, or a node in its graphs, reads `name` where no node has given it yet.
+    pub(super) fn is_read_early(&self, name: &[u8]) -> bool {
+        self.early.get_or_init(|| self.early()).contains(name)
+    }
+
+    fn early(&self) -> HashSet<&'m [u8], RandomState> {
+        let mut early = HashSet::default();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let is_later = |name: &&[u8]| matches!(self.find(name), Some(Definition::Output { node, .. }) if node >= i);
+            let mut left = vec![node];
+            while let Some(node) = left.pop() {
+                early.extend(node.input.iter().map(Str::as_bytes).filter(is_later));
+                for graph in node.attribute.iter().flat_map(graphs) {
+                    let outputs = graph.output.iter().map(|info| bytes(info.name.as_ref()));
+                    early.extend(outputs.filter(is_later));
+                    left.extend(&graph.node);
+                }
+            }
+        }
+        early
+    }
+
+    /// How many bytes this use of the body takes, if it is not the first, which the length of the model allows.
+    pub(super) fn take(&self) -> u64 {
+        if self.used.replace(true) { self.size() } else { 0 }
+    }
+
+    /// How many bytes one use of the body takes. Text takes time and no memory: it is read again.
+    fn size(&self) -> u64 {
+        let node = |node: &NodeProto| {
+            let names = node.input.iter().chain(&node.output);
+            let texts = [&node.op_type, &node.domain].into_iter().flatten().chain(names);
+            let attributes = node.attribute.iter();
+            let text: usize = texts.map(|text| text.as_bytes().len()).sum();
+            let named = |a: &AttributeProto| bytes(a.name.as_ref()).len();
+            let text = text + attributes.map(named).sum::<usize>();
+            let places = node.input.len() + node.output.len();
+            NODE + PLACE * places as u64 + ATTRIBUTE * node.attribute.len() as u64 + text as u64 / 4
+        };
+        USE + PLACE * self.inputs.len() as u64 + self.nodes.iter().map(node).sum::<u64>()
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<Definition<'m>> {

@@ -10,8 +10,8 @@ use super::attributes;
 use super::body::{Constant, bytes};
 use super::evaluate::{Evaluator, MAIN};
 use super::hash::Digest;
-use super::operator::{self, Operator, trimmed};
-use super::scope::{Given, ScopeId, Value};
+use super::operator::Operator;
+use super::scope::{Around, Given, ScopeId, Value};
 use super::store::Origin;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
@@ -203,7 +203,8 @@ impl<'m> Search<'m> {
             return parted(self, "the operator is another".to_owned());
         }
         let inputs = self.node_inputs(nodes)?;
-        let [of_a, of_b] = inputs.each_ref().map(|inputs| trimmed(inputs));
+        let ([x, y], [of_a, of_b]) = (&operators, &inputs);
+        let (of_a, of_b) = (x.inputs(of_a), y.inputs(of_b));
         if let Some(i) = of_a.iter().zip(of_b).position(|(a, b)| a != b) {
             if let [Some(Some(_)), Some(Some(_))] = [of_a.get(i), of_b.get(i)] {
                 return Ok(Ok([a, b].map(|node| (node.scope, bytes(node.proto.input.get(i))))));
@@ -218,7 +219,7 @@ impl<'m> Search<'m> {
             let reason = format!("the operator is of another version or overload: {of_a}, {of_b}");
             return parted(self, reason);
         }
-        if operator::outputs(a.proto) != operator::outputs(b.proto) {
+        if of_a.outputs(a.proto) != of_b.outputs(b.proto) {
             return parted(self, "they have other outputs".to_owned());
         }
         if let Some(next) = self.attributes(nodes, operators)? {
@@ -312,7 +313,11 @@ fn only_in_one(name: &[u8]) -> String {
 }
 
 fn attributes_of<'m>(model: &Evaluator<'m>, node: Node<'m>) -> Result<Vec<Given<'m>>> {
-    model.store.scope(node.scope)?.frame.attributes(node.proto, node.scope)
+    model
+        .store
+        .scope(node.scope)?
+        .frame
+        .attributes(node.proto, Around { scope: node.scope, node: node.node })
 }
 
 fn digests_of<'m>(

@@ -1,5 +1,7 @@
 //! Whether a model has operators that may give something else each time.
 
+use std::rc::Rc;
+
 use super::attributes;
 use super::operator::{self, Operator};
 use super::scope::Imports;
@@ -11,9 +13,9 @@ use crate::proto::{ModelProto, NodeProto};
 pub(super) fn draws_anywhere(
     model: &ModelProto,
     callable: &Callable<'_>,
-    imports: &Imports<'_>,
+    imports: &Rc<Imports<'_>>,
 ) -> bool {
-    let ModelProto { graph, functions, opset_import, .. } = model;
+    let ModelProto { graph, functions, .. } = model;
     // Without functions nothing is called, and the answer does not matter.
     if functions.is_empty() {
         return false;
@@ -21,7 +23,7 @@ pub(super) fn draws_anywhere(
     let main = graph.as_deref().into_iter().flat_map(|graph| &graph.node);
     draws(main, callable, imports)
         || functions.iter().any(|function| {
-            let imports = Imports::new(&function.opset_import, opset_import);
+            let imports = Imports::new(&function.opset_import, Some(imports));
             let defaults = function.attribute_proto.iter().flat_map(attributes::graphs);
             let nodes = function.node.iter().chain(defaults.flat_map(|graph| &graph.node));
             draws(nodes, callable, &imports)
@@ -39,7 +41,9 @@ fn draws<'m>(
         let graphs = node.attribute.iter().flat_map(attributes::graphs);
         left.extend(graphs.flat_map(|graph| &graph.node));
         if callable.callee(node).is_none() {
-            let operator = Operator::new(node, imports.version(operator::domain(node)));
+            // Where two versions are imported, nobody knows.
+            let version = imports.version(operator::domain(node)).ok().flatten();
+            let operator = Operator::new(node, version);
             if operator.draws(|i| node.input.get(i).is_some_and(|name| !name.is_empty())) {
                 return true;
             }

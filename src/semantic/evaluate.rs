@@ -20,14 +20,16 @@ use super::body::{Body, bytes};
 use super::draws::draws_anywhere;
 use super::hash::{Digest, Form};
 use super::operator::{self, Operator};
-use super::scope::{Frame, Given, Imports, Kind, NodeState, ScopeId, Value};
-use super::store::{Call, CallOutput, Found, MAX_NODES, Store, too_large};
+use super::scope::{
+    Around, Callee, Closure, Frame, Given, Imports, Kind, NodeState, ScopeId, Value,
+};
+use super::store::{Call, CallOutput, Found, Store};
 use super::types::Symbols;
 use super::weights::Weights;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inline::Callable;
-use crate::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
+use crate::proto::{FunctionProto, GraphProto, Message, ModelProto, NodeProto};
 
 /// The scope of the main graph.
 pub(super) const MAIN: ScopeId = 0;
@@ -37,8 +39,11 @@ pub(super) struct Evaluator<'m> {
     pub(super) store: Store<'m>,
     model: &'m ModelProto,
     functions: Callable<'m>,
-    bodies: HashMap<*const (), Rc<Body<'m>>, RandomState>,
-    imports: HashMap<*const (), Rc<Imports<'m>>, RandomState>,
+    imports: Rc<Imports<'m>>,
+    /// The graphs in attributes, by their addresses.
+    bodies: HashMap<*const GraphProto, Rc<Body<'m>>, RandomState>,
+    /// The functions that are called, by their indices.
+    callees: HashMap<usize, Rc<Callee<'m>>, RandomState>,
     /// The calls by function, inputs and attributes; `None` where two calls of the same are not one.
     same_calls: Option<HashMap<Digest, usize, RandomState>>,
     /// How many nodes of one level draw that are otherwise the same.
@@ -68,7 +73,9 @@ struct NodeTask<'m> {
     /// The graphs in the attributes, those that are done.
     graphs: Vec<(ScopeId, Digest)>,
     /// The graph that is being computed, with its outputs so far.
-    open: Option<(ScopeId, Vec<Value>)>,
+    open: Option<(&'m GraphProto, ScopeId, Vec<Value>)>,
+    /// The graphs that come after it.
+    left: std::vec::IntoIter<(&'m GraphProto, Closure<'m>)>,
 }
 
 /// An output of a call that is computed.
@@ -109,20 +116,19 @@ impl<'m> Evaluator<'m> {
             inputs.push(form.end());
         }
         let mut evaluator = Self {
-            store: Store::new(weights, inputs),
+            store: Store::new(weights, inputs, model.encoded_len()),
             model,
             functions,
+            imports: Rc::new(Imports::new(&model.opset_import, None)),
             bodies: HashMap::default(),
-            imports: HashMap::default(),
+            callees: HashMap::default(),
             same_calls: None,
             draws: HashMap::default(),
         };
-        let imports = Rc::new(Imports::new(&[], &model.opset_import));
-        match draws_anywhere(container.model(), &evaluator.functions, &imports) {
-            true => evaluator.check_size(graph)?,
-            false => evaluator.same_calls = Some(HashMap::default()),
+        if !draws_anywhere(container.model(), &evaluator.functions, &evaluator.imports) {
+            evaluator.same_calls = Some(HashMap::default());
         }
-        let frame = Rc::new(Frame::of_model(imports));
+        let frame = Rc::new(Frame::of_model(evaluator.imports.clone()));
         evaluator.store.open(Rc::new(body), Kind::Main, 0, frame)?;
         Ok(evaluator)
     }
@@ -186,8 +192,9 @@ impl<'m> Evaluator<'m> {
                 opened: false,
             })),
             None => {
-                let (graphs, open) = (Vec::new(), None);
-                Task::Node(Box::new(NodeTask { scope, node, proto, inputs, given, graphs, open }))
+                let (graphs, open, left) = (Vec::new(), None, Vec::new().into_iter());
+                let task = NodeTask { scope, node, proto, inputs, given, graphs, open, left };
+                Task::Node(Box::new(task))
             }
         }))
     }
@@ -226,24 +233,15 @@ impl<'m> Evaluator<'m> {
             Some(given) => given,
             None => {
                 let frame = self.store.scope(task.scope)?.frame.clone();
-                frame.attributes(task.proto, task.scope)?
+                let here = Around { scope: task.scope, node: task.node };
+                let given = frame.attributes(task.proto, here)?;
+                task.left = graphs_of(&given).into_iter();
+                given
             }
         };
-        let graphs = given.iter().flat_map(|given| {
-            attributes::graphs(given.value).map(|graph| (graph, given.closure.clone()))
-        });
-        for (graph, closure) in graphs.skip(task.graphs.len()) {
-            let (scope, mut outputs) = match task.open.take() {
-                Some(open) => open,
-                None => {
-                    let level = self.store.scope(task.scope)?.level + 1;
-                    let kind = Kind::Graph { around: closure.around };
-                    let body = self.body_of_graph(graph)?;
-                    (self.store.open(body, kind, level, closure.frame)?, Vec::new())
-                }
-            };
+        while let Some((graph, scope, mut outputs)) = self.next_graph(task)? {
             if let Some(first) = self.outputs(scope, &mut outputs)? {
-                task.open = Some((scope, outputs));
+                task.open = Some((graph, scope, outputs));
                 task.given = Some(given);
                 return Ok(Step::Wait(first));
             }
@@ -251,6 +249,22 @@ impl<'m> Evaluator<'m> {
         }
         self.finish(task, &given)?;
         Ok(Step::Done)
+    }
+
+    /// The graph in an attribute that is being computed, or the next one, with its scope and its outputs so far.
+    fn next_graph(
+        &mut self,
+        task: &mut NodeTask<'m>,
+    ) -> Result<Option<(&'m GraphProto, ScopeId, Vec<Value>)>> {
+        if let Some(open) = task.open.take() {
+            return Ok(Some(open));
+        }
+        let Some((graph, closure)) = task.left.next() else { return Ok(None) };
+        let level = self.store.scope(task.scope)?.level + 1;
+        let kind = Kind::Graph { around: closure.around };
+        let body = self.body_of_graph(graph)?;
+        let scope = self.store.open(body, kind, level, closure.frame)?;
+        Ok(Some((graph, scope, Vec::new())))
     }
 
     /// As [`inputs`](Self::inputs), for the outputs of a graph.
@@ -269,6 +283,7 @@ impl<'m> Evaluator<'m> {
     fn finish(&mut self, task: &mut NodeTask<'m>, given: &[Given<'m>]) -> Result<()> {
         let NodeTask { scope, node, proto, inputs, graphs, .. } = task;
         let operator = self.operator(*scope, proto)?;
+        operator.reads_its_inputs()?;
         let state = match self.passed(&operator, proto, inputs, given)? {
             Some(value) => NodeState::Value(Some(value)),
             None => {
@@ -291,7 +306,7 @@ impl<'m> Evaluator<'m> {
 
     /// The operator of a node in `scope`.
     pub(super) fn operator(&self, scope: ScopeId, node: &'m NodeProto) -> Result<Operator<'m>> {
-        let version = self.store.scope(scope)?.frame.version(operator::domain(node));
+        let version = self.store.scope(scope)?.frame.version(operator::domain(node))?;
         Ok(Operator::new(node, version))
     }
 
@@ -303,7 +318,7 @@ impl<'m> Evaluator<'m> {
         inputs: &[Value],
         given: &[Given<'_>],
     ) -> Result<Option<Digest>> {
-        if operator::outputs(node) != [true] || !node.unknown.is_empty() {
+        if operator.outputs(node) != [true] || !node.unknown.is_empty() {
             return Ok(None);
         }
         match (inputs, given) {
@@ -339,15 +354,16 @@ impl<'m> Evaluator<'m> {
             Some(CallOutput::Open) if !task.opened => {
                 return Err(invalid("it is computed from itself"));
             }
-            Some(_) => {}
-            None => return Err(invalid("the call has more outputs than the function")),
+            _ => {}
         }
         task.opened = true;
         self.store.set_output(call, task.index, CallOutput::Open);
         let unknown = || Error::internal("an output of a call that is not known");
         let scope = self.store.calls.get(call).ok_or_else(unknown)?.scope;
-        let name = self.store.scope(scope)?.body.outputs.get(task.index).copied();
-        match self.find(scope, name.ok_or_else(unknown)?)? {
+        let Some(name) = self.store.scope(scope)?.body.outputs.get(task.index).copied() else {
+            return Err(invalid("the call has more outputs than the function"));
+        };
+        match self.find(scope, name)? {
             Err(first) => Ok(Step::Wait(first)),
             Ok(None) => Err(not_computed()),
             Ok(value) => {
@@ -371,9 +387,8 @@ impl<'m> Evaluator<'m> {
         let (level, frame) = (here.level, here.frame.clone());
         let given = match task.given.take() {
             Some(given) => given,
-            None => frame.attributes(task.proto, task.scope)?,
+            None => frame.attributes(task.proto, Around { scope: task.scope, node: task.node })?,
         };
-        let mut inputs = vec![None; function.input.len()];
         let mut key = None;
         if self.same_calls.is_some() && !given.iter().any(Given::has_graphs) {
             self.store.set(task.scope, task.node, NodeState::Open);
@@ -381,7 +396,6 @@ impl<'m> Evaluator<'m> {
                 task.given = Some(given);
                 return Ok(Some(first));
             }
-            inputs.iter_mut().zip(&task.inputs).for_each(|(place, input)| *place = Some(*input));
             let new = self.key(index, level, &task.inputs, &given)?;
             let same = self.same_calls.as_ref().and_then(|calls| calls.get(&new));
             if let Some(call) = same {
@@ -390,13 +404,14 @@ impl<'m> Evaluator<'m> {
             }
             key = Some(new);
         }
-        let frame = Rc::new(Frame::of_call(function, self.imports_of(function), given)?);
-        let body = self.body_of_function(function)?;
-        let outputs = vec![CallOutput::New; body.outputs.len()];
+        let callee = self.callee(index, function)?;
+        let frame = Rc::new(Frame::of_call(&callee, given));
+        let mut inputs: Vec<_> = task.inputs.iter().copied().map(Some).collect();
+        inputs.resize(function.input.len(), None);
         let kind = Kind::Call { caller: task.scope, node: task.node, inputs };
-        let scope = self.store.open(body, kind, level, frame)?;
+        let scope = self.store.open(callee.body.clone(), kind, level, frame)?;
         let call = self.store.calls.len();
-        self.store.calls.push(Call { scope, outputs });
+        self.store.calls.push(Call { scope });
         self.store.set(task.scope, task.node, NodeState::Call(call));
         if let (Some(key), Some(calls)) = (key, &mut self.same_calls) {
             calls.insert(key, call);
@@ -426,7 +441,7 @@ impl<'m> Evaluator<'m> {
     }
 
     fn body_of_graph(&mut self, graph: &'m GraphProto) -> Result<Rc<Body<'m>>> {
-        let place = std::ptr::from_ref(graph).cast();
+        let place = std::ptr::from_ref(graph);
         if let Some(body) = self.bodies.get(&place) {
             return Ok(body.clone());
         }
@@ -435,35 +450,22 @@ impl<'m> Evaluator<'m> {
         Ok(body)
     }
 
-    fn body_of_function(&mut self, function: &'m FunctionProto) -> Result<Rc<Body<'m>>> {
-        let place = std::ptr::from_ref(function).cast();
-        if let Some(body) = self.bodies.get(&place) {
-            return Ok(body.clone());
+    fn callee(&mut self, index: usize, function: &'m FunctionProto) -> Result<Rc<Callee<'m>>> {
+        if let Some(callee) = self.callees.get(&index) {
+            return Ok(callee.clone());
         }
-        let body = Rc::new(Body::of_function(function)?);
-        self.bodies.insert(place, body.clone());
-        Ok(body)
+        let callee = Rc::new(Callee::new(function, &self.imports)?);
+        self.callees.insert(index, callee.clone());
+        Ok(callee)
     }
+}
 
-    fn imports_of(&mut self, function: &'m FunctionProto) -> Rc<Imports<'m>> {
-        let around = &self.model.opset_import;
-        let new = || Rc::new(Imports::new(&function.opset_import, around));
-        self.imports.entry(std::ptr::from_ref(function).cast()).or_insert_with(new).clone()
-    }
-
-    /// Checks that the calls of `graph`, each evaluated by itself, are not too many. What graphs that are passed as
-    /// attributes add is counted when they are evaluated.
-    fn check_size(&self, graph: &'m GraphProto) -> Result<()> {
-        let (mut nodes, mut size): (Vec<_>, _) = (graph.node.iter().collect(), 0_u64);
-        while let Some(node) = nodes.pop() {
-            let graphs = node.attribute.iter().flat_map(attributes::graphs);
-            nodes.extend(graphs.flat_map(|graph| &graph.node));
-            if let Some((function, _)) = self.functions.callee(node) {
-                size = size.saturating_add(self.functions.size(function));
-            }
-        }
-        if size > MAX_NODES as u64 { Err(too_large()) } else { Ok(()) }
-    }
+/// The graphs in attributes, and what the names in them see.
+fn graphs_of<'m>(given: &[Given<'m>]) -> Vec<(&'m GraphProto, Closure<'m>)> {
+    let each = given.iter().flat_map(|given| {
+        attributes::graphs(given.value).map(|graph| (graph, given.closure.clone()))
+    });
+    each.collect()
 }
 
 fn digest_of_graph(graph: &GraphProto, outputs: &[Value]) -> Digest {

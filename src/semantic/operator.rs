@@ -12,9 +12,9 @@ use super::hash::{Digest, Form};
 use super::scope::{Given, Value};
 use super::weights::Weights;
 use super::window;
-use crate::error::{Error, Result};
-use crate::opset::{self, Since};
-use crate::proto::NodeProto;
+use crate::error::{Error, ErrorKind, Result};
+use crate::opset::{self, Arity, Places, Since};
+use crate::proto::{NodeProto, Str};
 
 /// The operator of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,41 @@ impl<'m> Operator<'m> {
     /// Whether this is ONNX's operator of this name.
     pub(super) fn is(&self, op_type: &str) -> bool {
         self.domain.is_empty() && self.overload.is_empty() && self.op_type == op_type.as_bytes()
+    }
+
+    /// How many inputs and outputs it has, where that is known.
+    fn arity(&self) -> Option<&'static Arity> {
+        let Version::Since(since) = self.version else { return None };
+        if !self.overload.is_empty() {
+            return None;
+        }
+        opset::places(self.domain, self.op_type, since)
+    }
+
+    /// The inputs that count.
+    pub(super) fn inputs<'v, T>(&self, values: &'v [Option<T>]) -> &'v [Option<T>] {
+        counted(values, self.arity().map(|arity| arity.inputs))
+    }
+
+    /// Which of the outputs that count the node has.
+    pub(super) fn outputs(&self, node: &NodeProto) -> Vec<bool> {
+        let named = |name: &Str| (!name.is_empty()).then_some(());
+        let outputs: Vec<_> = node.output.iter().map(named).collect();
+        let counted = counted(&outputs, self.arity().map(|arity| arity.outputs));
+        counted.iter().map(Option::is_some).collect()
+    }
+
+    /// Refuses an operator that reads values which its inputs do not lead to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for Gradient, whose attributes name values.
+    pub(super) fn reads_its_inputs(&self) -> Result<()> {
+        if (self.domain, self.op_type) != (b"ai.onnx.preview.training", b"Gradient") {
+            return Ok(());
+        }
+        let reason = "it names the values that it differentiates in its attributes, and a semantic digest \
+                      follows inputs only: there is none of what depends on it";
+        Err(Error::new(ErrorKind::Unsupported, reason))
     }
 
     /// Whether its outputs may be something else each time, for the same inputs. `inputs` tells which inputs
@@ -161,16 +196,19 @@ pub(super) fn given_attributes<'m>(
     each.collect()
 }
 
+/// Those of a node's inputs or outputs that count: without those at the end that are left out, where each of them has a
+/// meaning of its own. In a list each one counts, and so does each where nothing is known of the operator.
+fn counted<T>(values: &[Option<T>], places: Option<Places>) -> &[Option<T>] {
+    match places {
+        Some(places) if values.len() <= places.single => trimmed(values),
+        _ => values,
+    }
+}
+
 /// The inputs without those at the end that are left out.
 pub(super) fn trimmed<T>(values: &[Option<T>]) -> &[Option<T>] {
     let len = values.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     values.get(..len).unwrap_or_default()
-}
-
-/// Which outputs a node has; those at the end that are left out do not count.
-pub(super) fn outputs(node: &NodeProto) -> Vec<bool> {
-    let len = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
-    node.output.iter().take(len).map(|name| !name.is_empty()).collect()
 }
 
 /// The digest of a node.
@@ -182,7 +220,7 @@ pub(super) fn digest(
 ) -> Digest {
     let mut form = Form::new("node");
     operator.write(&mut form);
-    let (inputs, outputs) = (trimmed(inputs), outputs(node));
+    let (inputs, outputs) = (operator.inputs(inputs), operator.outputs(node));
     form.count(inputs.len());
     inputs.iter().for_each(|input| form.optional(input.as_ref()));
     form.count(outputs.len());

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::attributes::graphs;
+use foldhash::fast::RandomState;
+
+use super::attributes::{graphs, has_value};
 use super::body::{Body, bytes};
 use super::hash::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +36,7 @@ pub(super) enum Kind {
     /// The main graph.
     Main,
     /// A graph in an attribute of a node, or of a function's default, which sees nothing around it.
-    Graph { around: Option<ScopeId> },
+    Graph { around: Option<Around> },
     /// The body of a function that `node` of the scope `caller` calls.
     Call {
         caller: ScopeId,
@@ -42,6 +44,13 @@ pub(super) enum Kind {
         /// The inputs, as far as they are known yet.
         inputs: Vec<Option<Value>>,
     },
+}
+
+/// The node whose attribute has a graph, which sees what is before that node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around {
+    pub(super) scope: ScopeId,
+    pub(super) node: usize,
 }
 
 /// How far a node has got.
@@ -71,8 +80,8 @@ pub(super) enum References<'m> {
     None,
     /// Nothing: a graph that is a default sees no attributes of the call.
     Closed,
-    /// The attributes of the call and the defaults of its function, by name.
-    Call(Vec<Given<'m>>),
+    /// The attributes of the call and the defaults of its function, each by name.
+    Call { given: Vec<Given<'m>>, defaults: Rc<[Given<'m>]> },
 }
 
 /// An attribute with its value, and where the names in its graphs belong.
@@ -92,29 +101,77 @@ impl Given<'_> {
 /// What the names in a graph see.
 #[derive(Clone)]
 pub(super) struct Closure<'m> {
-    pub(super) around: Option<ScopeId>,
+    pub(super) around: Option<Around>,
     pub(super) frame: Rc<Frame<'m>>,
 }
 
 /// The versions of operator sets.
 #[derive(Default)]
-pub(super) struct Imports<'m>(HashMap<&'m [u8], i64>);
+pub(super) struct Imports<'m> {
+    /// The version of each domain; `None` where there are several.
+    own: HashMap<&'m [u8], Option<i64>, RandomState>,
+    /// Those of the model, for domains that are not among them.
+    around: Option<Rc<Self>>,
+}
 
 impl<'m> Imports<'m> {
     /// The operator sets `own`; a domain that is not among them has the version of `around`.
-    pub(super) fn new(own: &'m [OperatorSetIdProto], around: &'m [OperatorSetIdProto]) -> Self {
-        let both = around.iter().chain(own);
-        Self(
-            both.map(|import| {
-                let domain = opset::normalized(bytes(import.domain.as_ref()));
-                (domain, import.version.unwrap_or_default())
-            })
-            .collect(),
-        )
+    pub(super) fn new(own: &'m [OperatorSetIdProto], around: Option<&Rc<Self>>) -> Self {
+        let mut imports = Self { own: HashMap::default(), around: around.cloned() };
+        for import in own {
+            let domain = opset::normalized(bytes(import.domain.as_ref()));
+            let version = Some(import.version.unwrap_or_default());
+            let known = imports.own.entry(domain).or_insert(version);
+            if *known != version {
+                *known = None;
+            }
+        }
+        imports
     }
 
-    pub(super) fn version(&self, domain: &[u8]) -> Option<i64> {
-        self.0.get(domain).copied()
+    /// The version of `domain`, if it is imported.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when several are: some readers take the first and some the last.
+    pub(super) fn version(&self, domain: &[u8]) -> Result<Option<i64>> {
+        match (self.own.get(domain), &self.around) {
+            (Some(Some(version)), _) => Ok(Some(*version)),
+            (Some(None), _) => {
+                let domain = String::from_utf8_lossy(domain);
+                Err(invalid(format!("two versions of the operator set `{domain}` are imported")))
+            }
+            (None, Some(around)) => around.version(domain),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What all calls of a function have in common.
+pub(super) struct Callee<'m> {
+    function: &'m FunctionProto,
+    pub(super) body: Rc<Body<'m>>,
+    imports: Rc<Imports<'m>>,
+    /// The attributes that a call may leave out, by name.
+    defaults: Rc<[Given<'m>]>,
+}
+
+impl<'m> Callee<'m> {
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when the function has two defaults for one attribute, or two values of one name.
+    pub(super) fn new(function: &'m FunctionProto, around: &Rc<Imports<'m>>) -> Result<Self> {
+        let imports = Rc::new(Imports::new(&function.opset_import, Some(around)));
+        let references = References::Closed;
+        let frame =
+            Rc::new(Frame { function: Some(function), imports: imports.clone(), references });
+        let given = function.attribute_proto.iter().map(|value| {
+            let closure = Closure { around: None, frame: frame.clone() };
+            Given { name: bytes(value.name.as_ref()), value, closure }
+        });
+        let mut defaults: Vec<_> = given.collect();
+        defaults.sort_by_key(|default| default.name);
+        refuse_twice(&defaults)?;
+        let body = Rc::new(Body::of_function(function)?);
+        Ok(Self { function, body, imports, defaults: defaults.into() })
     }
 }
 
@@ -124,46 +181,30 @@ impl<'m> Frame<'m> {
         Self { function: None, imports, references: References::None }
     }
 
-    /// The frame of a call of `function` with the attributes `given`, which are sorted.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidModel`] when the function has two defaults for one attribute.
-    pub(super) fn of_call(
-        function: &'m FunctionProto,
-        imports: Rc<Imports<'m>>,
-        mut given: Vec<Given<'m>>,
-    ) -> Result<Self> {
-        let (function, references) = (Some(function), References::Closed);
-        let closed = Rc::new(Self { function, imports: imports.clone(), references });
-        let defaults = function.into_iter().flat_map(|function| &function.attribute_proto);
-        let mut defaults: Vec<_> = defaults
-            .map(|value| {
-                let closure = Closure { around: None, frame: closed.clone() };
-                Given { name: bytes(value.name.as_ref()), value, closure }
-            })
-            .collect();
-        defaults.sort_by_key(|default| default.name);
-        refuse_twice(&defaults)?;
-        // What is given comes first, and the sort keeps it there.
-        given.append(&mut defaults);
-        given.sort_by_key(|given| given.name);
-        given.dedup_by_key(|given| given.name);
-        Ok(Self { function, imports, references: References::Call(given) })
+    /// The frame of a call with the attributes `given`, which are sorted.
+    pub(super) fn of_call(callee: &Callee<'m>, given: Vec<Given<'m>>) -> Self {
+        let references = References::Call { given, defaults: callee.defaults.clone() };
+        Self { function: Some(callee.function), imports: callee.imports.clone(), references }
     }
 
-    pub(super) fn version(&self, domain: &[u8]) -> Option<i64> {
+    /// The version of `domain` that is imported, if any.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] when there are several.
+    pub(super) fn version(&self, domain: &[u8]) -> Result<Option<i64>> {
         self.imports.version(domain)
     }
 
-    /// The attributes of a node in the scope `here`, by name, with references resolved. One that refers to
+    /// The attributes of `node`, which is the one at `here`, by name, with references resolved. One that refers to
     /// what the call does not have is left out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for a reference outside of a function, and for two attributes of one name.
+    /// [`ErrorKind::InvalidModel`] for a reference outside of a function or with a value of its own, and for two
+    /// attributes of one name.
     pub(super) fn attributes(
         self: &Rc<Self>,
         node: &'m NodeProto,
-        here: ScopeId,
+        here: Around,
     ) -> Result<Vec<Given<'m>>> {
         let mut all = Vec::with_capacity(node.attribute.len());
         for value in &node.attribute {
@@ -172,6 +213,12 @@ impl<'m> Frame<'m> {
                 b"" => {
                     let closure = Closure { around: Some(here), frame: self.clone() };
                     all.push(Given { name, value, closure });
+                }
+                _ if has_value(value) => {
+                    let name = String::from_utf8_lossy(name);
+                    return Err(invalid(format!(
+                        "the attribute `{name}` is a reference and a value"
+                    )));
                 }
                 reference => all.extend(self.referred(reference)?.map(|g| Given { name, ..g })),
             }
@@ -183,9 +230,8 @@ impl<'m> Frame<'m> {
 
     fn referred(&self, name: &[u8]) -> Result<Option<Given<'m>>> {
         match &self.references {
-            References::Call(given) => {
-                let place = given.binary_search_by_key(&name, |given| given.name);
-                Ok(place.ok().and_then(|place| given.get(place)).cloned())
+            References::Call { given, defaults } => {
+                Ok(find(given, name).or_else(|| find(defaults, name)).cloned())
             }
             References::Closed => Ok(None),
             References::None => {
@@ -194,6 +240,11 @@ impl<'m> Frame<'m> {
             }
         }
     }
+}
+
+fn find<'g, 'm>(sorted: &'g [Given<'m>], name: &[u8]) -> Option<&'g Given<'m>> {
+    let place = sorted.binary_search_by_key(&name, |given| given.name);
+    place.ok().and_then(|place| sorted.get(place))
 }
 
 /// Fails when two of `sorted` have one name.

@@ -12,14 +12,16 @@ use foldhash::fast::RandomState;
 use super::body::{Body, Constant, Definition, bytes};
 use super::hash::{Digest, Form};
 use super::operator;
-use super::scope::{Frame, Kind, NodeState, Scope, ScopeId, Value};
+use super::scope::{Around, Frame, Kind, NodeState, Scope, ScopeId, Value};
 use super::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inline::FunctionId;
 use crate::proto::{NodeProto, Str};
 
-/// How many nodes the bodies of calls may have together, each as often as it is evaluated.
-pub(super) const MAX_NODES: usize = 2_000_000;
+/// How many bytes bodies that are used more than once may take in any model.
+const BASE: u64 = 16 << 20;
+/// And for each byte of the model's messages.
+const PER_BYTE: u64 = 5;
 
 /// What a name stands for, as far as it is known.
 pub(super) enum Found {
@@ -51,12 +53,11 @@ pub(super) enum Origin<'m> {
 /// A call that is evaluated, or several that are the same.
 pub(super) struct Call {
     pub(super) scope: ScopeId,
-    pub(super) outputs: Vec<CallOutput>,
 }
 
+/// How far an output of a call has got.
 #[derive(Clone, Copy)]
 pub(super) enum CallOutput {
-    New,
     Open,
     Done(Value),
 }
@@ -69,14 +70,20 @@ pub(super) struct Store<'m> {
     /// The graphs in the attributes of a node, in the order of the attributes' names.
     pub(super) graphs: HashMap<(ScopeId, usize), Vec<(ScopeId, Digest)>, RandomState>,
     scopes: Vec<Scope<'m>>,
-    /// Nodes of all scopes but the main graph's.
-    nodes: usize,
+    /// The outputs of calls that something needs, by the call and their index.
+    outputs: HashMap<(usize, usize), CallOutput, RandomState>,
+    /// How many bytes bodies take that are used again, and may take.
+    taken: u64,
+    most: u64,
 }
 
 impl<'m> Store<'m> {
-    pub(super) fn new(weights: Weights<'m>, inputs: Vec<Digest>) -> Self {
+    /// The store of a model of this length, whose inputs have these digests.
+    pub(super) fn new(weights: Weights<'m>, inputs: Vec<Digest>, len: u64) -> Self {
+        let most = len.saturating_mul(PER_BYTE).saturating_add(BASE);
         let (calls, graphs, scopes) = (Vec::new(), HashMap::default(), Vec::new());
-        Self { weights, inputs, calls, graphs, scopes, nodes: 0 }
+        let outputs = HashMap::default();
+        Self { weights, inputs, calls, graphs, scopes, outputs, taken: 0, most }
     }
 
     /// Opens a scope of `body`.
@@ -90,12 +97,9 @@ impl<'m> Store<'m> {
         level: usize,
         frame: Rc<Frame<'m>>,
     ) -> Result<ScopeId> {
-        if !matches!(kind, Kind::Main) {
-            let size = 1 + body.nodes.len() + body.inputs.len();
-            self.nodes = self.nodes.saturating_add(size);
-            if self.nodes > MAX_NODES {
-                return Err(too_large());
-            }
+        self.taken = self.taken.saturating_add(body.take());
+        if self.taken > self.most {
+            return Err(too_large(self.most));
         }
         let nodes = vec![NodeState::New; body.nodes.len()];
         self.scopes.push(Scope { body, kind, level, frame, nodes });
@@ -126,16 +130,12 @@ impl<'m> Store<'m> {
     }
 
     pub(super) fn set_output(&mut self, call: usize, index: usize, output: CallOutput) {
-        let outputs = self.calls.get_mut(call).map(|call| &mut call.outputs);
-        let place = outputs.and_then(|outputs| outputs.get_mut(index));
-        debug_assert!(place.is_some(), "an output is set of the call that has it");
-        if let Some(place) = place {
-            *place = output;
-        }
+        self.outputs.insert((call, index), output);
     }
 
+    /// An output of a call; `None` where nothing has needed it yet.
     pub(super) fn output(&self, call: usize, index: usize) -> Option<CallOutput> {
-        self.calls.get(call)?.outputs.get(index).copied()
+        self.outputs.get(&(call, index)).copied()
     }
 
     /// What `name` stands for in `scope`.
@@ -156,7 +156,12 @@ impl<'m> Store<'m> {
                 (Some(Definition::Constant(constant)), _) => {
                     break Some(self.weights.constant(constant)?);
                 }
-                (Some(Definition::Output { node, index }), _) => {
+                (Some(Definition::Output { node, index }), kind) => {
+                    if let Kind::Graph { around: Some(around) } = kind
+                        && here.body.is_read_early(name)
+                    {
+                        self.refuse_shadow(*around, name)?;
+                    }
                     match self.computed(scope, node, index)? {
                         Found::Value(value) => break value,
                         pending => return Ok(pending),
@@ -177,7 +182,7 @@ impl<'m> Store<'m> {
                     name = bytes(self.node(caller, node)?.input.get(input));
                     scope = caller;
                 }
-                (None, Kind::Graph { around: Some(around) }) => scope = *around,
+                (None, Kind::Graph { around: Some(around) }) => scope = around.scope,
                 (None, _) => return Err(undefined(name)),
             }
         };
@@ -185,6 +190,29 @@ impl<'m> Store<'m> {
             self.set_input(scope, input, value);
         }
         Ok(Found::Value(value))
+    }
+
+    /// Fails when `name`, which a node reads before a node gives it, stands for a value before the graph at `around` too:
+    /// a reader that goes through the nodes in their order takes that one.
+    fn refuse_shadow(&self, around: Around, name: &[u8]) -> Result<()> {
+        let mut next = Some(around);
+        while let Some(Around { scope, node: holder }) = next {
+            let here = self.scope(scope)?;
+            let defined = here.body.find(name);
+            let is_later =
+                matches!(defined, Some(Definition::Output { node, .. }) if node >= holder);
+            if defined.is_some() && !is_later {
+                let name = String::from_utf8_lossy(name);
+                let reason =
+                    format!("the value `{name}` is defined twice, in a graph and around it");
+                return Err(Error::new(ErrorKind::InvalidModel, reason));
+            }
+            next = match here.kind {
+                Kind::Graph { around } => around,
+                _ => None,
+            };
+        }
+        Ok(())
     }
 
     fn set_input(&mut self, scope: ScopeId, input: usize, value: Value) {
@@ -204,7 +232,7 @@ impl<'m> Store<'m> {
             NodeState::Call(call) => match self.output(call, index) {
                 Some(CallOutput::Done(value)) => Ok(Found::Value(value)),
                 Some(CallOutput::Open) => Err(cycle()),
-                Some(CallOutput::New) | None => Ok(Found::Pending { scope, node, index }),
+                None => Ok(Found::Pending { scope, node, index }),
             },
         }
     }
@@ -246,7 +274,7 @@ impl<'m> Store<'m> {
                     let call = self.node(*caller, *node)?;
                     (scope, name) = (*caller, bytes(call.input.get(input)));
                 }
-                (None, Kind::Graph { around: Some(around) }) => scope = *around,
+                (None, Kind::Graph { around: Some(around) }) => scope = around.scope,
                 (None, _) => return Err(undefined(name)),
                 (Some(Definition::Output { node, index }), _) => {
                     match (self.state(scope, node)?, self.node(scope, node)?.input.first()) {
@@ -280,8 +308,10 @@ impl<'m> Store<'m> {
 }
 
 /// The error of a model whose calls multiply beyond all bounds.
-pub(super) fn too_large() -> Error {
-    let reason = format!("its calls, expanded, are more than {MAX_NODES} nodes and inputs");
+fn too_large(most: u64) -> Error {
+    let reason = format!(
+        "its functions, as often as they are called, take more than {most} bytes of memory: inline them first"
+    );
     Error::new(ErrorKind::TooLarge, reason)
 }
 

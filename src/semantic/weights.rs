@@ -1,4 +1,4 @@
-//! The digests of all tensors of a model, by all cores.
+//! The digests of all tensors of a model, by all cores, and of its long attributes.
 //!
 //! The digest of a tensor is made of that of its bytes with its type and dimensions. An error is kept for its tensor:
 //! it counts only if an output depends on it.
@@ -6,8 +6,11 @@
 //! The graph is gone through while the bytes are hashed. Who needs a digest that is not there yet hashes with the
 //! others until it is.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use super::body::Constant;
@@ -26,6 +29,8 @@ pub(super) struct Weights<'c> {
     /// Each tensor's address, its place in the model, and the job that hashes its bytes: in the order of the addresses,
     /// which takes less memory than a map.
     tensors: Vec<(usize, Place<'c>, Result<usize>)>,
+    /// The digests of long attributes by their addresses: calls may read one many times.
+    long: RefCell<HashMap<usize, Digest, RandomState>>,
 }
 
 fn address(tensor: &TensorProto) -> usize {
@@ -44,12 +49,27 @@ impl<'c> Weights<'c> {
         );
         tensors.sort_unstable_by_key(|(address, ..)| *address);
         jobs.sort();
-        Self { container, jobs: Arc::new(jobs), tensors }
+        Self { container, jobs: Arc::new(jobs), tensors, long: RefCell::default() }
     }
 
     /// What hashes the tensors while something else is done.
     pub(super) fn jobs(&self) -> Arc<Jobs<'c>> {
         Arc::clone(&self.jobs)
+    }
+
+    /// The digest of the attribute at `address`, which `compute` finds once.
+    pub(super) fn once(
+        &self,
+        address: usize,
+        compute: impl FnOnce() -> Result<Digest>,
+    ) -> Result<Digest> {
+        let known = self.long.borrow().get(&address).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let digest = compute()?;
+        self.long.borrow_mut().insert(address, digest);
+        Ok(digest)
     }
 
     /// The digest of `tensor`, which is in the model.

@@ -144,7 +144,7 @@ macro_rules! walk {
                 Ok(())
             }
 
-            fn graph<'m>(&mut self, scope: Scope, graph: &'m $($mut)? GraphProto) -> Result<()> {
+            fn graph(&mut self, scope: Scope, graph: &$($mut)? GraphProto) -> Result<()> {
                 self.levels(vec![$Level::Graphs(scope, Some(graph), $Iter::default())])
             }
 

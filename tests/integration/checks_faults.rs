@@ -17,6 +17,9 @@ use crate::support::{
 /// A model, and what is said of it: `E` for an error, `A` for advice, with a part of the reason.
 type Case = (&'static str, ModelProto, &'static [&'static str]);
 
+/// The name of a field of an attribute, and how it gets a value.
+type Fill = (&'static str, fn(&mut AttributeProto));
+
 /// Compares what is said of each model.
 fn check(cases: Vec<Case>) {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +144,7 @@ fn attributes_that_readers_refuse() {
         ),
     ];
     // Each field of values beside `f`, whose type is right.
-    let fills: [(&str, fn(&mut AttributeProto)); 13] = [
+    let fills: [Fill; 13] = [
         ("i", |a| a.i = Some(0)),
         ("s", |a| a.s = Some(b"s".to_vec().into())),
         ("t", |a| a.t = Some(Box::default())),

@@ -93,6 +93,12 @@ fn digests_are_those_that_the_page_defines() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn models_of_one_semantic_digest_are_the_same_for_the_reference() {
+    run_driver("semantic.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn signatures_are_verified_both_ways_with_the_reference_tool() {
     run_driver("signing.py");
 }

@@ -175,8 +175,11 @@ const FORMS: &[(&str, &[&str], Make)] = &[
     }),
 ];
 
+/// The bytes of a number as an element of one type.
+type Round = fn(f32) -> Vec<u8>;
+
 /// The element types that a tensor may have been cast to, and how a cast rounds.
-const TYPES: &[(DataType, fn(f32) -> Vec<u8>)] = &[
+const TYPES: &[(DataType, Round)] = &[
     (DataType::Float, |x| x.to_le_bytes().to_vec()),
     (DataType::Double, |x| f64::from(x).to_le_bytes().to_vec()),
     (DataType::Float16, |x| f16::from_f32(x).to_le_bytes().to_vec()),

@@ -1,5 +1,7 @@
 //! The semantic digest: what leaves it as it is, what changes it, and what has none.
 
+mod bounds;
+mod empty_names;
 mod mutations;
 
 use std::collections::HashMap;
@@ -125,7 +127,7 @@ fn neutral() -> Changes {
             });
         }),
         change("optional inputs are written as left out", |m| {
-            main_of(m).node[2].input.extend(["".into(), "".into()]);
+            main_of(m).node[2].input.push("".into());
         }),
         change("the domain of ONNX is written", |m| {
             main_of(m).node[0].domain = Some("ai.onnx".into());
@@ -792,6 +794,56 @@ fn the_digest_of_an_output_covers_what_it_needs() {
     assert!(a.to_string().len() == 71 && a.outputs()[0].to_string().starts_with("sha256:"));
 }
 
+/// `small`, which imports another version of the standard operators too.
+fn imported(domain: &str, version: i64) -> ModelProto {
+    let import = OperatorSetIdProto::new(domain, version);
+    with(small(), |m| m.opset_import.push(import))
+}
+
+/// A branch that reads a name before its node gives it, and the graph around has that name: `t`, which is an output of `op`, or an input.
+fn shadowing(op: &str, which: usize) -> ModelProto {
+    let name = ["t", "x", "c"][which];
+    let inner = vec![node("Abs", &[name], &["i"], vec![]), node("Neg", &["x"], &[name], vec![])];
+    let deep = |nodes| graph_of(&[], &["i"], nodes);
+    let other = graph_of(&[], &["x"], vec![]);
+    let outer = vec![branches(&["i"], deep(inner), other.clone())];
+    let nodes = vec![node(op, &["x"], &["t"], vec![]), branches(&["y"], deep(outer), other)];
+    model_of(graph_of(&["c", "x"], &["y"], nodes), vec![])
+}
+
+/// A name may be used again where nothing sees both values: in the other branch, and after the node.
+#[test]
+fn a_name_of_a_branch_may_be_used_again_elsewhere() {
+    let model = |inner: &str, later: &str| {
+        let branch = |op: &str| {
+            let nodes = vec![node(op, &["x"], &[inner], vec![])];
+            graph_of(&[], &[inner], nodes)
+        };
+        let nodes = vec![
+            branches(&["i"], branch("Neg"), branch("Abs")),
+            node("Relu", &["i"], &[later], vec![]),
+            node("Neg", &[later], &["y"], vec![]),
+        ];
+        digest(&model_of(graph_of(&["c", "x"], &["y"], nodes), vec![]))
+    };
+    let expected = model("a", "b");
+    assert_eq!(model("a", "a"), expected);
+    assert_eq!(model("i", "a"), expected);
+}
+
+/// Versions that are the same, or that nothing needs, do no harm.
+#[test]
+fn a_domain_may_be_imported_twice_in_one_version() {
+    let expected = digest(&small());
+    assert_eq!(digest(&imported("ai.onnx", 21)), expected);
+    assert_eq!(
+        digest(&with(imported("mine", 1), |m| {
+            m.opset_import.push(OperatorSetIdProto::new("mine", 2));
+        })),
+        expected
+    );
+}
+
 #[test]
 fn what_has_no_meaning_has_no_digest() {
     let two = |nodes: Vec<NodeProto>| model(graph_of(&["a", "b"], &["y"], nodes));
@@ -813,6 +865,12 @@ fn what_has_no_meaning_has_no_digest() {
     let neither = with_attribute(AttributeProto::int("i", 1), |a| (a.i, a.r#type) = (None, None));
     let strange =
         with_attribute(AttributeProto::int("i", 1), |a| (a.i, a.r#type) = (None, Some(99)));
+    let mut imported_by_function = leaky_calls(None);
+    let second = OperatorSetIdProto::new("ai.onnx", 15);
+    imported_by_function.functions[0].opset_import.push(second);
+    let value = with_attribute(parameter("i", 2, "p"), |a| a.i = Some(1));
+    let body = vec![node("Mine", &["a"], &["b"], vec![value])];
+    let referring = called(vec![function("f", &["a", "c"], &["b"], body)]);
     let cases = [
         (two(vec![]), ErrorKind::InvalidModel, "nothing defines the value `y`"),
         (two(vec![node("Neg", &["q"], &["y"], vec![])]), ErrorKind::InvalidModel, "node `y` (Neg)"),
@@ -838,6 +896,20 @@ fn what_has_no_meaning_has_no_digest() {
             "the attribute `i` is there twice",
         ),
         (attributes(vec![parameter("i", 2, "p")]), ErrorKind::InvalidModel, "refers to `p`"),
+        (referring, ErrorKind::InvalidModel, "the attribute `i` is a reference and a value"),
+        (imported("ai.onnx", 20), ErrorKind::InvalidModel, "two versions of the operator set ``"),
+        (imported_by_function, ErrorKind::InvalidModel, "two versions of the operator set ``"),
+        (
+            shadowing("Abs", 0),
+            ErrorKind::InvalidModel,
+            "`t` is defined twice, in a graph and around",
+        ),
+        (shadowing("Identity", 0), ErrorKind::InvalidModel, "`t` is defined twice, in a graph"),
+        (
+            shadowing("Abs", 2),
+            ErrorKind::InvalidModel,
+            "`c` is defined twice, in a graph and around",
+        ),
     ];
     for (model, kind, text) in cases {
         let error = Container::new(model).semantic_digest().unwrap_err();

@@ -65,6 +65,22 @@ fn branch(graph: &[u8]) -> Vec<u8> {
     field(5, [&field(1, "t"), &number(20, 5), &field(6, graph)[..]].concat())
 }
 
+/// A chain of calls of a function with these fields, about half of the length, each of the first output of the one before.
+fn calls_in_a_chain(len: usize, function: &[u8]) -> Vec<u8> {
+    let call = |i: usize| {
+        let names = [field(1, format!("{i:x}")), field(2, format!("{:x}", i + 1))].concat();
+        node(&[&names, &field(4, "f"), &field(7, "l")])
+    };
+    let count = len / 50;
+    let calls: Vec<u8> = (0..count).flat_map(call).collect();
+    let [input, output] = [(11, "0".to_owned()), (12, format!("{count:x}"))].map(|(list, name)| {
+        let float = field(1, [number(1, 1), field(2, field(1, number(1, 1)))].concat());
+        field(list, [field(1, name), field(2, float)].concat())
+    });
+    let function = field(25, [&field(1, "f")[..], &field(10, "l"), function].concat());
+    model_with(&[input, calls, output].concat(), &function)
+}
+
 /// The length of a node's name with which any number of nodes is a program that is allowed.
 const LONG: usize = 180;
 
@@ -210,6 +226,69 @@ pub fn cases(len: usize) -> Vec<Case> {
             let functions: Vec<u8> = (0..=18).flat_map(function).collect();
             let call = node(&[&field(4, "f0"), &field(7, "l")]);
             model_with(&[call, field(99, vec![0; len])].concat(), &functions)
+        }),
+        ("calls of a function with many outputs", {
+            let outputs: Vec<u8> = (0..len / 20).flat_map(|i| field(5, format!("{i:x}"))).collect();
+            let body = field(7, [field(1, "a"), field(2, "0"), field(4, "A")].concat());
+            calls_in_a_chain(len, &[field(4, "a"), outputs, body].concat())
+        }),
+        ("calls of a function with many inputs", {
+            let inputs = field(4, "").repeat(len / 4);
+            let body = field(7, [field(1, "a"), field(2, "0"), field(4, "A")].concat());
+            calls_in_a_chain(len, &[field(4, "a"), inputs, field(5, "0"), body].concat())
+        }),
+        ("calls of a function with many defaults", {
+            let default =
+                |i| field(11, [field(1, format!("{i:x}")), number(3, 1), number(20, 2)].concat());
+            let defaults: Vec<u8> = (0..len / 40).flat_map(default).collect();
+            let body = field(7, [field(1, "a"), field(2, "0"), field(4, "A")].concat());
+            calls_in_a_chain(len, &[field(4, "a"), field(5, "0"), defaults, body].concat())
+        }),
+        ("calls that double with a graph and attributes", {
+            let attributes: Vec<u8> = (0..300)
+                .flat_map(|i| {
+                    field(5, [field(1, format!("{i}")), number(3, i), number(20, 2)].concat())
+                })
+                .collect();
+            let graph = field(
+                5,
+                [field(1, "g"), number(20, 5), field(6, field(12, field(1, "0")))].concat(),
+            );
+            let given = [attributes, graph].concat();
+            let call = |i: usize, from: &str, to: &str| {
+                let names = [field(1, from), field(2, to), field(4, format!("f{i}"))];
+                [names.concat(), field(7, "l"), given.clone()].concat()
+            };
+            let body = |i: usize| match i {
+                20 => field(7, [field(1, "0"), field(2, "1"), field(4, "A")].concat()),
+                _ => [field(7, call(i + 1, "0", "t")), field(7, call(i + 1, "t", "1"))].concat(),
+            };
+            let function = |i| {
+                let names =
+                    [field(1, format!("f{i}")), field(10, "l"), field(4, "0"), field(5, "1")];
+                field(25, [names.concat(), body(i)].concat())
+            };
+            let functions: Vec<u8> = (0..=20).flat_map(function).collect();
+            let output = field(12, field(1, "y"));
+            model_with(&[&input[..], &node(&[&call(0, "0", "y")]), &output].concat(), &functions)
+        }),
+        ("operator sets of functions", {
+            let import = |i| field(8, [field(1, hex(i)), number(2, 1)].concat());
+            let imports: Vec<u8> = (0..len / 20).flat_map(import).collect();
+            let functions = (0..len / 300).flat_map(|i| {
+                let names =
+                    [field(1, format!("f{i:x}")), field(10, "l"), field(4, "a"), field(5, "b")];
+                let body = field(7, [field(1, "a"), field(2, "b"), field(4, "A")].concat());
+                field(25, [names.concat(), body].concat())
+            });
+            let calls = (0..len / 300).flat_map(|i| {
+                let names = [field(1, hex(i)), field(2, hex(i + 1)), field(4, format!("f{i:x}"))];
+                node(&[&names.concat(), &field(7, "l")])
+            });
+            let calls: Vec<u8> = calls.collect();
+            let functions: Vec<u8> = functions.collect();
+            let output = field(12, field(1, hex(len / 300)));
+            model_with(&[&input[..], &calls, &output].concat(), &[functions, imports].concat())
         }),
         ("functions that call each other", {
             let call = |i: usize| [field(4, format!("f{i}")), field(7, "l")].concat();

@@ -77,6 +77,16 @@ impl<'a, T> Matrix<'a, T> {
 }
 
 impl<'a, T: Copy> Matrix<'a, T> {
+    /// Copies `columns` to `part`, row by row.
+    pub(super) fn copy_columns(&self, columns: Range<usize>, part: &mut Vec<T>) {
+        part.clear();
+        let (apart, along) = if self.by_rows { (self.columns, 1) } else { (1, self.rows) };
+        for row in 0..self.rows {
+            let line = self.elements.iter().skip(row * apart + columns.start * along);
+            part.extend(line.step_by(along.max(1)).take(columns.len()));
+        }
+    }
+
     /// The elements row by row; copied when they lie by columns.
     pub(super) fn by_rows(&self) -> Cow<'a, [T]> {
         if self.by_rows {

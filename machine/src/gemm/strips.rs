@@ -69,7 +69,7 @@ impl<T: Number> Strips<'_, T> {
                     }
                 }
             }
-            self.exchange(columns.start, columns.len(), &mut sums, |sum, c| *c = *sum);
+            self.exchange(columns.start, columns.len(), &mut sums, |sum, c| *c = sum.one_nan());
         }
     }
 

@@ -118,7 +118,7 @@ impl<T: Number> Grid<'_, T> {
         let mut sums = [[T::ZERO; N]; M];
         self.each(from, height, width, &mut sums, |sum, c| *sum = *c);
         let mut sums = add_products::<T, FUSED, M, N>(sums, left, right);
-        self.each(from, height, width, &mut sums, |sum, c| *c = *sum);
+        self.each(from, height, width, &mut sums, |sum, c| *c = sum.one_nan());
     }
 
     /// `f` of each element of a tile and of its place in the result.

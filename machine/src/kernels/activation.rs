@@ -39,8 +39,9 @@ pub(super) const KERNELS: &[Builtin] = &[
     with!("Elu", "alpha" = 1.0, "" = 0.0, R => |x, a, _| {
         if x < R::ZERO { a * (x.exp() - R::ONE) } else { x }
     }),
-    with!("Selu", "alpha" = 1.673_263_2, "gamma" = 1.050_701, R => |x, a, g| {
-        g * if x > R::ZERO { x } else { a * x.exp() - a }
+    Builtin::new("Selu", same, |cx| match cx.version() {
+        ..6 => selu(cx, [1.6732, 1.0507]),
+        _ => selu(cx, [1.673_263_2, 1.050_701]),
     }),
     Builtin::new("Celu", same, celu),
     with!("HardSigmoid", "alpha" = 0.2, "beta" = 0.5, R => |x, a, b| unit(a * x + b)),
@@ -122,6 +123,17 @@ pub(super) fn unit<R: Real>(x: R) -> R {
     } else {
         x
     }
+}
+
+fn selu(cx: &mut RunCx<'_>, [alpha, gamma]: [f32; 2]) -> Result<()> {
+    fn apply<R: Real>(x: R, a: R, g: R) -> R {
+        g * if x > R::ZERO { x } else { a * x.exp() - a }
+    }
+    let (alpha, gamma) = (cx.float_or("alpha", alpha)?, cx.float_or("gamma", gamma)?);
+    for_type!(cx.dtype(0)?, floats, T => {
+        let [alpha, gamma] = [alpha, gamma].map(|x| <T as Float>::Real::of(f64::from(x)));
+        map(cx, |x: T| Float::map(x, |x| apply(x, alpha, gamma)))
+    })
 }
 
 fn celu(cx: &mut RunCx<'_>) -> Result<()> {

@@ -2,12 +2,11 @@
 //! by the values.
 //!
 //! See <https://onnx.ai/onnx/operators/onnx__Attention.html>. Queries are taken in blocks, so that the memory
-//! beside the inputs and outputs grows with the number of keys alone. Softmax is computed in `f64` where
-//! `softmax_precision` asks for it, else in the type in which the elements are computed.
-
-use onnx_container::DataType;
+//! beside the inputs and outputs grows with the number of keys alone. What enters and leaves the softmax is rounded to the
+//! type that `softmax_precision` names; without it, the softmax is computed in the type in which the elements are.
 
 use super::attention_bias::Bias;
+use super::cast::dtype_of;
 use super::softmax::softmax;
 use crate::broadcast::size;
 use crate::call::{Call, OutSpec, RunCx};
@@ -188,7 +187,8 @@ struct Steps<R> {
     cap: R,
     /// After which step the scores are output 3: 0 the product, 1 the cap, 2 the mask, 3 the softmax.
     shown: i64,
-    in_double: bool,
+    /// The softmax, in its precision.
+    softmax: fn(&mut [R]),
 }
 
 impl<R: Real> Steps<R> {
@@ -197,27 +197,16 @@ impl<R: Real> Steps<R> {
             Some(scale) => f64::from(scale),
             None => 1.0 / Real::sqrt(crate::numeric::number::<f64>(head)),
         };
-        let double = i64::from(i32::from(DataType::Double));
         Ok(Self {
             scale: R::of(Real::sqrt(scale)),
             cap: R::of(f64::from(cx.float_or("softcap", 0.0)?)),
             shown: cx.int_or("qk_matmul_output_mode", 0)?,
-            in_double: cx.int_or("softmax_precision", 1)? == double,
+            softmax: softmax_of(cx)?,
         })
     }
 
     fn capped(&self, score: R) -> R {
         if self.cap > R::ZERO { (score / self.cap).tanh() * self.cap } else { score }
-    }
-
-    fn softmax(&self, row: &mut [R]) {
-        if self.in_double {
-            let mut wide: Vec<f64> = row.iter().map(|x| x.to_f64()).collect();
-            softmax(&mut wide);
-            row.iter_mut().zip(wide).for_each(|(x, wide)| *x = R::of(wide));
-        } else {
-            softmax(row);
-        }
     }
 
     /// Scores become probabilities. `shown` gets the scores as they are after the step that output
@@ -239,10 +228,25 @@ impl<R: Real> Steps<R> {
         if is_masked {
             scores.fill(R::ZERO)
         } else {
-            self.softmax(scores)
+            (self.softmax)(scores)
         }
         show(3, scores, shown);
     }
+}
+
+/// The softmax of a row, in the precision of the attribute.
+fn softmax_of<R: Real>(call: &Call<'_>) -> Result<fn(&mut [R])> {
+    if call.node().attributes.get("softmax_precision").is_none() {
+        return Ok(softmax);
+    }
+    for_type!(dtype_of(call, "softmax_precision")?, floats, S => Ok(softmax_in::<R, S>))
+}
+
+/// The softmax of a row whose elements are rounded to `S` before and after it.
+fn softmax_in<R: Real, S: Float>(row: &mut [R]) {
+    let mut own: Vec<S::Real> = row.iter().map(|x| S::from_f64(x.to_f64()).widen()).collect();
+    softmax(&mut own);
+    row.iter_mut().zip(own).for_each(|(x, own)| *x = R::of(S::round_from(own).to_f64()));
 }
 
 fn attention<T: Float, V: Float>(cx: &mut RunCx<'_>) -> Result<()> {

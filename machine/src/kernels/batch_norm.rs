@@ -29,6 +29,10 @@ struct Channel<R> {
 
 /// The output, the running statistics and, before version 14, those of the batch.
 fn batch_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    if !is_training(call)? && (call.has_output(1) || call.has_output(2)) {
+        let reason = "statistics are outputs in training mode only";
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
     let mut outputs = same(call)?;
     for of in [3, 4, 3, 4] {
         outputs.push(OutSpec::tensor(call.dtype(of)?, call.shape(of)?));
@@ -67,9 +71,6 @@ fn batch_of<T: Float>(cx: &mut RunCx<'_>) -> Result<()> {
         for (channel, (mean, variance)) in parameters.iter_mut().zip(statistics) {
             (channel.mean, channel.variance) = (mean, variance);
         }
-    } else if cx.has_output(1) || cx.has_output(2) {
-        let reason = "statistics are outputs in training mode only";
-        return Err(Error::new(ErrorKind::InvalidModel, reason));
     }
     let epsilon = real::<T::Real>(cx.float_or("epsilon", 1e-5)?);
     let inner = inner.max(1);

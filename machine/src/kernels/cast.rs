@@ -2,9 +2,11 @@
 //! [CastLike](https://onnx.ai/onnx/operators/onnx__CastLike.html) and
 //! [BitCast](https://onnx.ai/onnx/operators/onnx__BitCast.html).
 //!
-//! Integers wrap to a narrower type. Floats round to the nearest float, and towards zero to an integer; one
-//! that is too large for an integer of 8 bits or more becomes the nearest one. Numbers of a type in
-//! [`narrow`](crate::narrow) are looked up in a table with the result for every code.
+//! Integers wrap to a narrower type. Numbers of every type, and those in strings, round once to the nearest float, and
+//! floats towards zero to an integer; one that is too large for an integer of 8 bits or more becomes the nearest
+//! one. Numbers of a type in [`narrow`](crate::narrow) are looked up in a table with the result for every
+//! code. A float of the same type stays as it is, but every NaN becomes the one NaN, and an infinity of FLOAT8E5M2 the largest
+//! number if it saturates.
 
 use onnx_container::{Buffer, DataType, Element};
 
@@ -12,8 +14,10 @@ use super::loops::map;
 use crate::arrange::{Run, arrange};
 use crate::broadcast::count;
 use crate::call::{Call, OutSpec, RunCx};
+use crate::decimal::Stated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::nan::OneNan;
 use crate::narrow::{Rounding, codes, decode, set_codes};
 use crate::numeric::{Number, for_type};
 use crate::program::Attribute;
@@ -51,10 +55,12 @@ pub(super) fn dtype_of(call: &Call<'_>, name: &str) -> Result<DataType> {
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Rounding::of(call)?;
     Ok(vec![OutSpec::tensor(dtype_of(call, "to")?, call.shape(0)?)])
 }
 
 fn infer_like(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    Rounding::of(call)?;
     Ok(vec![OutSpec::tensor(call.dtype(1)?, call.shape(0)?)])
 }
 
@@ -70,7 +76,7 @@ fn infer_bits(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 fn cast(cx: &mut RunCx<'_>) -> Result<()> {
     let (from, to) = (cx.dtype(0)?, cx.out_dtype(0)?);
-    if from == to {
+    if from == to && !is_float(from) {
         return arrange(cx, 0, [Run::Copy { input: 0, from: 0, len: count(&cx.shape(0)?) }]);
     }
     if let Some(decode) = decode(from) {
@@ -90,6 +96,13 @@ fn cast(cx: &mut RunCx<'_>) -> Result<()> {
         _ if decode(to).is_some() => for_type!(from, numbers, S => to_codes::<S>(cx, to)),
         _ => for_type!(from, numbers, S => for_type!(to, numbers, D => map(cx, convert::<S, D>))),
     }
+}
+
+/// Whether it is a real float type of any width.
+fn is_float(dtype: DataType) -> bool {
+    use DataType::{Bfloat16, Double, Float, Float16};
+    matches!(dtype, Float | Double | Float16 | Bfloat16)
+        || (decode(dtype).is_some() && !dtype.is_integer())
 }
 
 fn convert<S: Number, D: Number>(x: S) -> D {
@@ -116,7 +129,12 @@ fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result
         return Ok(());
     }
     for_type!(to, numbers, D => {
-        let table: [D; 256] = std::array::from_fn(|code| convert::<f32, D>(value(code)));
+        // Integers wrap, and their values in the table are floats.
+        let convert = |x: f32| match from.is_integer() {
+            true => D::from_i128(x.to_i128()),
+            false => convert::<f32, D>(x).one_nan(),
+        };
+        let table: [D; 256] = std::array::from_fn(|code| convert(value(code)));
         for (y, code) in cx.output::<D>(0)?.iter_mut().zip(&*codes) {
             table.get(usize::from(*code)).into_iter().for_each(|value| *y = *value);
         }
@@ -130,46 +148,57 @@ fn to_codes<S: Number>(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
     if S::DTYPE.is_integer() && to.is_integer() {
         return set_codes(cx, 0, input.iter().map(|x| u8::from_i128(x.to_i128())));
     }
-    set_codes(cx, 0, input.iter().map(|x| encode(x.to_f64())))
+    set_codes(cx, 0, input.iter().map(|x| encode(x.to_odd_f64())))
 }
 
-/// A number in a string: decimal, or an infinity, or not a number, or True or False.
-fn parse(string: &Buffer) -> Result<f64> {
-    let text = str::from_utf8(string.as_ref()).unwrap_or_default().trim();
-    match text.parse::<f64>() {
-        Ok(value) => Ok(value),
-        Err(_) if text.eq_ignore_ascii_case("true") => Ok(1.0),
-        Err(_) if text.eq_ignore_ascii_case("false") => Ok(0.0),
-        Err(_) => Err(Error::new(ErrorKind::Value, format!("the string {text:?} is not a number"))),
-    }
+/// The number in a string.
+fn stated(string: &Buffer) -> Result<Stated<'_>> {
+    let text = str::from_utf8(string.as_ref()).unwrap_or_default();
+    Stated::of(text).ok_or_else(|| {
+        Error::new(ErrorKind::Value, format!("the string {:?} is not a number", text.trim()))
+    })
 }
 
-/// An integer in a string, exactly where it is written as one.
+/// The number in a string as `D`: an integer wraps where it is written as one.
 fn parse_as<D: Number>(string: &Buffer) -> Result<D> {
-    let text = str::from_utf8(string.as_ref()).unwrap_or_default().trim();
-    match text.parse::<i128>() {
-        Ok(integer) if D::DTYPE.is_integer() => Ok(D::from_i128(integer)),
-        _ => parse(string).map(D::from_f64),
+    let stated = stated(string)?;
+    if D::DTYPE == DataType::Double {
+        return Ok(D::from_f64(stated.near()));
     }
+    if !D::DTYPE.is_integer() {
+        return Ok(D::from_f64(stated.odd()));
+    }
+    let (low, high) = (D::LOWEST.to_i128(), D::HIGHEST.to_i128());
+    let part = stated.integer_part().map(|part| part.clamp(low, high));
+    Ok(match stated.as_integer().or(part) {
+        Some(integer) => D::from_i128(integer),
+        None => D::from_f64(stated.near()),
+    })
+}
+
+/// The number in a string as a code of `to`, a type of [`decode`]. An integer keeps its low bits.
+fn parse_code(string: &Buffer, to: DataType, encode: impl Fn(f64) -> u8) -> Result<u8> {
+    let stated = stated(string)?;
+    let integer = stated.integer_part().filter(|_| to.is_integer());
+    Ok(integer.map_or_else(|| encode(stated.odd()), u8::from_i128))
 }
 
 fn from_strings(cx: &mut RunCx<'_>, to: DataType) -> Result<()> {
     let strings = cx.strings(0)?;
     if decode(to).is_some() {
         let encode = Rounding::of(cx)?.encode(to)?;
-        let codes: Vec<u8> =
-            strings.iter().map(|s| parse(s).map(&encode)).collect::<Result<_>>()?;
-        return set_codes(cx, 0, codes.into_iter());
+        let codes = strings.iter().map(|string| parse_code(string, to, &encode));
+        return set_codes(cx, 0, codes.collect::<Result<Vec<_>>>()?.into_iter());
     }
     if to == DataType::Bool {
         for (y, string) in cx.output::<bool>(0)?.iter_mut().zip(strings) {
-            *y = parse(string)? != 0.0;
+            *y = stated(string)?.odd() != 0.0;
         }
         return Ok(());
     }
     for_type!(to, numbers, D => {
         for (y, string) in cx.output::<D>(0)?.iter_mut().zip(strings) {
-            *y = parse_as(string)?;
+            *y = parse_as::<D>(string)?.one_nan();
         }
         Ok(())
     })
@@ -228,15 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_read_as_numbers() {
-        let read = |text: &str| parse(&Buffer::from(text.as_bytes().to_vec())).ok();
-        assert_eq!(read(" 1e-5 "), Some(1e-5));
-        assert_eq!(read("+INF"), Some(f64::INFINITY));
-        assert_eq!(read("-inf"), Some(f64::NEG_INFINITY));
-        assert!(read("NaN").unwrap().is_nan());
-        assert_eq!(read("True"), Some(1.0));
-        assert_eq!(read("one"), None);
-        let integer = parse_as::<i64>(&Buffer::from(b"9007199254740993".to_vec()));
-        assert_eq!(integer.ok(), Some(9_007_199_254_740_993));
+    fn strings_are_read_as_integers() {
+        fn read<D: Number>(text: &str) -> Option<D> {
+            parse_as(&Buffer::from(text.as_bytes().to_vec())).ok()
+        }
+        assert_eq!(read("9007199254740993"), Some(9_007_199_254_740_993_i64));
+        assert_eq!(read("9007199254740993.5"), Some(9_007_199_254_740_993_i64));
+        assert_eq!(read(" 300 "), Some(44_u8));
+        assert_eq!(read("300.5"), Some(255_u8));
+        assert_eq!(read("-inf"), Some(i32::MIN));
+        assert_eq!(read("nan"), Some(0_i16));
+        assert_eq!(read::<i8>("one"), None);
     }
 }

@@ -16,6 +16,7 @@ use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
+use crate::nan::settle_elements;
 use crate::numeric::{Number, Real, for_type, not_taken};
 use crate::profile::Profile;
 
@@ -114,6 +115,7 @@ fn convolve<T: Number>(
         add_bias(bias, sizes.all_outputs(), plane, y)?;
     }
     if taps == 0 {
+        settle_elements(y);
         return Ok(());
     }
     let inputs = x.chunks_exact((sizes.inputs * window.input_len()).max(1));
@@ -124,7 +126,10 @@ fn convolve<T: Number>(
             gemm(profile, Matrix::new(w, sizes.outputs, taps)?, &Matrix::new(x, taps, plane)?, y)?;
         } else if sizes.inputs == 1 && sizes.outputs < 8 {
             let channels = y.chunks_exact_mut(plane).zip(w.chunks_exact(taps));
-            channels.for_each(|(y, w)| depthwise(window, x, w, y));
+            for (y, w) in channels {
+                depthwise(window, x, w, y);
+                settle_elements(y);
+            }
         } else {
             gemm(
                 profile,

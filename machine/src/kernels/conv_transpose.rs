@@ -11,12 +11,12 @@ use onnx_container::num_complex::Complex;
 
 use super::conv::weights;
 use super::window::{Axis, Window, attributes, image, list};
-use crate::broadcast::size;
+use crate::broadcast::{count, size};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::{Matrix, gemm, terms};
 use crate::kernel::Builtin;
-use crate::numeric::{Number, for_type};
+use crate::numeric::{Number, for_type, not_taken};
 use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -183,6 +183,13 @@ fn blocks(call: &Call<'_>) -> Result<(Window, usize, usize)> {
 }
 
 fn col2im_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    if call.dtype(0)? == DataType::String {
+        return Err(not_taken(DataType::String));
+    }
+    let rank = count(&call.shape(1)?);
+    for (name, len) in [("dilations", rank), ("strides", rank), ("pads", rank.saturating_mul(2))] {
+        list(call, name, len, 0)?;
+    }
     let (window, batch, channels) = blocks(call)?;
     spec(call, &window, batch, channels)
 }

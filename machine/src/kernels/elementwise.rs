@@ -13,6 +13,7 @@ use crate::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::nan::OneNan;
 use crate::narrow::{codes, decode};
 use crate::numeric::{Float, Number, Real, for_type, not_taken};
 
@@ -186,16 +187,13 @@ fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
 }
 
 /// `f` of each pair of elements of inputs 0 and 1, which broadcast.
-fn zip<A: Element, B: Element, C: Element>(
-    cx: &mut RunCx<'_>,
-    f: impl Fn(A, B) -> C,
-) -> Result<()> {
+fn zip<A: Element, B: Element, C: OneNan>(cx: &mut RunCx<'_>, f: impl Fn(A, B) -> C) -> Result<()> {
     let shapes = shapes(cx)?;
     loops::zip(cx, &shapes, f)
 }
 
 /// All inputs, which broadcast, combined by `f` from the first to the last; the output.
-fn fold<'a, T: Element>(cx: &mut RunCx<'a>, f: impl Fn(T, T) -> T) -> Result<&'a mut [T]> {
+fn fold<'a, T: OneNan>(cx: &mut RunCx<'a>, f: impl Fn(T, T) -> T) -> Result<&'a mut [T]> {
     let shapes = shapes(cx)?;
     loops::fold(cx, &shapes, f)
 }
@@ -209,7 +207,7 @@ fn mean(cx: &mut RunCx<'_>) -> Result<()> {
     for_type!(cx.dtype(0)?, floats, T => {
         let sum = fold(cx, <T as Number>::add)?;
         let inputs = <T as Number>::from_f64(f64::from(inputs));
-        sum.iter_mut().for_each(|y| *y = Number::div(*y, inputs));
+        sum.iter_mut().for_each(|y| *y = Number::div(*y, inputs).one_nan());
         Ok(())
     })
 }
@@ -251,7 +249,7 @@ fn erf(cx: &mut RunCx<'_>) -> Result<()> {
             map(cx, |x: T| T::from_f64(Real::erf(x.to_f64())))
         });
     }
-    for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, |x| erf_of(x))))
+    for_type!(cx.dtype(0)?, floats, T => map(cx, |x: T| Float::map(x, erf_of)))
 }
 
 fn erf_of<R: Real>(x: R) -> R {
@@ -276,7 +274,7 @@ fn equal_strings(cx: &mut RunCx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The remainder: with `fmod` it has the sign of the dividend, otherwise that of the divisor.
+/// The remainder: with `fmod` it has the sign of the dividend, otherwise that of the divisor, a zero too.
 fn modulo(cx: &mut RunCx<'_>) -> Result<()> {
     let fmod = cx.flag("fmod", false)?;
     for_type!(cx.dtype(0)?, numbers, T => zip(cx, if fmod { T::rem } else { floor_mod::<T> }))
@@ -284,8 +282,11 @@ fn modulo(cx: &mut RunCx<'_>) -> Result<()> {
 
 fn floor_mod<T: Number>(a: T, b: T) -> T {
     let remainder = a.rem(b);
+    if remainder == T::ZERO {
+        return if b < T::ZERO { T::ZERO.neg() } else { T::ZERO };
+    }
     let other_sign = (remainder < T::ZERO) != (b < T::ZERO);
-    if remainder != T::ZERO && other_sign { remainder.add(b) } else { remainder }
+    if other_sign { remainder.add(b) } else { remainder }
 }
 
 fn bit_shift(cx: &mut RunCx<'_>) -> Result<()> {

@@ -14,6 +14,7 @@ use super::{activation, softmax};
 use crate::call::RunCx;
 use crate::error::Result;
 use crate::kernel::Builtin;
+use crate::nan::OneNan;
 use crate::numeric::{Float, Real, not_taken};
 
 pub(super) const KERNELS: &[Builtin] = &[
@@ -42,7 +43,7 @@ fn elements(
     match cx.dtype(0)? {
         DataType::Float => {
             let (x, y) = (cx.input::<f32>(0)?, cx.output::<f32>(0)?);
-            Arch::new().dispatch(|| y.iter_mut().zip(x).for_each(|(y, x)| *y = f(*x)));
+            Arch::new().dispatch(|| y.iter_mut().zip(x).for_each(|(y, x)| *y = f(*x).one_nan()));
             Ok(())
         }
         DataType::Float16 => map(cx, |x: f16| x.map(&f)),

@@ -56,6 +56,13 @@ impl Labels {
         }
     }
 
+    fn len(&self) -> usize {
+        match self {
+            Self::Strings(strings) => strings.len(),
+            Self::Numbers(_, numbers) => numbers.len(),
+        }
+    }
+
     fn of_tensor(tensor: &Tensor) -> Result<Self> {
         if let Some(strings) = tensor.strings() {
             return Ok(Self::Strings(strings.to_vec()));
@@ -108,7 +115,21 @@ impl Labels {
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let values = Labels::of(&call.node().attributes, "values")?;
+    let attributes = &call.node().attributes;
+    let (keys, values) = (Labels::of(attributes, "keys")?, Labels::of(attributes, "values")?);
+    let default = Labels::default_of(attributes, values.dtype())?;
+    if keys.len() != values.len() || default.len() != 1 || default.dtype() != values.dtype() {
+        let (keys, values, default) = (keys.len(), values.len(), default.len());
+        let reason = format!(
+            "there are {keys} keys for {values} values, with {default} defaults, or these are of other types"
+        );
+        return Err(Error::new(ErrorKind::InvalidModel, reason));
+    }
+    if keys.dtype() != call.dtype(0)? {
+        return Err(
+            call.wrong_type(0, &format!("{}, the keys are {}", call.dtype(0)?, keys.dtype()))
+        );
+    }
     Ok(vec![OutSpec::tensor(values.dtype(), call.shape(0)?)])
 }
 

@@ -3,7 +3,7 @@
 //! An operator is compiled once for each type, so what is compiled with it is one loop over slices and
 //! nothing else. Where the slices are is found here, once for each type: neighbouring dimensions are
 //! joined to rows as long as possible, and where an input repeats one element along the rows, the loop sees
-//! a slice of its copies.
+//! a slice of its copies. What is written has one NaN.
 
 use std::iter::repeat_n;
 use std::ops::Range;
@@ -13,15 +13,16 @@ use onnx_container::Element;
 use crate::broadcast::{broadcast_strides, count, offsets};
 use crate::call::RunCx;
 use crate::error::Result;
+use crate::nan::OneNan;
 
 /// The most copies of an element that a loop sees at a time.
 const COPIES: usize = 512;
 
 /// `f` of each element of input 0.
-pub(super) fn map<A: Element, B: Element>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
+pub(super) fn map<A: Element, B: OneNan>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
     over(cx, &|y, x| {
         for (y, x) in y.iter_mut().zip(x) {
-            *y = f(*x);
+            *y = f(*x).one_nan();
         }
     })
 }
@@ -34,7 +35,7 @@ fn over<A: Element, B: Element>(cx: &mut RunCx<'_>, row: &dyn Fn(&mut [B], &[A])
 }
 
 /// `f` of each pair of elements of inputs 0 and 1, which broadcast and are seen in these `shapes`.
-pub(super) fn zip<A: Element, B: Element, C: Element>(
+pub(super) fn zip<A: Element, B: Element, C: OneNan>(
     cx: &mut RunCx<'_>,
     shapes: &[Vec<usize>],
     f: impl Fn(A, B) -> C,
@@ -43,9 +44,9 @@ pub(super) fn zip<A: Element, B: Element, C: Element>(
 }
 
 #[inline(always)]
-fn pairs<A: Copy, B: Copy, C>(y: &mut [C], a: &[A], b: &[B], f: impl Fn(A, B) -> C) {
+fn pairs<A: Copy, B: Copy, C: OneNan>(y: &mut [C], a: &[A], b: &[B], f: impl Fn(A, B) -> C) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-        *y = f(*a, *b);
+        *y = f(*a, *b).one_nan();
     }
 }
 
@@ -63,7 +64,7 @@ fn over_pairs<A: Element, B: Element, C: Element>(
 }
 
 /// As [`zip`], of input 0 and of `second`, which stands for input 1.
-pub(super) fn zip_with<A: Element, B: Copy, C: Element>(
+pub(super) fn zip_with<A: Element, B: Copy, C: OneNan>(
     cx: &mut RunCx<'_>,
     shapes: &[Vec<usize>],
     second: &[B],
@@ -92,19 +93,19 @@ fn slices<A: Copy, B: Copy, C>(
 }
 
 /// All inputs, which broadcast, combined by `f` from the first to the last; the output.
-pub(super) fn fold<'a, T: Element>(
+pub(super) fn fold<'a, T: OneNan>(
     cx: &mut RunCx<'a>,
     shapes: &[Vec<usize>],
     f: impl Fn(T, T) -> T,
 ) -> Result<&'a mut [T]> {
     over_all(cx, shapes, &|y, x| {
         for (y, x) in y.iter_mut().zip(x) {
-            *y = f(*y, *x);
+            *y = f(*y, *x).one_nan();
         }
     })
 }
 
-fn over_all<'a, T: Element>(
+fn over_all<'a, T: OneNan>(
     cx: &mut RunCx<'a>,
     shapes: &[Vec<usize>],
     row: &dyn Fn(&mut [T], &[T]),
@@ -117,7 +118,10 @@ fn over_all<'a, T: Element>(
             let [start] = starts else { return };
             let y = output.get_mut(part.output.clone()).unwrap_or_default();
             let x = part.of(input, *start, &mut copies);
-            if i == 0 { y.copy_from_slice(x) } else { row(y, x) }
+            match i {
+                0 => y.iter_mut().zip(x).for_each(|(y, x)| *y = x.one_nan()),
+                _ => row(y, x),
+            }
         });
     }
     Ok(output)
@@ -249,7 +253,9 @@ mod tests {
                 &elements(a),
                 &elements(b),
                 &mut found,
-                &|y, a, b| pairs(y, a, b, |a, b| (a, b)),
+                &|y, a, b| {
+                    y.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = (*a, *b));
+                },
             );
             assert_eq!(found, defined(shape, &shapes), "{shape:?} of {a:?} and {b:?}");
         }

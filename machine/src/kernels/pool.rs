@@ -27,7 +27,7 @@ pub(super) const KERNELS: &[Builtin] = &[
 
 fn window(call: &Call<'_>) -> Result<Window> {
     let (_, _, spatial) = image(call, 0)?;
-    Window::new(call, &spatial, &list(call, "kernel_shape", spatial.len(), 0)?)
+    Window::pooling(call, &spatial, &list(call, "kernel_shape", spatial.len(), 0)?)
 }
 
 /// The dimensions of the output of a window.

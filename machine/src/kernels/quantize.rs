@@ -136,6 +136,7 @@ fn dtype_if(call: &Call<'_>, name: &str) -> Result<Option<DataType>> {
 }
 
 fn infer_quantize(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    dtype_if(call, "precision")?;
     Grain::of(call)?;
     let asked = dtype_if(call, "output_dtype")?;
     let of_zero = if call.has_input(2) { Some(call.dtype(2)?) } else { None };

@@ -66,8 +66,8 @@ const LSTM_FUNCTIONS: &[&str; 3] = &["Sigmoid", "Tanh", "Tanh"];
 fn directions(call: &Call<'_>) -> Result<&'static [bool]> {
     match call.str_or("direction", "forward")? {
         "forward" => Ok(&[false]),
-        // The default of the first version, as its schema spells it.
-        "foward" if call.version() < 3 => Ok(&[false]),
+        // The default in the text of GRU-1.
+        "foward" if call.node().op_type == "GRU" && call.version() < 3 => Ok(&[false]),
         "reverse" => Ok(&[true]),
         "bidirectional" => Ok(&[false, true]),
         other => {

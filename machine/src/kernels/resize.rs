@@ -75,7 +75,7 @@ type Taps = Vec<(usize, f64)>;
 
 fn resize(cx: &mut RunCx<'_>) -> Result<()> {
     if count(cx.out_shape(0)?) == 0 {
-        return Ok(());
+        return arrange(cx, 0, []);
     }
     let axes = scales(cx)?
         .into_iter()

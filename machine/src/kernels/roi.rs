@@ -1,7 +1,8 @@
 //! Pooling in regions of an image: [RoiAlign](https://onnx.ai/onnx/operators/onnx__RoiAlign.html), which samples
 //! between the elements, and [MaxRoiPool](https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html), which rounds.
 //!
-//! Regions are computed as `f64`; samples in the type that floats are computed in.
+//! Regions and samples of RoiAlign are computed in the type that floats are computed in, the places of samples as `f64`; regions
+//! of MaxRoiPool as `f64`.
 
 use std::ops::Range;
 
@@ -63,11 +64,12 @@ fn samples<R: Real>(
         if len == 0 || !(-1.0..=float(len)).contains(&at) {
             return None;
         }
-        let low = usize::try_from(<u64 as Number>::from_f64(at.max(0.0))).unwrap_or(last);
+        let at = if at > 0.0 { at } else { 0.0 };
+        let low = usize::try_from(<u64 as Number>::from_f64(at)).unwrap_or(last);
         if low >= last {
             return Some((last, last, R::ZERO));
         }
-        Some((low, low + 1, R::of(at.max(0.0) - float(low))))
+        Some((low, low + 1, R::of(at - float(low))))
     };
     (0..bins).map(|b| (0..of_bin).map(|i| sample(b, i)).collect()).collect()
 }
@@ -85,6 +87,16 @@ fn samples_of_bin(ratio: i64, bin: f64) -> Result<usize> {
     Ok(samples)
 }
 
+/// Whether a bin has a number of samples that can be taken.
+fn check_samples<R>(lines: &[Vec<Sample<R>>], places: &[Vec<Sample<R>>]) -> Result<()> {
+    let [lines, places] = [lines, places].map(|bins| bins.first().map_or(0, Vec::len));
+    if lines.saturating_mul(places) > MOST_SAMPLES {
+        let reason = format!("{lines} by {places} samples in a bin of a region");
+        return Err(Error::new(ErrorKind::Value, reason));
+    }
+    Ok(())
+}
+
 fn roi_align(cx: &mut RunCx<'_>) -> Result<()> {
     let ([batch, channels, height, width], _) = regions(cx, 4)?;
     let (pooled @ [rows, columns], ratio) = (aligned(cx)?, cx.int_or("sampling_ratio", 0)?);
@@ -97,16 +109,18 @@ fn roi_align(cx: &mut RunCx<'_>) -> Result<()> {
         let (x, rois, y) = (cx.input::<T>(0)?, cx.input::<T>(1)?, cx.output::<T>(0)?);
         let outputs = y.chunks_exact_mut((channels * rows * columns).max(1));
         for ((roi, image), y) in rois.as_chunks::<4>().0.iter().zip(&batches).zip(outputs) {
-            let shift = if half { 0.5 } else { 0.0 };
-            let [x1, y1, x2, y2] = roi.map(|edge| edge.to_f64() * scale - shift);
-            let axis = |start: f64, end: f64, bins: usize, len: usize| {
-                let span = if half { end - start } else { (end - start).max(1.0) };
-                let bin = span / float(bins);
+            let shift = R::of(if half { 0.5 } else { 0.0 });
+            let [x1, y1, x2, y2] = roi.map(|edge| edge.widen() * R::of(scale) - shift);
+            let axis = |start: R, end: R, bins: usize, len: usize| {
+                let span = end - start;
+                let span = if half || span > R::ONE { span } else { R::ONE };
+                let bin = (span / R::of(float(bins))).to_f64();
                 let of_bin = samples_of_bin(ratio, bin)?;
-                Ok::<_, Error>(samples::<R>(start, bin, bins, of_bin, len))
+                Ok::<_, Error>(samples::<R>(start.to_f64(), bin, bins, of_bin, len))
             };
             let [rows, columns] = pooled;
             let (lines, places) = (axis(y1, y2, rows, height)?, axis(x1, x2, columns, width)?);
+            check_samples(&lines, &places)?;
             let x = x.get(index(*image, batch)? * channels * height * width..).unwrap_or_default();
             let planes = x.chunks_exact((height * width).max(1));
             for (x, y) in planes.zip(y.chunks_exact_mut((rows * columns).max(1))) {
@@ -163,7 +177,8 @@ fn max_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 /// The elements of bin `i` of `bins` between two edges of a region, of an axis of `len` elements.
 fn bin_range(i: usize, bins: usize, start: f64, end: f64, len: usize) -> Range<usize> {
-    let bin = (end - start + 1.0).max(1.0) / float(bins);
+    let span = end - start + 1.0;
+    let bin = if span > 1.0 { span } else { 1.0 } / float(bins);
     let clamp = |at: f64| usize::try_from(<u64 as Number>::from_f64(at)).unwrap_or(len).min(len);
     let first = start + Real::floor(float(i) * bin);
     clamp(first)..clamp(start + Real::ceil(float(i + 1) * bin))

@@ -8,6 +8,7 @@ use onnx_container::Element;
 
 use super::gather::{positions, slices};
 use super::reduce::{higher, lower};
+use super::words::one_of;
 use crate::arrange::{Run, arrange};
 use crate::broadcast::{around, axis, count};
 use crate::call::{Call, OutSpec, RunCx};
@@ -17,10 +18,23 @@ use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Scatter", same, scatter_elements),
-    Builtin::new("ScatterElements", same, scatter_elements),
-    Builtin::new("ScatterND", same, scatter_nd),
-    Builtin::new("TensorScatter", same, tensor_scatter),
+    Builtin::new("ScatterElements", reduced, scatter_elements),
+    Builtin::new("ScatterND", reduced, scatter_nd),
+    Builtin::new("TensorScatter", tensor_scatter_infer, tensor_scatter),
 ];
+
+/// What an update does to an element.
+const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "max", "min"];
+
+fn reduced(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    one_of(call, "reduction", &REDUCTIONS)?;
+    same(call)
+}
+
+fn tensor_scatter_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    one_of(call, "mode", &["linear", "circular"])?;
+    same(call)
+}
 
 /// The output has the type and shape of the data.
 fn same(call: &Call<'_>) -> Result<Vec<OutSpec>> {
@@ -64,17 +78,12 @@ fn expect_updates(call: &Call<'_>, shape: &[usize]) -> Result<()> {
 /// Writes the slices of `len` elements of input `updates` in order over those of input 0 that `targets`
 /// name, as attribute `reduction` says.
 fn update(cx: &mut RunCx<'_>, len: usize, targets: &[usize], updates: usize) -> Result<()> {
-    match cx.str_or("reduction", "none")? {
-        "none" => replace(cx, len, targets, updates),
+    match one_of(cx, "reduction", &REDUCTIONS)? {
         "add" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, T::add)),
         "mul" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, T::mul)),
         "max" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, higher::<T>)),
         "min" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, lower::<T>)),
-        other => {
-            let reason =
-                format!("attribute `reduction` is `{other}`, not none, add, mul, max or min");
-            Err(Error::new(ErrorKind::InvalidModel, reason))
-        }
+        _ => replace(cx, len, targets, updates),
     }
 }
 
@@ -124,14 +133,7 @@ fn tensor_scatter(cx: &mut RunCx<'_>) -> Result<()> {
         let reason = format!("{} write indices for {batches} batches", starts.len());
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    let is_circular = match cx.str_or("mode", "linear")? {
-        "linear" => false,
-        "circular" => true,
-        other => {
-            let reason = format!("attribute `mode` is `{other}`, not linear or circular");
-            return Err(Error::new(ErrorKind::InvalidModel, reason));
-        }
-    };
+    let is_circular = cx.str_or("mode", "linear")? == "circular";
     if count(&of_update) == 0 {
         return replace(cx, len, &[], 1);
     }

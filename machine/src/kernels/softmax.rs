@@ -78,9 +78,10 @@ pub(super) fn log_softmax<R: Real>(row: &mut [R]) {
     row.iter_mut().for_each(|x| *x = *x - max - log);
 }
 
-/// The first of the highest elements becomes 1, the others 0.
+/// The first of the highest elements becomes 1, the others 0. A NaN is the highest, as for ArgMax.
 fn hardmax<R: Real>(row: &mut [R]) {
     let max = highest(row);
-    let at = row.iter().position(|x| *x == max);
+    let nan = row.iter().position(|x| Number::is_nan(*x));
+    let at = nan.or_else(|| row.iter().position(|x| *x == max));
     row.iter_mut().enumerate().for_each(|(i, x)| *x = if Some(i) == at { R::ONE } else { R::ZERO });
 }

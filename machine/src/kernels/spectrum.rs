@@ -3,7 +3,8 @@
 //! [BlackmanWindow](https://onnx.ai/onnx/operators/onnx__BlackmanWindow.html) and
 //! [MelWeightMatrix](https://onnx.ai/onnx/operators/onnx__MelWeightMatrix.html).
 //!
-//! All are computed as `f64` and rounded once to the type that the attribute `output_datatype` names.
+//! All are computed as `f64` and rounded once to the type that the attribute `output_datatype` names. The elements of a window
+//! of integers are those of one of FLOAT without their fractions, as the function bodies of the operators have it.
 
 use onnx_container::DataType;
 
@@ -35,13 +36,18 @@ fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 /// A constant minus a cosine plus a cosine of twice the frequency, with these factors.
 fn window(cx: &mut RunCx<'_>, [constant, first, second]: [f64; 3]) -> Result<()> {
     let len = length(cx, 0)?;
-    let period = if cx.flag("periodic", true)? { len } else { len.saturating_sub(1).max(1) };
+    // Of a window of one element that is not periodic, the period is 0, and the element no number.
+    let period = if cx.flag("periodic", true)? { len } else { len.saturating_sub(1) };
     let step = 2.0 * std::f64::consts::PI;
-    for_type!(cx.out_dtype(0)?, numbers, T => {
+    let dtype = cx.out_dtype(0)?;
+    for_type!(dtype, numbers, T => {
         for (i, y) in cx.output::<T>(0)?.iter_mut().enumerate() {
             let angle = step * float(i) / float(period);
             let value = constant - first * Real::cos(angle) + second * Real::cos(2.0 * angle);
-            *y = T::from_f64(value);
+            *y = match dtype.is_integer() {
+                true => T::from_f64(f32::of(value).to_f64()),
+                false => T::from_f64(value),
+            };
         }
         Ok(())
     })

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use onnx_container::{Buffer, DataType};
 
 use super::regex_dialect::full_match;
+use super::words::one_of;
 use crate::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -95,30 +96,25 @@ fn split(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 /// `string` as attribute `case_change_action` says.
-fn cased(string: &str, action: &str) -> Result<String> {
+fn cased(string: &str, action: &str) -> String {
     match action {
-        "NONE" => Ok(string.to_owned()),
-        "LOWER" => Ok(string.to_lowercase()),
-        "UPPER" => Ok(string.to_uppercase()),
-        other => {
-            let reason =
-                format!("attribute `case_change_action` is `{other}`, not LOWER, UPPER or NONE");
-            Err(Error::new(ErrorKind::InvalidModel, reason))
-        }
+        "LOWER" => string.to_lowercase(),
+        "UPPER" => string.to_uppercase(),
+        _ => string.to_owned(),
     }
 }
 
 /// The strings that are no stop words, in their new case; one empty string when none is left.
 fn normalized(call: &Call<'_>) -> Result<Vec<Buffer>> {
+    let action = one_of(call, "case_change_action", &["NONE", "LOWER", "UPPER"])?;
     let is_exact = call.flag("is_case_sensitive", false)?;
     let folded = |string: &str| if is_exact { string.to_owned() } else { string.to_lowercase() };
     let stopwords = call.node().attributes.strings("stopwords")?.unwrap_or_default();
     let stopwords = stopwords.iter().map(|word| text(word).map(folded));
     let stopwords = stopwords.collect::<Result<HashSet<_>>>()?;
-    let action = call.str_or("case_change_action", "NONE")?;
     let left = texts(call, 0)?.into_iter().filter(|string| !stopwords.contains(&folded(string)));
-    let cased = left.map(|string| Ok(Buffer::from(cased(string, action)?.into_bytes())));
-    let cased = cased.collect::<Result<Vec<_>>>()?;
+    let cased: Vec<_> =
+        left.map(|string| Buffer::from(cased(string, action).into_bytes())).collect();
     Ok(if cased.is_empty() { vec![Buffer::default()] } else { cased })
 }
 

@@ -9,6 +9,7 @@ use std::hash::Hash;
 
 use onnx_container::DataType;
 
+use super::words::one_of;
 use crate::broadcast::size;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,6 +21,9 @@ fn invalid(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidModel, reason.into())
 }
 
+/// What counts become.
+const MODES: [&str; 3] = ["TF", "IDF", "TFIDF"];
+
 /// The coordinate in the output of each n-gram of the pool, and the number of coordinates.
 fn coordinates(call: &Call<'_>) -> Result<(Vec<usize>, usize)> {
     let indexes = call.ints("ngram_indexes")?.unwrap_or_default();
@@ -30,6 +34,12 @@ fn coordinates(call: &Call<'_>) -> Result<(Vec<usize>, usize)> {
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     let (_, width) = coordinates(call)?;
+    Window::of(call)?;
+    one_of(call, "mode", &MODES)?;
+    let weights = call.node().attributes.floats("weights")?;
+    if let Some(weights) = weights.filter(|weights| weights.len() < width) {
+        return Err(invalid(format!("{} weights for {width} coordinates", weights.len())));
+    }
     let shape = match *call.shape(0)? {
         [] | [_] => vec![width],
         [rows, _] => vec![rows, width],
@@ -138,17 +148,10 @@ fn vectorize<T: Eq + Hash + Copy>(cx: &mut RunCx<'_>, pool: &[T], words: &[T]) -
 /// Counts become what attribute `mode` says; weights are those of the coordinates.
 fn weigh(call: &Call<'_>, counts: &mut [f32], width: usize) -> Result<()> {
     let weights = call.node().attributes.floats("weights")?;
-    if let Some(weights) = weights.filter(|weights| weights.len() < width) {
-        let reason = format!("{} weights for {width} coordinates", weights.len());
-        return Err(invalid(reason));
-    }
-    let f: fn(f32, f32) -> f32 = match call.str_or("mode", "")? {
-        "TF" => |count, _| count,
+    let f: fn(f32, f32) -> f32 = match one_of(call, "mode", &MODES)? {
         "IDF" => |count, weight| if count > 0.0 { weight } else { 0.0 },
         "TFIDF" => |count, weight| count * weight,
-        other => {
-            return Err(invalid(format!("attribute `mode` is `{other}`, not TF, IDF or TFIDF")));
-        }
+        _ => |count, _| count,
     };
     for row in counts.chunks_exact_mut(width.max(1)) {
         for (i, count) in row.iter_mut().enumerate() {

@@ -6,6 +6,7 @@
 
 use onnx_container::DataType;
 
+use super::words::one_of;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
@@ -27,11 +28,16 @@ macro_rules! optimizer {
 
 pub(super) const KERNELS: &[Builtin] = &[
     optimizer!("Adagrad", infer_three, adagrad),
-    optimizer!("Momentum", infer_three, momentum),
+    optimizer!("Momentum", momentum_infer, momentum),
     optimizer!("Adam", infer_four, adam),
 ];
 
 fn infer_three(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    infer(call, 3)
+}
+
+fn momentum_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    one_of(call, "mode", &["standard", "nesterov"])?;
     infer(call, 3)
 }
 
@@ -53,7 +59,8 @@ fn tensors(call: &Call<'_>, groups: usize) -> Result<usize> {
     let inputs = call.input_count().saturating_sub(2);
     for i in 2..call.input_count() {
         let first = 2 + (i - 2) % (inputs / groups).max(1);
-        if !inputs.is_multiple_of(groups) || call.shape(i)? != call.shape(first)? {
+        let alike = call.dtype(i)? == call.dtype(2)? && call.shape(i)? == call.shape(first)?;
+        if !inputs.is_multiple_of(groups) || !alike {
             let reason = format!("input {i} and the tensor to optimize are not alike");
             return Err(Error::new(ErrorKind::Shape, reason));
         }
@@ -122,14 +129,7 @@ fn momentum<R: Real>(cx: &mut RunCx<'_>) -> Result<()> {
     let (alpha, beta) = (attribute::<R>(cx, "alpha", 0.0)?, attribute::<R>(cx, "beta", 0.0)?);
     let norm = attribute::<R>(cx, "norm_coefficient", 0.0)?;
     let beta = if count > 0 { beta } else { R::ONE };
-    let nesterov = match cx.str_or("mode", "")? {
-        "nesterov" => true,
-        "standard" => false,
-        other => {
-            let reason = format!("the mode `{other}` is neither standard nor nesterov");
-            return Err(Error::new(ErrorKind::InvalidModel, reason));
-        }
-    };
+    let nesterov = cx.str_or("mode", "")? == "nesterov";
     each(cx, |x, gradient, [velocity]: [R; 1]| {
         let gradient = norm * x + gradient;
         let velocity = alpha * velocity + beta * gradient;

@@ -7,7 +7,7 @@
 use super::matmul::Sizes;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm, terms};
+use crate::gemm::{Matrix, add_product, terms};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
 use crate::profile::Profile;
@@ -19,9 +19,12 @@ pub(crate) const TRANSPOSED_MATMUL: &str = "TransposedMatMul";
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new(TRANSPOSED_MATMUL, infer, |cx| run(cx, Profile::Strict))
-        .domain(INTERNAL_DOMAIN)];
+        .domain(INTERNAL_DOMAIN)
+        .without_nans()];
 pub(super) const FAST: &[Builtin] =
-    &[Builtin::new(TRANSPOSED_MATMUL, infer, |cx| run(cx, Profile::Fast)).domain(INTERNAL_DOMAIN)];
+    &[Builtin::new(TRANSPOSED_MATMUL, infer, |cx| run(cx, Profile::Fast))
+        .domain(INTERNAL_DOMAIN)
+        .without_nans()];
 
 /// The sizes of the product, and whether its first factor is the transposed one.
 fn sizes(call: &Call<'_>) -> Result<(Sizes, bool)> {
@@ -59,9 +62,9 @@ fn by_left<T: Number>(
     let a = terms(a);
     let each = c.chunks_exact_mut((m * n).max(1)).enumerate();
     for (i, c) in each {
-        let b = terms(b.get(i * k * n..(i + 1) * k * n).unwrap_or_default());
+        let b = b.get(i * k * n..(i + 1) * k * n).unwrap_or_default();
         let left = Matrix::new(&a, k, m)?.transposed();
-        T::fill_sums(c, |sums| gemm(profile, left, &Matrix::new(&b, k, n)?, sums))?;
+        T::fill_sums(c, |sums| add_product(profile, left, b, false, sums))?;
     }
     Ok(())
 }
@@ -76,7 +79,6 @@ fn by_right<T: Number>(
 ) -> Result<()> {
     let Sizes { k, n, .. } = *sizes;
     let Some(rows) = c.len().checked_div(n) else { return Ok(()) };
-    let (a, b) = (terms(a), terms(b));
-    let right = Matrix::new(&b, n, k)?.transposed();
-    T::fill_sums(c, |sums| gemm(profile, Matrix::new(&a, rows, k)?, &right, sums))
+    let a = terms(a);
+    T::fill_sums(c, |sums| add_product(profile, Matrix::new(&a, rows, k)?, b, true, sums))
 }

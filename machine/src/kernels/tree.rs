@@ -102,6 +102,7 @@ fn regressor(cx: &mut RunCx<'_>) -> Result<()> {
 
 fn predict<T: Number, O: Float>(cx: &mut RunCx<'_>, forest: &Forest, base: &[f64]) -> Result<()> {
     let [rows, features, targets] = sizes(cx)?;
+    forest.check_targets(targets)?;
     let aggregate = choice(cx, "aggregate_function", &AGGREGATES, 1)?;
     let transform = choice(cx, "post_transform", &TRANSFORMS, 0)?;
     let (input, output) = (cx.input::<T>(0)?, cx.output::<O>(0)?);

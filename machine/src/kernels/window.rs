@@ -110,14 +110,33 @@ impl Window {
     /// [`ErrorKind::Value`] and [`ErrorKind::Shape`] when there is no such window, and
     /// [`ErrorKind::Unsupported`] for more than three axes.
     pub(super) fn new(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self> {
+        let at_least_one = |axis| slide(axis, false).filter(|axis| axis.output > 0);
+        Self::sliding(call, input, kernel, [&at_least_one, &at_least_one])
+    }
+
+    /// As [`new`](Self::new), of a pooling: attribute `ceil_mode` is about windows that are not within the input, but by the
+    /// text not where `auto_pad` is VALID. There may be no output.
+    pub(super) fn pooling(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self> {
+        let ceil = call.flag("ceil_mode", false)?;
+        let by_mode = |axis| slide(axis, ceil);
+        Self::sliding(call, input, kernel, [&by_mode, &|axis| slide(axis, false)])
+    }
+
+    /// The window whose outputs are given by `slide`: with the padding of the attributes, and where there is none by
+    /// VALID.
+    fn sliding(
+        call: &Call<'_>,
+        input: &[usize],
+        kernel: &[usize],
+        [slide, slide_valid]: [&dyn Fn(Axis) -> Option<Axis>; 2],
+    ) -> Result<Self> {
         let axes = attributes(call, input, kernel)?;
         let mode = call.str_or("auto_pad", "NOTSET")?;
-        let ceil = call.flag("ceil_mode", false)?;
         let axes = axes.into_iter().map(|axis| {
             let padded = match mode {
                 "SAME_UPPER" | "SAME_LOWER" => pad_same(axis, mode == "SAME_UPPER"),
-                "VALID" => slide(Axis { begin: 0, end: 0, ..axis }, ceil),
-                _ => slide(axis, ceil),
+                "VALID" => slide_valid(Axis { begin: 0, end: 0, ..axis }),
+                _ => slide(axis),
             };
             padded.ok_or_else(|| no_window(&axis))
         });
@@ -240,14 +259,17 @@ pub(super) fn list(call: &Call<'_>, name: &str, len: usize, default: usize) -> R
     list.iter().map(|dim| size(*dim)).collect()
 }
 
-/// As many outputs as windows fit; with `ceil`, one more if inputs would be left over and its window
-/// does not start behind them.
+/// As many outputs as windows fit: `floor(room / stride) + 1`, where the room is what the input is longer than a window. It
+/// is negative for a shorter input, and the outputs are then none, or fewer, which is `None`. With `ceil`, one more if inputs
+/// would be left over and its window does not start behind them.
 fn slide(axis: Axis, ceil: bool) -> Option<Axis> {
     let padded = axis.input.checked_add(axis.begin)?.checked_add(axis.end)?;
-    let room = padded.checked_sub(axis.extent()?)?;
-    let mut output = room.checked_div(axis.stride)?.checked_add(1)?;
-    if ceil && room % axis.stride != 0 && output.checked_mul(axis.stride)? < axis.input + axis.begin
-    {
+    let room = i128::try_from(padded).ok()? - i128::try_from(axis.extent()?).ok()?;
+    let stride = i128::try_from(axis.stride).ok()?;
+    let fitting = room.checked_div_euclid(stride)?.checked_add(1)?;
+    let mut output = usize::try_from(fitting).ok()?;
+    let is_left_over = room.checked_rem_euclid(stride)? != 0;
+    if ceil && is_left_over && output.checked_mul(axis.stride)? < axis.input + axis.begin {
         output += 1;
     }
     Some(Axis { output, ..axis })

@@ -11,7 +11,10 @@ use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
+use crate::memory::Span;
+use crate::nan::settle;
 use crate::program::{Node, ValueId};
+use crate::runnable::check_outputs;
 use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 
@@ -29,7 +32,7 @@ impl Runner {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
         let call = Call::new(node, self.operands(&inputs)?);
         let specs = kernel.infer(&call)?;
-        node.check_outputs(specs.len())?;
+        check_outputs(node, &specs)?;
         if let Alias::View(i) = kernel.alias(&call)? {
             let entry = inputs.get(i).copied().flatten();
             let entry =
@@ -54,6 +57,9 @@ impl Runner {
             let mut cx = RunCx::new(Call::new(node, operands), outputs).within(most_outside);
             kernel.run(&mut cx).map(|()| cx.into_values())
         };
+        if kernel.leaves_nans() {
+            self.settle(&slots, &writes)?;
+        }
         match values {
             Ok(values) => entries(node, slots, values),
             Err(error) => {
@@ -64,6 +70,13 @@ impl Runner {
                 Err(error)
             }
         }
+    }
+
+    /// Every NaN that was written to `slots`, which lie at `spans`, becomes the one NaN of its type.
+    fn settle(&mut self, slots: &[Option<Slot>], spans: &[Span]) -> Result<()> {
+        let (_, written) = self.memory.borrow_step(&[], spans)?;
+        slots.iter().flatten().zip(written).for_each(|(slot, bytes)| settle(slot.dtype, bytes));
+        Ok(())
     }
 
     /// Whether nothing but this step needs the bytes of input `i`.

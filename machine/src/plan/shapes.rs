@@ -18,7 +18,7 @@ use crate::kernel::Alias;
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Node, Program, ValueId};
 use crate::registry::Registry;
-use crate::runnable::check_node;
+use crate::runnable::{check_node, check_outputs};
 use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
@@ -290,7 +290,7 @@ impl<'p> Shapes<'p> {
             node.check_types(|i| call.ty(i))?;
         }
         let specs = kernel.infer(&call)?;
-        node.check_outputs(specs.len())?;
+        check_outputs(node, &specs)?;
         let mut outputs: Vec<_> = specs.iter().map(unknown).collect();
         let input = |i: usize| node.inputs.get(i).copied().flatten();
         let dies = |i| input(i).is_some_and(|value| self.dies(value, dead));

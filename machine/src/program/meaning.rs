@@ -71,5 +71,9 @@ fn stated(attributes: &Attributes) -> Option<DataType> {
         Attribute::Tensor(tensor) => Some(tensor.dtype()),
         _ => None,
     };
-    ["to", "dtype", "output_dtype", "output_datatype", "value"].into_iter().find_map(number)
+    // Without a type here, `output_dtype` says that the type of an input is meant.
+    let is_stated = |dtype: &DataType| *dtype != DataType::Undefined;
+    let quantized = number("output_dtype").filter(is_stated);
+    let names = ["to", "dtype", "output_datatype", "stash_type", "value"];
+    names.into_iter().find_map(number).or(quantized)
 }

@@ -1,6 +1,21 @@
 //! Nodes of every operator and version: with any attributes and inputs they run or are refused, and each takes the
 //! types that its schema has.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that panics has failed"
+)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "random numbers become elements of any type"
+)]
+
 mod case;
 #[path = "../../../fuzz/src/choices.rs"]
 mod choices;

@@ -30,7 +30,8 @@ fn other_kind(name: &str, kind: char) -> AttributeProto {
     if kind == 'i' { AttributeProto::float(name, 1.0) } else { AttributeProto::int(name, 1) }
 }
 
-/// One attribute too many, of another version, twice, of another kind, and inputs and outputs that no operator has.
+/// One attribute too many, of another version, twice, of another kind, and inputs and outputs that no operator has. Without the
+/// environment variable some of it for the last version of each operator alone.
 #[test]
 fn what_a_schema_does_not_have_is_refused_by_both() {
     let (schemas, recipes) = (schemas::all(), recipes::all());
@@ -40,19 +41,23 @@ fn what_a_schema_does_not_have_is_refused_by_both() {
         names.entry((schema.domain, schema.name)).or_default().extend(attributes);
     }
     let mut wrong = Vec::new();
-    for schema in schemas.iter().filter(|schema| !schema.is_deprecated) {
+    let is_wide = std::env::var_os("ONNX_CONTAINER_NODES").is_some();
+    let next = schemas.iter().skip(1).map(Some).chain([None]);
+    for (schema, next) in schemas.iter().zip(next).filter(|(schema, _)| !schema.is_deprecated) {
+        let is_tried = is_wide || next.is_none_or(|next| next.name != schema.name);
         let Some(base) = valid(&recipes::of(&recipes, schema), schema) else { continue };
         let mut variants = vec![("an attribute of no operator", base.clone())];
         variants[0].1.attributes.push(AttributeProto::int("aplha", 1));
         for (name, kind) in &names[&(schema.domain, schema.name)] {
             let mut case = base.clone();
             case.attributes.retain(|one| !mutate::is_called(one, name));
-            if let Some((_, kind, _)) = schema.attributes.iter().find(|(own, ..)| own == name) {
+            let own = schema.attributes.iter().find(|(own, ..)| own == name);
+            if let Some((_, kind, _)) = own.filter(|_| is_tried) {
                 case.attributes.push(other_kind(name, *kind));
                 variants.push(("an attribute of another kind", case.clone()));
                 case.attributes.push(other_kind(name, *kind));
                 variants.push(("an attribute twice", case));
-            } else if !"gx".contains(*kind) {
+            } else if own.is_none() && !"gx".contains(*kind) {
                 case.attributes.extend(mutate::attribute(name, *kind, 1, &mut Choices::new(7)));
                 variants.push(("an attribute of another version", case));
             }
@@ -60,7 +65,7 @@ fn what_a_schema_does_not_have_is_refused_by_both() {
         let mut case = base.clone();
         case.outputs = 0;
         // Every output of a recurrent layer may be left out.
-        if schema.outputs.iter().any(|formal| formal.mark != Some('?')) {
+        if is_tried && schema.outputs.iter().any(|formal| formal.mark != Some('?')) {
             variants.push(("no output", case));
         }
         let mut case = base.clone();

@@ -30,7 +30,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 const REFUSED: &[(&str, &str, &str, &str)] =
     &[("Col2Im", "T", "tensor(STRING)", "elements that overlap are added, strings cannot be")];
 
-/// With the environment variable every version is tried, without it the first and the last that has the type.
+/// With the environment variable every version is tried, without it the last that has the type.
 #[test]
 fn operators_take_the_types_of_their_schemas() {
     let (schemas, recipes) = (schemas::all(), recipes::all());
@@ -53,7 +53,7 @@ fn operators_take_the_types_of_their_schemas() {
     }
     let shown: Vec<_> = wrong.iter().map(|(what, types)| format!("{what}: {types:?}")).collect();
     assert!(wrong.is_empty(), "{}", shown.join("\n"));
-    assert!(tried > 2000, "{tried}");
+    assert!(tried > 1500, "{tried}");
 }
 
 /// What is tried: versions of operators, variables and types.
@@ -72,7 +72,7 @@ fn chosen(schemas: &[Schema], is_wide: bool) -> Vec<(&Schema, &'static str, Type
     }
     let ends = |versions: Vec<_>| {
         let last = versions.len() - 1;
-        let is_end = move |i: usize| is_wide || i == 0 || i == last;
+        let is_end = move |i: usize| is_wide || i == last;
         versions.into_iter().enumerate().filter(move |(i, _)| is_end(*i)).map(|(_, one)| one)
     };
     all.into_values().flat_map(ends).collect()

@@ -121,3 +121,61 @@ fn functions_keep_their_value_where_a_part_of_them_overflows() {
         );
     }
 }
+
+/// Of version 28: a zero has the sign of the divisor, as every remainder.
+#[test]
+fn a_remainder_has_the_sign_of_the_divisor() {
+    fn bits(of: [f64; 6], dtype: i64) -> Value {
+        let attribute = [AttributeProto::int("to", dtype)];
+        output(("Cast", 26), &attribute, &[tensor([6], &of)]).unwrap()
+    }
+    for dtype in [1, 10, 11, 16] {
+        let a = bits([6.0, -6.0, 0.0, -0.0, -0.0, 5.0], dtype);
+        let b = bits([-3.0, 3.0, -3.0, 3.0, f64::INFINITY, -3.0], dtype);
+        let expected = bits([-0.0, 0.0, -0.0, 0.0, 0.0, -1.0], dtype);
+        let found = output(("Mod", 28), &[], &[a, b]).unwrap();
+        let bytes = |value: &Value| value.tensor().unwrap().as_bytes().unwrap().to_vec();
+        assert_eq!(bytes(&found), bytes(&expected), "type {dtype}");
+    }
+}
+
+#[test]
+fn a_nan_is_the_highest_element() {
+    let nan = f32::NAN;
+    for (x, expected) in [
+        ([1.0, nan, 2.0], [0.0_f32, 1.0, 0.0]),
+        ([nan, 1.0, nan], [1.0, 0.0, 0.0]),
+        ([1.0, f32::INFINITY, 2.0], [0.0, 1.0, 0.0]),
+    ] {
+        let found = output(("Hardmax", 13), &[], &[tensor([1, 3], &x)]).unwrap();
+        assert_eq!(found, tensor([1, 3], &expected), "{x:?}");
+    }
+}
+
+/// The least bits of the result tell which softmax it was.
+#[test]
+fn attention_computes_its_softmax_in_the_precision_that_it_is_given() {
+    let query = tensor([1, 1, 1, 1], &[1.0_f32]);
+    let key = tensor([1, 1, 2, 1], &[1.0_f32, 1.75]);
+    let value = tensor([1, 1, 2, 1], &[0.0_f32, 1.0]);
+    let exact = 0.679_178_699_175_393; // 1 / (1 + exp(-0.75))
+    let of = |precision: Option<i64>| {
+        let precision = precision.map(|number| AttributeProto::int("softmax_precision", number));
+        let attributes: Vec<_> = precision.into_iter().collect();
+        let inputs = [query.clone(), key.clone(), value.clone()];
+        let found = output(("Attention", 23), &attributes, &inputs).unwrap();
+        f64::from(found.tensor().unwrap().to_slice::<f32>().unwrap()[0])
+    };
+    for (precision, below, above) in [
+        (None, 0.0, 1e-7),
+        (Some(1), 0.0, 1e-7),
+        (Some(11), 0.0, 1e-7),
+        (Some(10), 1e-7, 1e-3),
+        (Some(16), 1e-4, 1e-2),
+    ] {
+        let error = (of(precision) - exact).abs();
+        assert!((below..above).contains(&error), "{precision:?}: {error}");
+    }
+    let half = f64::from(half::f16::from_f64(exact));
+    assert_eq!(of(Some(10)), half);
+}

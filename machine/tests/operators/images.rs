@@ -135,7 +135,7 @@ fn impossible_windows_and_scales_are_errors() {
             ErrorKind::Shape,
         ),
         ("MaxPool", vec![], None, ErrorKind::InvalidModel),
-        ("MaxPool", vec![ints("kernel_shape", &[4, 1])], None, ErrorKind::Shape),
+        ("MaxPool", vec![ints("kernel_shape", &[5, 1])], None, ErrorKind::Shape),
         ("AveragePool", vec![ints("kernel_shape", &[huge; 2])], None, ErrorKind::Shape),
         ("DepthToSpace", vec![AttributeProto::int("blocksize", 0)], None, ErrorKind::Shape),
         ("DepthToSpace", vec![AttributeProto::int("blocksize", 2)], None, ErrorKind::Shape),
@@ -147,4 +147,96 @@ fn impossible_windows_and_scales_are_errors() {
         let error = output((op, 20), &attributes, &inputs).unwrap_err();
         assert_eq!(error.kind(), kind, "{op} {attributes:?}: {error}");
     }
+}
+
+/// `floor((6 - 7) / 2) + 1` is 0 outputs, and with `ceil_mode` one. Windows that are longer still have none.
+#[test]
+fn a_pooling_of_a_window_that_is_a_little_too_long_is_empty() {
+    let x = tensor([1, 1, 4], &[1.0_f32, 2.0, 3.0, 4.0]);
+    for op in ["MaxPool", "AveragePool", "LpPool"] {
+        let attributes =
+            [ints("kernel_shape", &[3]), ints("dilations", &[2]), ints("strides", &[2])];
+        let found = output((op, 22), &attributes, std::slice::from_ref(&x)).unwrap();
+        assert_eq!(found.tensor().unwrap().shape(), [1, 1, 0], "{op}");
+        let longer = [ints("kernel_shape", &[4]), ints("dilations", &[2]), ints("strides", &[2])];
+        let error = output((op, 22), &longer, std::slice::from_ref(&x)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape, "{op}");
+    }
+    let w = tensor([1, 1, 3], &[1.0_f32; 3]);
+    let attributes = [ints("dilations", &[2]), ints("strides", &[2])];
+    assert_eq!(output(("Conv", 22), &attributes, &[x, w]).unwrap_err().kind(), ErrorKind::Shape);
+}
+
+/// The text of VALID has one number of outputs for both: `ceil((7 - 3 + 1) / 3)` and `floor((7 - 3) / 3) + 1`.
+#[test]
+fn windows_without_padding_are_the_same_with_ceil_mode() {
+    let x = tensor([1, 1, 7], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    for op in ["MaxPool", "AveragePool", "LpPool"] {
+        for ceil in [0, 1] {
+            let attributes = [
+                ints("kernel_shape", &[2]),
+                ints("dilations", &[2]),
+                ints("strides", &[3]),
+                AttributeProto::string("auto_pad", "VALID"),
+                AttributeProto::int("ceil_mode", ceil),
+            ];
+            let found = output((op, 22), &attributes, std::slice::from_ref(&x)).unwrap();
+            assert_eq!(found.tensor().unwrap().shape(), [1, 1, 2], "{op}, ceil_mode {ceil}");
+        }
+    }
+}
+
+#[test]
+fn windows_of_signals_are_those_of_their_texts() {
+    let of = |op: &str, len: i64, attributes: &[AttributeProto]| {
+        output((op, 17), attributes, &[tensor([], &[len])]).unwrap()
+    };
+    for op in ["HannWindow", "HammingWindow", "BlackmanWindow"] {
+        let found = of(op, 1, &[AttributeProto::int("periodic", 0)]);
+        let bits = found.tensor().unwrap().to_slice::<f32>().unwrap()[0].to_bits();
+        assert_eq!(bits, 0x7fc0_0000, "{op}: 0 / 0");
+    }
+    let integers = [AttributeProto::int("output_datatype", 6)];
+    assert_eq!(of("BlackmanWindow", 4, &integers), tensor([4], &[0, 0, 1, 0]));
+}
+
+/// From x to FLOAT(x + 3): the difference is 3 as FLOAT, and more as DOUBLE.
+#[test]
+fn the_samples_of_a_region_are_counted_in_the_type_of_the_region() {
+    let start = 1.0 + 3.0 * f32::EPSILON;
+    let end = start + 3.0;
+    assert!(end - start == 3.0 && f64::from(end) - f64::from(start) > 3.0);
+    let image: Vec<f32> = (0..64_u16).map(|i| f32::from(i * 37 % 64)).collect();
+    let of = |ratio: i64| {
+        let attributes = [
+            AttributeProto::int("sampling_ratio", ratio),
+            AttributeProto::string("coordinate_transformation_mode", "output_half_pixel"),
+        ];
+        let inputs = [
+            tensor([1, 1, 8, 8], &image),
+            tensor([1, 4], &[start, start, end, end]),
+            tensor([1], &[0_i64]),
+        ];
+        output(("RoiAlign", 16), &attributes, &inputs).unwrap()
+    };
+    assert_eq!(of(0), of(3));
+    assert_ne!(of(0), of(4));
+}
+
+/// What the text of GRU-1 calls its default is misspelt there.
+#[test]
+fn the_default_direction_of_gru_1_may_be_written_out() {
+    let inputs = [
+        tensor([1, 1, 2], &[0.5_f32, -0.5]),
+        tensor([1, 3, 2], &[0.1_f32, 0.2, 0.3, 0.4, 0.5, 0.6]),
+        tensor([1, 3, 1], &[0.1_f32, 0.2, 0.3]),
+    ];
+    let of = |version: i64, direction: Option<&str>| {
+        let size = Some(AttributeProto::int("hidden_size", 1));
+        let direction = direction.map(|name| AttributeProto::string("direction", name));
+        let attributes: Vec<_> = size.into_iter().chain(direction).collect();
+        output(("GRU", version), &attributes, &inputs)
+    };
+    assert_eq!(of(1, Some("foward")).unwrap(), of(1, None).unwrap());
+    assert_eq!(of(7, Some("foward")).unwrap_err().kind(), ErrorKind::InvalidModel);
 }

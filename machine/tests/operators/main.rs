@@ -10,6 +10,7 @@
 )]
 
 mod axes;
+mod casts;
 mod elements;
 mod images;
 mod support;

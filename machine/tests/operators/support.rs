@@ -1,10 +1,13 @@
 //! Models of one node, and their outputs.
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
 };
 use onnx_container::{Container, Element};
-use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry, Result, Value};
+use onnx_container_machine::{
+    Limits, Machine, Profile, Program, ProgramOptions, Registry, Result, Value,
+};
 
 pub fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
     Value::from_elements(dims, elements).unwrap()
@@ -46,6 +49,44 @@ pub fn outputs(
     }
     machine.run()?;
     outs.iter().map(|name| machine.value(name)).collect()
+}
+
+/// The output of a node with one input, which is an initializer if it is to be `folded`, in profile `fast` or strict.
+pub fn output_of(
+    (op, version): (&str, i64),
+    attributes: &[AttributeProto],
+    input: &Value,
+    fast: bool,
+    folded: bool,
+) -> Result<Value> {
+    let mut node = NodeProto::new(op, ["x"], ["y"]);
+    node.attribute = attributes.to_vec();
+    let mut graph = GraphProto::new("g");
+    let tensor = input.tensor().unwrap();
+    let dims: Vec<i64> = tensor.shape().into_iter().map(|dim| dim.try_into().unwrap()).collect();
+    if folded {
+        let bytes = tensor.as_bytes().unwrap().to_vec();
+        let number = i32::from(tensor.dtype());
+        graph.initializer.push(TensorProto::new("x", number, dims).with_raw_data(bytes));
+    } else {
+        let dims: Vec<_> = dims.into_iter().map(Into::into).collect();
+        graph.input.push(ValueInfoProto::tensor_with("x", tensor.dtype(), dims));
+    }
+    let mut output = ValueInfoProto::default();
+    output.name = Some("y".into());
+    graph.output.push(output);
+    graph.node = vec![node];
+    let mut model = ModelProto::new(graph);
+    model.opset_import = vec![OperatorSetIdProto::new("", version)];
+    let program = Program::new(&Container::new(model), ProgramOptions::new())?;
+    assert_eq!(program.folded().len(), usize::from(folded));
+    let profile = if fast { Profile::Fast } else { Profile::Strict };
+    let mut machine = Machine::new(program, Registry::of(profile), Limits::new());
+    if !folded {
+        machine.bind("x", input.clone())?;
+    }
+    machine.run()?;
+    machine.value("y")
 }
 
 /// The output of a node that has one.

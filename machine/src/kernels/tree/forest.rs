@@ -230,6 +230,17 @@ impl Forest {
         Ok(forest)
     }
 
+    /// Whether every leaf belongs to one of so many targets.
+    pub(super) fn check_targets(&self, targets: usize) -> Result<()> {
+        let outside = self.leaves.iter().flatten().find(|(target, _)| *target >= targets);
+        match outside {
+            Some((target, _)) => {
+                Err(invalid(&format!("a leaf belongs to target {target} of {targets}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The leaf of every tree for a row of features.
     pub(super) fn leaves<'f>(&'f self, row: &'f [f64]) -> impl Iterator<Item = Result<&'f Leaf>> {
         self.roots.iter().map(|root| self.leaf(*root, row))

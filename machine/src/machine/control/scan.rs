@@ -78,7 +78,7 @@ impl<'f> Scan<'f> {
         let scanned: Vec<_> = scanned
             .iter()
             .enumerate()
-            .map(|(i, value)| self.slices(i, value))
+            .map(|(i, value)| self.slices(i, value, limit))
             .collect::<Result<_>>()?;
         let len = scanned.first().map_or(0, Vec::len);
         if scanned.iter().any(|slices| slices.len() != len) {
@@ -88,7 +88,7 @@ impl<'f> Scan<'f> {
         }
         let mut results: Vec<Vec<Value>> = vec![Vec::new(); self.body.outputs.len() - self.states];
         let (mut states, mut held) = (inputs, 0);
-        for step in 0..limit.unwrap_or(len).min(len) {
+        for step in 0..len {
             frame.runner.count_step()?;
             let slices = scanned.iter().filter_map(|slices| slices.get(step)).cloned();
             let values = states.into_iter().chain(slices);
@@ -113,11 +113,13 @@ impl<'f> Scan<'f> {
         Ok(states)
     }
 
-    /// The slices of scanned input `i` in the order in which they are scanned.
-    fn slices(&self, i: usize, value: &Value) -> Result<Vec<Value>> {
+    /// The slices of scanned input `i` in the order in which they are scanned: the first `limit`, all without one. What
+    /// lies behind these is no part of the sequence.
+    fn slices(&self, i: usize, value: &Value, limit: Option<usize>) -> Result<Vec<Value>> {
         let rank = value.tensor()?.shape().len();
         let at = axis(self.input_axes.get(i).copied().unwrap_or_default(), rank)?;
         let mut slices = unstack(&moved(value, at, 0)?)?;
+        slices.truncate(limit.unwrap_or(slices.len()));
         if self.input_directions.get(i) == Some(&1) {
             slices.reverse();
         }

@@ -186,6 +186,11 @@ impl Error {
         joined
     }
 
+    /// The error of the system, or of code of the caller, behind this one. The reason has its text.
+    pub fn io_error(&self) -> Option<&io::Error> {
+        self.0.source.as_deref()
+    }
+
     /// Puts `what` before the reason.
     #[must_use]
     pub(crate) fn because(mut self, what: &str) -> Self {
@@ -384,10 +389,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The [`io::Error`] behind this error, where there is one. The reason repeats its text.
+    /// What is behind the [`io_error`](Self::io_error), whose own text is that of this error: whoever prints the causes of
+    /// an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let source = self.0.source.as_deref()?;
-        Some(source)
+        self.0.source.as_deref()?.source()
     }
 }
 

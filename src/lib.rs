@@ -74,6 +74,7 @@
 //! | [`ContentDigest`] | model and weights as one SHA-256, however they are stored: [`Container::digest`] |
 //! | [`model_that_needs`], [`not_replaced`] | whose external data a file is, and which files are models, before they are replaced |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
+//! | [`process_memory`] | a bound on what the process allocates |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
 //! | [`external_data`] | the entries of an external tensor, and the way to its file |
@@ -173,6 +174,7 @@ mod outline;
 mod overlaps;
 mod parallel;
 mod placement;
+pub mod process_memory;
 pub mod proto;
 mod recovery;
 mod refused;

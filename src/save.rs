@@ -369,7 +369,7 @@ impl<'c, 'o> Job<'c, 'o> {
         let mut warnings = self.missing_files();
         warnings.extend(refused);
         warnings.extend(readers::versions(&self.content.shared_model()));
-        warnings.extend(readers::malformed(self.content.model()));
+        warnings.extend(readers::malformed(&self.content.shared_model()));
         warnings.extend(self.content.inlined.iter().flat_map(|inlined| inlined.warnings.clone()));
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));

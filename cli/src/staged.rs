@@ -47,7 +47,9 @@ pub fn refusals<'p>(
 /// What speaks against `path` whatever else is in its folder.
 fn refused_by_itself(path: &Path, own: &[PathBuf]) -> Option<Error> {
     if !folder(path).is_dir() {
-        return Some(Error::new(ErrorKind::Io, "no such folder").with_path(folder(path)));
+        let folder = folder(path);
+        let reason = format!("no such folder; `mkdir -p {}` makes it", folder.display());
+        return Some(Error::new(ErrorKind::Io, reason).with_path(folder));
     }
     path.symlink_metadata().ok()?;
     let refuse = |kind, reason: &str| Some(Error::new(kind, reason).with_path(path));

@@ -109,7 +109,7 @@ pub(crate) fn chunks_of(
     count: usize,
     bytes: &[u8],
 ) -> impl Iterator<Item = Result<Tensor>> {
-    let copy = |range| Some(Buffer::from(bytes.get(range)?.to_vec()));
+    let copy = |range: Range<usize>| Some(Buffer::from(bytes.get(range)?.to_vec()));
     parts(dtype, count).map(move |(range, len)| part(dtype, len, copy(range)))
 }
 

@@ -145,7 +145,8 @@ pub(crate) fn write_tensor(
     bytes: &[u8],
     out: &mut dyn Write,
 ) -> Result<()> {
-    let head = TensorProto { dims, data_type: Some(dtype.into()), ..TensorProto::default() };
+    let mut head = TensorProto::default();
+    (head.dims, head.data_type) = (dims, Some(dtype.into()));
     head.encode(&mut { &mut *out })?;
     written(out.write_all(&record(RAW_DATA, bytes.len())))?;
     written(out.write_all(bytes))

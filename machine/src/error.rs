@@ -124,6 +124,11 @@ impl Error {
         self
     }
 
+    /// The container's error behind this one, where there is one. The reason has its text.
+    pub fn container_error(&self) -> Option<&onnx_container::Error> {
+        self.0.source.as_ref()
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -241,10 +246,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The container's error behind this one, where there is one. The reason repeats its text.
+    /// What is behind the [`container_error`](Self::container_error), whose own text is that of this error: whoever prints
+    /// the causes of an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let source = self.0.source.as_ref()?;
-        Some(source)
+        self.0.source.as_ref()?.source()
     }
 }
 

@@ -114,7 +114,7 @@ impl Value {
 
     /// The bytes that it takes outside of M: those of its elements, and the fixed size of each string
     /// or value in it.
-    pub(crate) fn held_bytes(&self) -> u64 {
+    pub fn held_bytes(&self) -> u64 {
         let places = |count: usize, each: usize| count.saturating_mul(each) as u64;
         match self {
             Self::Tensor(tensor) => {

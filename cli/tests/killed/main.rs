@@ -30,7 +30,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use onnx_container::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_container::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
 use onnx_container::{Container, ErrorKind, MmapChoice, SaveOptions, WeightFiles, recover};
 use tempfile::TempDir;
 
@@ -47,7 +47,9 @@ fn save(path: &Path, value: f32, layout: WeightFiles) {
             format!("#{name}"),
         ));
     }
-    let mut container = Container::new(ModelProto::new(graph));
+    let mut model = ModelProto::new(graph);
+    model.opset_import.push(OperatorSetIdProto::new("", 21));
+    let mut container = Container::new(model);
     for name in ["#a", "#b", "#c"] {
         container.insert(name, ndarray::Array1::from_elem(400, value)).unwrap();
     }

@@ -119,6 +119,7 @@ fn heads_of(call: &Call<'_>, i: usize, name: &str) -> Result<[usize; 4]> {
 }
 
 fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    softmax_of::<f32>(call)?;
     let sizes = Sizes::new(call)?;
     let Sizes { batch, heads, queries, head, value, .. } = sizes;
     let shape = match sizes.flat {

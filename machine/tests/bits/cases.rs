@@ -235,7 +235,13 @@ impl Case {
             .enumerate()
             .map(|(i, input)| input.as_ref().map_or_else(String::new, |_| format!("x{i}")))
             .collect();
-        let mut node = NodeProto::new(&*self.op, names.iter().map(String::as_str), ["y"]);
+        let outputs = match &*self.op {
+            "TopK" => &["y", "y1"][..],
+            "DynamicQuantizeLinear" => &["y", "y1", "y2"],
+            _ => &["y"],
+        };
+        let inputs_of = names.iter().map(String::as_str);
+        let mut node = NodeProto::new(&*self.op, inputs_of, outputs.iter().copied());
         node.domain = Some(self.domain.as_str().into());
         node.attribute = [&self.attributes, more].concat();
         let mut graph = GraphProto::new("g");

@@ -272,10 +272,14 @@ fn every_cast_rounds_once() {
                 continue;
             }
             let what = format!("{from} to {to}, saturate {saturate}");
-            let found = output(("Cast", 26), &attributes, inputs).unwrap();
+            let found = output(("Cast", 28), &attributes, inputs).unwrap();
             compare(&codes(&found), &exact, to, saturate, &what);
+            // No version of CastLike takes these.
+            if [from, to].iter().any(|t| matches!(t, DataType::Float6E2M3 | DataType::Float6E3M2)) {
+                continue;
+            }
             let like = [input.clone(), of_codes(to, &[0])];
-            let found = output(("CastLike", 26), &attributes[1..], &like).unwrap();
+            let found = output(("CastLike", 28), &attributes[1..], &like).unwrap();
             compare(&codes(&found), &exact, to, saturate, &format!("like: {what}"));
         }
     }
@@ -288,7 +292,7 @@ fn every_way_to_a_cast_gives_the_same() {
         for to in types() {
             let (input, exact) = inputs(from, to);
             for (fast, folded) in [(true, false), (false, true)] {
-                let found = output_of(("Cast", 26), &[to_attribute(to)], &input, fast, folded);
+                let found = output_of(("Cast", 28), &[to_attribute(to)], &input, fast, folded);
                 let what = format!("{from} to {to}, fast {fast}, folded {folded}");
                 compare(&codes(&found.unwrap()), &exact, to, true, &what);
             }
@@ -316,7 +320,7 @@ fn strings_round_once() {
         let (texts, exact): (Vec<_>, Vec<_>) = texts.into_iter().chain(special).unzip();
         let strings = texts.into_iter().map(|text| Buffer::from(text.into_bytes())).collect();
         let input = Tensor::from_strings([i64::try_from(exact.len()).unwrap()], strings).unwrap();
-        let found = output(("Cast", 26), &[to_attribute(to)], &[Value::Tensor(input)]).unwrap();
+        let found = output(("Cast", 28), &[to_attribute(to)], &[Value::Tensor(input)]).unwrap();
         compare(&codes(&found), &exact, to, true, &format!("STRING to {to}"));
     }
     let strings = ["1.000488281250001", "1.00000005960464477539062500001"];
@@ -327,7 +331,7 @@ fn strings_round_once() {
         (Bfloat16, [0x3f80, 0x3f80]),
         (Float, [0x3f80_1000, 0x3f80_0001]),
     ] {
-        let found = output(("Cast", 26), &[to_attribute(to)], std::slice::from_ref(&input));
+        let found = output(("Cast", 28), &[to_attribute(to)], std::slice::from_ref(&input));
         assert_eq!(codes(&found.unwrap()), expected, "{to}");
     }
 }
@@ -351,7 +355,7 @@ fn casts_that_were_rounded_twice() {
     ];
     for (input, to, expected) in cases {
         let found =
-            output(("Cast", 26), &[to_attribute(to)], std::slice::from_ref(&input)).unwrap();
+            output(("Cast", 28), &[to_attribute(to)], std::slice::from_ref(&input)).unwrap();
         assert_eq!(codes(&found)[0], expected, "{input:?} to {to}");
     }
 }

@@ -4,7 +4,7 @@ use half::f16;
 use onnx_container::proto::AttributeProto;
 use onnx_container_machine::ErrorKind;
 
-use crate::support::{output, tensor};
+use crate::support::{output, outputs, tensor};
 
 fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto::ints(name, values)
@@ -235,7 +235,7 @@ fn the_default_direction_of_gru_1_may_be_written_out() {
         let size = Some(AttributeProto::int("hidden_size", 1));
         let direction = direction.map(|name| AttributeProto::string("direction", name));
         let attributes: Vec<_> = size.into_iter().chain(direction).collect();
-        output(("GRU", version), &attributes, &inputs)
+        outputs(("GRU", version), &attributes, &inputs, 2)
     };
     assert_eq!(of(1, Some("foward")).unwrap(), of(1, None).unwrap());
     assert_eq!(of(7, Some("foward")).unwrap_err().kind(), ErrorKind::InvalidModel);

@@ -400,6 +400,7 @@ impl<'c, 'o> Job<'c, 'o> {
     fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         ask(&Request {
             files: &self.saved.files,
+            is_model: true,
             asked: &|name| self.is_asked(name),
             overwrite: self.options.overwrite,
             reads: &|| files_read_by(&self.content.container),

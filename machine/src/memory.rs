@@ -72,6 +72,13 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// The same bytes, which cannot be written to.
+    pub(crate) fn freeze(self) -> Frozen {
+        let segments = self.segments.into_iter();
+        let segments = segments.map(|segment| (segment.offset, segment.bytes.freeze())).collect();
+        Frozen::new(segments, self.weights)
+    }
+
     /// A memory over `weights` whose arena is empty and may grow to `budget` bytes.
     pub fn new(weights: Weights, budget: Option<u64>) -> Self {
         Self { model_weights: weights.byte_len(), weights, budget, ..Self::default() }

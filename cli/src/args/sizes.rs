@@ -83,7 +83,7 @@ pub fn shard_size(text: &str) -> Result<u64, String> {
 
 /// What is to be said of shards of at most `bytes`, where a unit was likely forgotten.
 pub fn shard_warning(bytes: Option<u64>) -> Option<String> {
-    let bytes = bytes.filter(|bytes| *bytes < 1024)?;
+    let bytes = bytes.filter(|bytes| *bytes < 16)?;
     Some(format!(
         "--max-shard-size {bytes} is {bytes} bytes, so nearly every tensor has a file of its own; \
          {bytes}GB is {bytes} * 10^9"
@@ -144,6 +144,6 @@ mod tests {
             assert!(shard_size(text).unwrap_err().contains("at least one byte"), "{text}");
         }
         assert!(shard_warning(Some(2)).unwrap().contains("2GB is 2 * 10^9"));
-        assert_eq!([None, Some(1024)].map(shard_warning), [None, None]);
+        assert_eq!([None, Some(16)].map(shard_warning), [None, None]);
     }
 }

@@ -170,22 +170,25 @@ impl ArrayLayout {
         })?;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         file.take(most).read_to_end(&mut data).map_err(unreadable)?;
+        if data.len() > self.len {
+            return Err(self.other_len("more"));
+        }
         self.check(data.len())?;
         self.tensor(&Buffer::from(data))
     }
 
     /// Refuses a file that has `found` bytes behind its header.
     fn check(&self, found: usize) -> Result<()> {
+        if found == self.len { Ok(()) } else { Err(self.other_len(found)) }
+    }
+
+    fn other_len(&self, found: impl std::fmt::Display) -> Error {
         let Self { elements, dims, len, .. } = self;
-        if found == *len {
-            return Ok(());
-        }
-        let found = if found > *len { "more".to_owned() } else { found.to_string() };
         let reason = format!(
             "shape {dims:?} of `{}` needs {len} bytes, the npy file has {found} after its header",
             elements.descr
         );
-        Err(Error::new(ErrorKind::Shape, reason))
+        Error::new(ErrorKind::Shape, reason)
     }
 
     fn tensor(&self, data: &Buffer) -> Result<Tensor> {

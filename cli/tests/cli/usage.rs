@@ -13,7 +13,7 @@ fn wrong_usage_is_exit_code_2() {
         &["no-such-command"],
         &["pack", "m.onnx"],
         &["pack", "m.onnx", "a.onnx", "b.onnx"],
-        &["pack", "m.onnx", "a.onnx", "--min-bytes", "1T"],
+        &["pack", "m.onnx", "a.onnx", "--min-bytes", "1X"],
         &["pack", "m.onnx", "a.onnx", "--min-bytes", "-1"],
         &["pack", "m.onnx", "a.onnx", "--align", "3"],
         &["pack", "m.onnx", "a.onnx", "--align", "0"],

@@ -2,8 +2,8 @@
 
 use onnx_container::Buffer;
 
-use super::span::{outside, to_usize};
-use super::{Memory, Span, Weights};
+use super::span::{Span, outside, to_usize};
+use super::weights::Weights;
 use crate::error::Result;
 
 /// The arena and the weights as shared bytes.
@@ -13,16 +13,12 @@ pub(crate) struct Frozen {
     weights: Weights,
 }
 
-impl Memory {
-    /// The same bytes, which cannot be written to.
-    pub(crate) fn freeze(self) -> Frozen {
-        let segments = self.segments.into_iter();
-        let segments = segments.map(|segment| (segment.offset, segment.bytes.freeze())).collect();
-        Frozen { segments, weights: self.weights }
-    }
-}
-
 impl Frozen {
+    /// The arena, as segments with their offsets in their order, and the weights.
+    pub(super) fn new(segments: Vec<(u64, Buffer)>, weights: Weights) -> Self {
+        Self { segments, weights }
+    }
+
     /// The bytes of `span`, which keep all of their segment.
     ///
     /// # Errors

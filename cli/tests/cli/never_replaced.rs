@@ -161,7 +161,8 @@ const ALL: [There; 9] = [
 /// The files in which nothing may change, in the folder itself.
 const KEPT: [&str; 4] = ["m.onnx", "m.onnx.data", "victim", "w.npy"];
 
-fn folder() -> Folder {
+/// What every case begins with.
+fn prepared() -> Folder {
     let folder = Folder::new();
     folder.save("m.onnx", &model());
     folder.run(&["pack", "m.onnx", "m.onnx", "--min-bytes", "0"]).done();
@@ -170,7 +171,20 @@ fn folder() -> Folder {
     fs::write(folder.path("victim"), "precious").unwrap();
     fs::write(folder.path("names"), "w\n").unwrap();
     make_keys(&folder);
-    fs::create_dir(folder.path("t")).unwrap();
+    folder
+}
+
+/// A copy of `prepared`, with an empty folder `t`.
+fn copy_of(prepared: &Folder) -> Folder {
+    let folder = Folder::new();
+    for name in ["keys", "t"] {
+        fs::create_dir(folder.path(name)).unwrap();
+    }
+    for name in
+        ["m.onnx", "m.onnx.data", "w.npy", "w.safetensors", "victim", "names", "keys/P-256.pem"]
+    {
+        fs::copy(prepared.path(name), folder.path(name)).unwrap();
+    }
     folder
 }
 
@@ -212,8 +226,9 @@ fn put(folder: &Folder, there: There, name: &str) {
 
 #[test]
 fn no_option_that_writes_touches_what_is_not_its_own() {
+    let prepared = prepared();
     for place in &PLACES {
-        let unhindered = folder();
+        let unhindered = copy_of(&prepared);
         let run = unhindered.run(place.args).done();
         assert!(unhindered.path("t").join(place.name).is_file(), "{:?}: {run:?}", place.args);
         for there in ALL {
@@ -221,7 +236,7 @@ fn no_option_that_writes_touches_what_is_not_its_own() {
             if place.name == "o.onnx" && there == There::Model {
                 continue;
             }
-            let folder = folder();
+            let folder = copy_of(&prepared);
             put(&folder, there, place.name);
             let target = folder.path("t").join(place.name);
             let kept = KEPT.map(|name| fs::read(folder.path(name)).unwrap());

@@ -417,6 +417,30 @@ impl From<std::convert::Infallible> for Error {
 mod tests {
     use super::*;
 
+    /// As programs print an error with its causes.
+    fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+        let causes = std::iter::successors(Some(error), |error| (**error).source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "no such key");
+        let nested = || io::Error::other(Error::from(missing()));
+        for (error, text) in [
+            (Error::from(missing()), "no such key"),
+            (Error::io("w.bin", missing()), "no such key"),
+            (Error::from(missing()).because("the store"), "no such key"),
+            (Error::from(nested()), "no such key"),
+            (Error::new(ErrorKind::Io, "no such key"), "no such key"),
+        ] {
+            let printed = with_causes(&error);
+            assert_eq!(printed.matches(text).count(), 1, "{printed}");
+        }
+        let error = Error::io("w.bin", missing());
+        assert_eq!(error.io_error().unwrap().kind(), io::ErrorKind::NotFound);
+    }
+
     #[test]
     #[cfg(unix)]
     fn a_link_to_nothing_says_where_it_leads() {

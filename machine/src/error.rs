@@ -260,3 +260,20 @@ impl From<onnx_container::Error> for Error {
         error
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        use std::error::Error as _;
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "no such key");
+        let error = Error::from(onnx_container::Error::io("w.bin", missing));
+        let causes = std::iter::successors(error.source(), |error| (**error).source());
+        let printed = [error.to_string()].into_iter().chain(causes.map(ToString::to_string));
+        let printed = printed.collect::<Vec<_>>().join(": ");
+        assert_eq!(printed.matches("no such key").count(), 1, "{printed}");
+        assert!(error.container_error().unwrap().io_error().is_some());
+    }
+}

@@ -19,7 +19,7 @@ const LIMIT: u64 = 1 << 30;
 const MOST: u64 = 100 << 20;
 const BESIDE: u64 = 128 << 20;
 /// The elements of the weights, one byte each: summed up as 16 bytes each, they would be above all limits.
-const WEIGHTS: u64 = 24 << 20;
+const WEIGHTS: u64 = 16 << 20;
 /// The zeros in an npz file, in bytes.
 const ZEROS: u64 = 3 << 30;
 
@@ -30,8 +30,8 @@ fn model(inputs: Vec<ValueInfoProto>, node: NodeProto, weights: bool) -> ModelPr
         let mut tensor = TensorProto::default();
         tensor.name = Some("w".into());
         tensor.dims = vec![i64::try_from(WEIGHTS).unwrap()];
-        tensor.data_type = Some(TensorProto::UINT8.into());
-        tensor.data_location = Some(1.into());
+        tensor.data_type = Some(TensorProto::UINT8);
+        tensor.data_location = Some(1);
         let mut entry = StringStringEntryProto::default();
         (entry.key, entry.value) = (Some("location".into()), Some("weights".into()));
         tensor.external_data = vec![entry];

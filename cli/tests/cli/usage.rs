@@ -246,7 +246,7 @@ fn completions_complete_in_bash() {
     let driver = r#"
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
         previous=$((COMP_CWORD - 1))
-        "_onnx-container" onnx-container "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[previous]}"
+        "_onnx__container" onnx-container "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[previous]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
     std::fs::write(folder.path("driver"), [&script, driver].concat()).unwrap();

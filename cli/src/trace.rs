@@ -153,6 +153,7 @@ fn to_file(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use std::fs;
 

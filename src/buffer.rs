@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::file_identity::FileIdentity;
 use crate::map_count::Slot;
 use crate::placement::Alignment;
 
-use self::zeroed::Zeroed;
+use self::zeroed::{AnonymousMap, Zeroed};
 
 pub use self::options::TensorBufferOptions;
 
@@ -71,7 +71,7 @@ struct SourceFile {
 enum Memory {
     Vec(Vec<u8>),
     Map { map: Mmap, _slot: Slot },
-    Anonymous(MmapMut),
+    Anonymous(AnonymousMap),
     Bytes(Bytes),
     Foreign(Box<dyn AsRef<[u8]> + Send + Sync>),
 }

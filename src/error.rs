@@ -205,6 +205,11 @@ impl Error {
         joined
     }
 
+    /// The error of the system, or of code of the caller, behind this one. The reason has its text.
+    pub fn io_error(&self) -> Option<&io::Error> {
+        self.0.source.as_deref()
+    }
+
     /// Puts `what` before the reason.
     #[must_use]
     pub(crate) fn because(mut self, what: &str) -> Self {
@@ -403,10 +408,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The [`io::Error`] behind this error, where there is one. The reason repeats its text.
+    /// What is behind the [`io_error`](Self::io_error), whose own text is that of this error: whoever prints the causes of
+    /// an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let source = self.0.source.as_deref()?;
-        Some(source)
+        self.0.source.as_deref()?.source()
     }
 }
 
@@ -433,6 +438,30 @@ impl From<std::convert::Infallible> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As programs print an error with its causes.
+    fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+        let causes = std::iter::successors(Some(error), |error| (**error).source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "no such key");
+        let nested = || io::Error::other(Error::from(missing()));
+        for (error, text) in [
+            (Error::from(missing()), "no such key"),
+            (Error::io("w.bin", missing()), "no such key"),
+            (Error::from(missing()).because("the store"), "no such key"),
+            (Error::from(nested()), "no such key"),
+            (Error::new(ErrorKind::Io, "no such key"), "no such key"),
+        ] {
+            let printed = with_causes(&error);
+            assert_eq!(printed.matches(text).count(), 1, "{printed}");
+        }
+        let error = Error::io("w.bin", missing());
+        assert_eq!(error.io_error().unwrap().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     #[cfg(unix)]

@@ -72,9 +72,10 @@
 //! | [`CastOptions`], [`Casted`], [`Uncast`] | weights of one float type stored as another: [`Container::cast`] |
 //! | [`check_model`], [`CheckOptions`], [`Checked`], [`Finding`] | every fault of a model on disk, at once |
 //! | [`ContentDigest`] | model and weights as one SHA-256, however they are stored: [`Container::digest`] |
-//! | [`model_that_needs`] | whose external data a file is, before it is replaced |
+//! | [`model_that_needs`], [`not_replaced`] | whose external data a file is, and which files are models, before they are replaced |
 //! | [`Cancel`] | ends long calls from another thread |
 //! | [`Error`], [`ErrorKind`] | one error type, with tensor, path, byte and related errors |
+//! | [`process_memory`] | a bound on what the process allocates |
 //! | [`proto`] | the messages of onnx.proto, to build and edit |
 //! | [`traversal`] | every tensor of a model, with its place |
 //! | [`external_data`] | the entries of an external tensor, and the way to its file |
@@ -175,6 +176,7 @@ mod outline;
 mod overlaps;
 mod parallel;
 mod placement;
+pub mod process_memory;
 pub mod proto;
 mod recovery;
 mod refused;
@@ -233,8 +235,8 @@ pub use recovery::{Recovery, interrupted_saves, is_left_by_saves, recover, recov
 pub use refused::MAX_PROTOBUF;
 pub use replace::{Replaced, Tied};
 pub use save::{
-    Deduplicated, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames, Statistics, Waiting,
-    WeightFiles, model_that_needs,
+    Deduplicated, NotReplaced, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames,
+    Statistics, Waiting, WeightFiles, model_that_needs, not_replaced,
 };
 pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};
 pub use source::WeightSource;

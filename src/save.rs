@@ -37,8 +37,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub(crate) use attached::refuse_attached;
-pub use folder::model_that_needs;
 pub(crate) use folder::{Folder, Request, files_read_by};
+pub use folder::{NotReplaced, model_that_needs, not_replaced};
 pub(crate) use meter::Meter;
 pub use options::SaveOptions;
 #[cfg(feature = "safetensors")]
@@ -380,7 +380,7 @@ impl<'c, 'o> Job<'c, 'o> {
         let mut warnings = self.missing_files();
         warnings.extend(refused);
         warnings.extend(readers::versions(&self.content.shared_model()));
-        warnings.extend(readers::malformed(self.content.model()));
+        warnings.extend(readers::malformed(&self.content.shared_model()));
         warnings.extend(self.content.inlined.iter().flat_map(|inlined| inlined.warnings.clone()));
         warnings.extend(readers::files(&self.target, self.stays()));
         warnings.extend(readers::model_file(&self.target, len));
@@ -411,6 +411,7 @@ impl<'c, 'o> Job<'c, 'o> {
     fn with_request<T>(&self, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         ask(&Request {
             files: &self.saved.files,
+            is_model: true,
             asked: &|name| self.is_asked(name),
             overwrite: self.options.overwrite,
             reads: &|| files_read_by(&self.content.container),

@@ -35,6 +35,7 @@ pub use plan::PlanArgs;
 pub use reading::ReadArgs;
 pub use semantic::{DiffArgs, DigestArgs};
 pub use signing::{SignArgs, VerifySignatureArgs};
+pub use sizes::shard_warning;
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
 #[cfg(feature = "machine")]
@@ -101,8 +102,7 @@ onnx.checker.check_model(path, full_check=True) does that.")]
     /// Show that two models compute the same: by their semantic digests, or by running both
     #[cfg(feature = "machine")]
     Verify(VerifyArgs),
-    /// Print a completion script for a shell
-    #[command(hide = true)]
+    /// Print a completion script for a shell, such as bash: . <(onnx-container completions bash)
     Completions(CompletionsArgs),
 }
 
@@ -152,13 +152,27 @@ impl Command {
         }
     }
 
+    /// How many bytes a shard may have, where that is given.
+    pub fn max_shard_size(&self) -> Option<u64> {
+        match self {
+            Self::Pack(args) => args.layout.max_shard_size,
+            Self::ImportSafetensors(args) => args.layout.max_shard_size,
+            Self::Replace(args) => args.layout.max_shard_size,
+            Self::ExportSafetensors(args) => args.max_shard_size,
+            _ => None,
+        }
+    }
+
     /// The models that the command reads.
     pub fn models(&self) -> Vec<&Path> {
         match self {
             Self::Diff(args) if args.a != args.b => vec![&args.a, &args.b],
             Self::Diff(args) => vec![&args.a],
             #[cfg(feature = "machine")]
-            Self::Verify(args) if args.a != args.b => vec![&args.a, &args.b],
+            Self::Verify(args) => {
+                let other = args.b.as_ref().filter(|b| **b != args.a);
+                std::iter::once(&args.a).chain(other).map(PathBuf::as_path).collect()
+            }
             other => other.model().into_iter().collect(),
         }
     }
@@ -189,7 +203,7 @@ impl Command {
             #[cfg(feature = "machine")]
             Self::Trace(args) => args.model.as_deref(),
             #[cfg(feature = "machine")]
-            Self::Verify(args) => Some(&args.a),
+            Self::Verify(_) => None,
             Self::Completions(_) => None,
         }
     }
@@ -295,7 +309,7 @@ pub struct ExportArgs {
     /// 2 * 2^30. A larger tensor has a shard of its own
     #[arg(long, value_name = "N", value_parser = shard_size)]
     pub max_shard_size: Option<u64>,
-    /// Also export inline tensors of N bytes or more; K, M and G are powers of 1024
+    /// Also export inline tensors of N bytes or more; K is 1024 bytes, KB 1000
     #[arg(long, value_name = "N", default_value = "1024", value_parser = size)]
     pub min_bytes: u64,
     /// Also export tensors that some readers require inline: shape operands, sparse indices, tensors in

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use onnx_container::{ByteSize, Container};
-use onnx_container_machine::{Limits, Machine, Profile, Program, ProgramOptions, Registry, Value};
+use onnx_container_machine::{
+    Limits, Machine, Memory, Profile, Program, ProgramOptions, Registry, StepRecord, Value,
+};
 use serde::Serialize;
 
 use self::inputs::Input;
@@ -26,8 +28,7 @@ use crate::reading::Reading;
 
 /// A model that can be run.
 pub struct Model {
-    /// What onnxruntime opens.
-    #[cfg_attr(not(feature = "ort"), expect(dead_code, reason = "onnxruntime alone needs it"))]
+    /// Where it was loaded from.
     pub path: PathBuf,
     pub container: Container,
     pub program: Arc<Program>,
@@ -49,7 +50,7 @@ impl Model {
     /// A machine before its first step, with these inputs.
     pub fn machine(
         &self,
-        inputs: &[Input],
+        inputs: Vec<Input>,
         profile: Profile,
         limits: &LimitArgs,
     ) -> Result<Machine, Failure> {
@@ -63,8 +64,9 @@ impl Model {
     }
 }
 
-fn bind(machine: &mut Machine, inputs: &[Input]) -> Result<(), Failure> {
-    inputs.iter().try_for_each(|input| Ok(machine.bind(&input.name, input.value.clone())?))
+/// Binds the inputs, which are not held any more when they lie in the memory of the machine.
+fn bind(machine: &mut Machine, inputs: Vec<Input>) -> Result<(), Failure> {
+    inputs.into_iter().try_for_each(|input| Ok(machine.bind(&input.name, input.value)?))
 }
 
 /// Refuses options of an engine that does not run.
@@ -97,7 +99,7 @@ impl Model {
     /// run.
     pub fn run(
         &self,
-        inputs: &[Input],
+        mut inputs: Vec<Input>,
         times: u32,
         (engine, profile): (&EngineArgs, Profile),
         limits: &LimitArgs,
@@ -107,15 +109,19 @@ impl Model {
                 let message = format!("--profile is for the machine, not for {name}");
                 return Err(Failure::Usage(message));
             }
-            return self.run_by_witness(name, inputs, times, engine, limits);
+            return self.run_by_witness(name, &inputs, times, engine, limits);
         }
         let mut machine = self.unbound(profile, limits);
-        let mut ran = run_once(&mut machine, inputs, Timings::default())?;
-        for _ in 1..times {
-            machine.reset();
-            ran = run_once(&mut machine, inputs, ran.timings)?;
+        let (mut timings, mut steps) = (Timings::default(), 0);
+        for left in (0..times).rev() {
+            let next = if left > 0 { inputs.clone() } else { Vec::new() };
+            steps = run_once(&mut machine, std::mem::replace(&mut inputs, next), &mut timings)?;
+            if left > 0 {
+                machine.reset();
+            }
         }
-        Ok(ran)
+        let effort = Effort { steps, memory_bytes: machine.memory().high_water() };
+        Ok(Ran { outputs: machine.into_outputs()?, effort: Some(effort), timings })
     }
 
     #[cfg(feature = "ort")]
@@ -149,20 +155,24 @@ impl Model {
     }
 }
 
-/// Binds `inputs` and takes every step; adds the times to `timings`.
-fn run_once(machine: &mut Machine, inputs: &[Input], mut timings: Timings) -> Result<Ran, Failure> {
+/// Binds `inputs`, takes every step and adds the times to `timings`. Returns the number of steps.
+fn run_once(
+    machine: &mut Machine,
+    inputs: Vec<Input>,
+    timings: &mut Timings,
+) -> Result<u64, Failure> {
     let start = Instant::now();
     bind(machine, inputs)?;
     let (mut steps, mut before) = (0_u64, Instant::now());
-    let outputs = machine.run_with(&mut |step, _| {
+    let mut observe = |step: &StepRecord, _: &Memory| {
         let now = Instant::now();
         timings.add_step(&step.op, now - before);
         (steps, before) = (steps + 1, now);
         Ok(())
-    })?;
+    };
+    while machine.step_with(&mut observe)?.is_some() {}
     timings.end_run(start);
-    let memory_bytes = machine.memory().high_water();
-    Ok(Ran { outputs, effort: Some(Effort { steps, memory_bytes }), timings })
+    Ok(steps)
 }
 
 /// How many nodes of a model have no step, because they depend on weights alone or are left out.

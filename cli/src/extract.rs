@@ -21,7 +21,7 @@ use crate::extract::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::names;
 use crate::output::{Output, count, lossy};
-use crate::staged::{Staged, refusal};
+use crate::staged::{Staged, refusal, refusals};
 use crate::tensor_file::{SUFFIXES, safetensors};
 use crate::{leftovers, needed, progress, reading, save, stop};
 
@@ -132,10 +132,7 @@ impl Job<'_> {
     /// Writes each tensor to its path: all of them or none, unless a rename fails.
     fn write(&self, paths: Vec<PathBuf>, out: &mut Output) -> Result<Outcome, Failure> {
         let no_clobber = self.args.out.no_clobber;
-        let refusals = paths.iter().filter_map(|path| refusal(path, &self.own, no_clobber));
-        if let Some(error) = Error::join(refusals) {
-            return Err(error.into());
-        }
+        refusals(paths.iter().map(PathBuf::as_path), &self.own, no_clobber)?;
         let written = self.tensors.iter().zip(&paths);
         let extracted = written.map(|((name, tensor), path)| Extracted::new(name, tensor, path));
         let extracted: Vec<_> = extracted.collect();

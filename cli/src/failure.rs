@@ -76,7 +76,7 @@ pub fn named(error: Error) -> Error {
 impl From<onnx_container_machine::Error> for Failure {
     /// The library's error, where the machine passes one on.
     fn from(error: onnx_container_machine::Error) -> Self {
-        match error.source().and_then(|source| source.downcast_ref::<Error>()) {
+        match error.container_error() {
             Some(source) => source.clone().into(),
             None => {
                 Self::Machine { kind: format!("{:?}", error.kind()), message: error.to_string() }
@@ -175,8 +175,7 @@ pub fn print_error(error: &Error) {
             print_on_stderr(format_args!("  and {more} more, see --json"));
         }
     }
-    // The message repeats the text of its own source.
-    let mut source = error.source().and_then(std::error::Error::source);
+    let mut source = error.source();
     while let Some(cause) = source {
         print_on_stderr(format_args!("  caused by: {cause}"));
         source = cause.source();
@@ -200,6 +199,12 @@ impl Failed {
     /// `command` was stopped, and what `message` says was changed.
     pub fn stopped(command: &'static str, message: String) -> Self {
         let error = JsonError::plain("Cancelled", message);
+        Self { command: Some(command.to_owned()), error }
+    }
+
+    /// `command` needs more memory than there is, or than it may have.
+    pub fn out_of_memory(command: &'static str, message: String) -> Self {
+        let error = JsonError::plain("OutOfMemory", message);
         Self { command: Some(command.to_owned()), error }
     }
 

@@ -18,6 +18,7 @@ mod findings;
 mod inline;
 mod inspect;
 mod leftovers;
+mod memory;
 mod names;
 mod needed;
 mod output;
@@ -47,10 +48,11 @@ mod write;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Command};
 use crate::failure::{Failed, Failure, Outcome};
+pub use crate::memory::{Counted, fail_without_memory};
 use crate::output::{Output, print_on_stderr};
 
 /// Runs the command line `args`, of which the first one is the name of the program, and returns the exit code. A signal
@@ -62,8 +64,12 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
     };
     let (command, json) = cli.command.name_and_json();
     let models: Vec<_> = cli.command.models().into_iter().map(Path::to_path_buf).collect();
+    memory::prepare(command, json);
     stop::watch(command, json);
     models.iter().for_each(|model| recover::before_reading(model));
+    if let Some(warning) = args::shard_warning(cli.command.max_shard_size()) {
+        print_on_stderr(format_args!("warning: {warning}"));
+    }
     let mut out = Output::stdout();
     let mut outcome = run(cli.command, &mut out);
     if let Err(failure) = &outcome
@@ -88,6 +94,11 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         notes.for_each(|note| print_on_stderr(format_args!("note: {note}")));
     }
     code
+}
+
+/// The declaration of the command line.
+pub fn declaration() -> clap::Command {
+    Cli::command()
 }
 
 /// Prints what is wrong with the arguments `given`, or the help or version that they ask for.

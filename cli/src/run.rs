@@ -28,7 +28,8 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     if args.output.is_some() {
         files::check(&model.program.main, args.format)?;
     }
-    let inputs = inputs(&model.program, &args.inputs)?;
+    let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
+    let given: Vec<_> = inputs.iter().map(InputInfo::from).collect();
     if let Some(folder) = &args.output {
         let outputs = model.program.main.outputs.len();
         let values = expected::files(args, outputs)?.into_iter().chain(inputs::files(&inputs));
@@ -37,7 +38,7 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
         files::check_targets(folder, args.format, outputs, &own, &values)?;
     }
     let profile = Profile::from(args.profile.profile);
-    let ran = model.run(&inputs, args.repeat, (&args.engine, profile), &args.limits)?;
+    let ran = model.run(inputs, args.repeat.unwrap_or(1), (&args.engine, profile), &args.limits)?;
     let Ran { outputs, effort, timings } = ran;
     let expected = args.expect.as_ref().map(|folder| expected::compare(&outputs, folder, args));
     let expected = expected.transpose()?;
@@ -48,13 +49,13 @@ pub fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Failure> {
     let report = Report {
         command: "run",
         model: &args.model,
-        inputs: inputs.iter().map(InputInfo::from).collect(),
+        inputs: given,
         engine: args.engine.name(),
         profile: effort.as_ref().map(|_| profile.name()),
         steps: effort.as_ref().map(|effort| effort.steps),
         folded: effort.as_ref().map(|_| FoldedNodes::of(&model.program)),
         memory_bytes: effort.as_ref().map(|effort| effort.memory_bytes),
-        timings: args.timings.then(|| timings.into()),
+        timings: args.is_timed().then(|| timings.into()),
         outputs: outputs.iter().zip(files).map(|(o, file)| OutputInfo::new(o, file)).collect(),
         expected,
     };
@@ -72,7 +73,7 @@ struct Report<'a> {
     command: &'static str,
     #[serde(serialize_with = "lossy")]
     model: &'a Path,
-    inputs: Vec<InputInfo<'a>>,
+    inputs: Vec<InputInfo>,
     /// What ran the model.
     engine: &'static str,
     /// The numeric profile of the machine.
@@ -91,17 +92,17 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct InputInfo<'a> {
-    name: &'a str,
+struct InputInfo {
+    name: String,
     #[serde(flatten)]
     what: Summary,
-    source: &'a Source,
+    source: Source,
 }
 
-impl<'a> From<&'a Input> for InputInfo<'a> {
-    fn from(input: &'a Input) -> Self {
-        let Input { name, value, source } = input;
-        Self { name, what: Summary::of(value), source }
+impl From<&Input> for InputInfo {
+    fn from(input: &Input) -> Self {
+        let Input { name, value, source } = input.clone();
+        Self { name, what: Summary::of(&value), source }
     }
 }
 

@@ -1,10 +1,11 @@
 //! `trace MODEL`: what every step of a run read and wrote, as lines of JSON.
 
 mod diff;
+mod dump;
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use onnx_container::{Error, ErrorKind};
@@ -12,6 +13,7 @@ use onnx_container_machine::Machine;
 use onnx_container_machine::trace::{TraceOptions, TraceWriter, hex};
 use sha2::{Digest as _, Sha256};
 
+use self::dump::Dump;
 use crate::args::{TraceArgs, TraceCommand};
 use crate::evaluate::Model;
 use crate::evaluate::inputs::{self, inputs};
@@ -30,39 +32,30 @@ pub fn run(args: &TraceArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     let reading = reading::of(&args.read);
     let (model, digest) = with_digest(path, || Model::load(path, reading))?;
-    let inputs = inputs(&model.program, &args.inputs)?;
-    let mut options = TraceOptions::new().model(digest).stats(args.stats);
+    let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
+    let options = TraceOptions::new().model(digest).stats(args.stats);
     let mut own: Vec<_> = inputs::files(&inputs).collect();
     if args.output.is_some() || args.dump.is_some() {
         own.extend(needed::files(path, reading)?);
     }
     let refused = args.output.as_ref().and_then(|path| refusal(path, &own, false));
     refused.map_or(Ok(()), Err)?;
-    if let Some(folder) = &args.dump {
-        check_dump(folder, &own)?;
-        options = options.dump(folder);
-    }
-    let machine = model.machine(&inputs, args.profile.profile.into(), &args.limits)?;
-    match &args.output {
-        Some(path) => to_file(path, &model, machine, options)?,
-        None => write(&model, machine, options, &mut *out)?,
+    let dump = args.dump.as_ref();
+    let dump = dump.map(|folder| Dump::new(folder, args.output.as_deref(), &own)).transpose()?;
+    let machine = model.machine(inputs, args.profile.profile.into(), &args.limits)?;
+    match (&args.output, dump) {
+        (Some(path), dump) => to_file(path, &model, machine, options, dump)?,
+        (None, Some(dump)) => {
+            let written = write(&model, machine, options, Some(dump), &mut *out);
+            if !stop::goes_on() {
+                return Err(stop::unwritten(stop::cancelled()).into());
+            }
+            written?;
+            stop::written("the values of all steps were written".to_owned());
+        }
+        (None, None) => write(&model, machine, options, None, &mut *out)?,
     }
     Ok(Outcome::Done)
-}
-
-/// Refuses a folder in which a file that is read, one of `own`, has the name of one that a dump writes.
-fn check_dump(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
-    staged::refuse_file(folder)?;
-    let Ok(real) = folder.canonicalize() else { return Ok(()) };
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let is_dumped = |name: &str| {
-        let numbers = name.strip_suffix(".pb").and_then(|stem| stem.split_once('_'));
-        numbers.is_some_and(|(step, output)| is_digits(step) && is_digits(output))
-    };
-    let names = own.iter().filter(|path| path.parent() == Some(&real));
-    let names = names.filter_map(|path| path.file_name()?.to_str()).filter(|name| is_dumped(name));
-    let refusals = names.filter_map(|name| refusal(&folder.join(name), own, false));
-    Error::join(refusals).map_or(Ok(()), Err)
 }
 
 /// How often a model is loaded again because its file was replaced meanwhile.
@@ -118,14 +111,18 @@ impl Identity {
     }
 }
 
-/// Runs `machine`, which has a program of `model`, and writes the trace to `out`.
+/// Runs `machine`, which has a program of `model`, and writes the trace to `out`, and its values to `dump`.
 fn write(
     model: &Model,
     mut machine: Machine,
     options: TraceOptions,
+    dump: Option<Dump>,
     out: impl Write,
 ) -> Result<(), Failure> {
     let mut trace = TraceWriter::new(out, &model.container, &machine, options)?;
+    if let Some(dump) = dump {
+        trace = trace.dump(move |name, value| dump.write(name, value));
+    }
     let ran = trace.run(&mut machine);
     if let Err(error) = ran {
         trace.flush()?;
@@ -140,10 +137,11 @@ fn to_file(
     model: &Model,
     machine: Machine,
     options: TraceOptions,
+    dump: Option<Dump>,
 ) -> Result<(), Failure> {
     let (file, staged) = Unfinished::new(staged::folder(path))?;
     let stoppable = BufWriter::new(Stoppable(&file));
-    let written = write(model, machine, options, stoppable);
+    let written = write(model, machine, options, dump, stoppable);
     if !stop::goes_on() {
         drop(staged);
         return Err(stop::unwritten(stop::cancelled()).into());
@@ -155,6 +153,7 @@ fn to_file(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use std::fs;
 

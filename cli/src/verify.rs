@@ -17,22 +17,27 @@ use crate::evaluate::inputs::{Input, Source};
 use crate::evaluate::{Model, check_engine, sizes, sizes_of};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, count, lossy};
-use crate::reading;
+use crate::{memory, reading};
+
+/// What is said to who gives one model.
+const ONE_MODEL: &str = "no B: verify compares what two models compute. Whether one model is as it was made is told by \
+                         check MODEL --digests, check MODEL --sha256 FILE=HEX and verify-signature MODEL";
 
 /// Compares and prints.
 pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let other = args.b.as_deref().ok_or_else(|| Failure::Usage(ONE_MODEL.to_owned()))?;
     check_engine(&args.engine)?;
     let sizes = sizes(&args.dim)?;
     let reading = reading::of(&args.read);
     let a = Container::load(&args.a, reading)?;
-    let b = Container::load(&args.b, reading)?;
+    let b = Container::load(other, reading)?;
     let semantic_difference = semantic_difference(&a, &b);
     let proof = semantic_difference.is_none().then_some("semantic");
     let (seeds, differences) = (Vec::new(), Vec::new());
     let mut report = Report {
         command: "verify",
         a: &args.a,
-        b: &args.b,
+        b: other,
         proof,
         semantic_difference,
         engine: None,
@@ -41,8 +46,9 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
     };
     // An engine that the user asked for runs even when the digests are the same.
     if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
-        let (a, b) = (Model::new(&args.a, a, reading)?, Model::new(&args.b, b, reading)?);
+        let (a, b) = (Model::new(&args.a, a, reading)?, Model::new(other, b, reading)?);
         let sizes = sizes_of(&a.program, sizes);
+        memory::bound(args.limits.max_memory);
         report.compare_runs(&a, &b, &sizes, args)?;
     }
     if args.json {
@@ -126,14 +132,15 @@ impl Report<'_> {
         seed: u64,
         args: &VerifyArgs,
     ) -> Result<bool, Failure> {
-        let values = random_inputs::all(&a.program, seed, sizes)
+        let most = args.limits.max_memory.unwrap_or(u64::MAX);
+        let values = random_inputs::all_within(&a.program, seed, sizes, most)
             .map_err(|error| Failure::from(error).about(&args.a))?;
         let (in_a, in_b) = interface.inputs(values, seed);
-        let outputs = |model: &Model, inputs: &[Input]| -> Result<_, Failure> {
+        let outputs = |model: &Model, inputs: Vec<Input>| -> Result<_, Failure> {
             Ok(model.run(inputs, 1, (&args.engine, Profile::Strict), &args.limits)?.outputs)
         };
-        let found = outputs(a, &in_a).map_err(|failure| failure.about(&args.a))?;
-        let other = outputs(b, &in_b).map_err(|failure| failure.about(&args.b))?;
+        let found = outputs(a, in_a).map_err(|failure| failure.about(&args.a))?;
+        let other = outputs(b, in_b).map_err(|failure| failure.about(&b.path))?;
         self.seeds.push(seed);
         self.engine = Some(args.engine.name());
         let mut exact = true;

@@ -9,6 +9,7 @@ use std::ops::Deref;
 use onnx_container::{Buffer, DataType, Element, Tensor};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::check_outside;
 use crate::program::Node;
 use crate::table::dims;
 use crate::value::{Type, Value};
@@ -367,6 +368,8 @@ fn elements<T: Element>(bytes: &[u8]) -> Result<&[T]> {
 pub struct RunCx<'a> {
     call: Call<'a>,
     outputs: Vec<Output<'a>>,
+    /// How many bytes each output outside of M may take.
+    most_outside: u64,
 }
 
 /// An output to write to.
@@ -390,7 +393,21 @@ impl<'a> Deref for RunCx<'a> {
 
 impl<'a> RunCx<'a> {
     pub(crate) fn new(call: Call<'a>, outputs: Vec<Output<'a>>) -> Self {
-        Self { call, outputs }
+        Self { call, outputs, most_outside: u64::MAX }
+    }
+
+    /// The same, of which each output outside of M may take `most` bytes.
+    pub(crate) fn within(self, most: u64) -> Self {
+        Self { most_outside: most, ..self }
+    }
+
+    /// Whether there may be a sequence of `count` tensors of `rank` dimensions and `bytes` of elements, asked before it is made.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when it is more than the run may use.
+    pub(crate) fn check_sequence(&self, count: usize, rank: usize, bytes: usize) -> Result<()> {
+        let len = Value::tensors_bytes(count, rank).saturating_add(bytes as u64);
+        check_outside(len, self.most_outside)
     }
 
     /// The element type of output `j`.
@@ -454,6 +471,10 @@ impl<'a> RunCx<'a> {
     /// # Errors
     /// As [`output`](Self::output).
     pub fn out_bytes(&mut self, j: usize) -> Result<&'a mut [u8]> {
+        if !self.has_output(j) {
+            let reason = format!("output {j} is left out, and the operator always gives it");
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
         let output = self.outputs.get_mut(j).ok_or_else(|| not_inferred(j))?;
         output.bytes.take().ok_or_else(|| not_inferred(j))
     }

@@ -3,10 +3,15 @@
 //! Types and shapes have to be equal. Integers, truth values and strings have to be equal too, whatever the
 //! tolerance is: they are not rounded, so any difference is an error. All other elements are to be within
 //! `atol + rtol * |expected|`, and a NaN is equal to a NaN.
+//!
+//! Elements are widened some thousands at a time: a comparison needs no memory beside its tensors.
 
-use onnx_container::{DataType, Tensor};
+use std::borrow::Borrow;
+use std::ops::Range;
 
-use crate::error::Result;
+use onnx_container::{Buffer, DataType, Tensor};
+
+use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// How far an element may be from the expected one. Integers and truth values have to be equal.
@@ -33,7 +38,7 @@ impl Tolerance {
 }
 
 /// How far the elements of two tensors are from each other.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Distance {
     /// How many elements each has.
     pub elements: usize,
@@ -57,26 +62,70 @@ pub fn distance(found: &Value, expected: &Value) -> Result<Option<Distance>> {
     if !comparable || found.strings().is_some() {
         return Ok(None);
     }
-    Ok(Some(match (integers(found)?, integers(expected)?) {
-        (Some(found), Some(expected)) => elements_apart(&found, &expected),
-        _ => elements_apart(&to_f64(found)?, &to_f64(expected)?),
-    }))
+    let mut distance = Distance::default();
+    for (found, expected) in chunks(found).zip(chunks(expected)) {
+        let (found, expected) = (found?, expected?);
+        match (integers(&found)?, integers(&expected)?) {
+            (Some(found), Some(expected)) => distance.add(&found, &expected),
+            _ => distance.add(&to_f64(&found)?, &to_f64(&expected)?),
+        }
+    }
+    Ok(Some(distance))
 }
 
-fn elements_apart<E: Comparable>(found: &[E], expected: &[E]) -> Distance {
-    let elements = expected.len();
-    let mut distance = Distance { elements, differing: 0, max_abs: 0.0, max_rel: 0.0 };
-    for (found, expected) in found.iter().zip(expected) {
-        if found.same(*expected) {
-            continue;
+impl Distance {
+    /// Counts these elements, which are at the same places, too.
+    fn add<E: Comparable>(&mut self, found: &[E], expected: &[E]) {
+        self.elements += expected.len();
+        for (found, expected) in found.iter().zip(expected) {
+            if found.same(*expected) {
+                continue;
+            }
+            let apart = found.apart(*expected);
+            let apart = if apart.is_nan() { f64::INFINITY } else { apart };
+            self.differing += 1;
+            self.max_abs = self.max_abs.max(apart);
+            self.max_rel = self.max_rel.max(apart / expected.size());
         }
-        let apart = found.apart(*expected);
-        let apart = if apart.is_nan() { f64::INFINITY } else { apart };
-        distance.differing += 1;
-        distance.max_abs = distance.max_abs.max(apart);
-        distance.max_rel = distance.max_rel.max(apart / expected.size());
     }
-    distance
+}
+
+/// How many elements are widened at a time: a multiple of those in a byte.
+const CHUNK: usize = 1 << 13;
+
+/// The elements of `tensor` in parts of some thousands, which share its bytes: each a tensor of one dimension. A scalar is
+/// one element. Of a tensor of strings there are none.
+pub fn chunks(tensor: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
+    let dtype = tensor.dtype();
+    let parts = tensor.buffer().map(|bytes| (bytes, parts(dtype, tensor.element_count())));
+    parts.into_iter().flat_map(move |(bytes, parts)| {
+        parts.map(move |(range, len)| part(dtype, len, bytes.slice(range)))
+    })
+}
+
+/// As [`chunks`], of `count` elements in `bytes`, with copies of them.
+pub(crate) fn chunks_of(
+    dtype: DataType,
+    count: usize,
+    bytes: &[u8],
+) -> impl Iterator<Item = Result<Tensor>> {
+    let copy = |range: Range<usize>| Some(Buffer::from(bytes.get(range)?.to_vec()));
+    parts(dtype, count).map(move |(range, len)| part(dtype, len, copy(range)))
+}
+
+/// Where the parts of `count` elements lie, in bytes, and how many elements are in each.
+fn parts(dtype: DataType, count: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+    let bits = usize::from(dtype.bit_width().unwrap_or(0));
+    (0..count).step_by(CHUNK).map(move |start| {
+        let end = count.min(start + CHUNK);
+        // The parts before the last one end where a byte ends.
+        (start / 8 * bits..(end * bits).div_ceil(8), end - start)
+    })
+}
+
+fn part(dtype: DataType, len: usize, bytes: Option<Buffer>) -> Result<Tensor> {
+    let bytes = bytes.ok_or_else(|| Error::internal("elements behind the end of a tensor"))?;
+    Ok(Tensor::new(dtype, [i64::try_from(len).map_err(Error::internal)?], bytes)?)
 }
 
 /// The first difference between two values; `None` when there is none.
@@ -102,20 +151,23 @@ pub fn difference(found: &Value, expected: &Value, tolerance: Tolerance) -> Resu
             lists(found, expected, tolerance)
         }
         (Value::Optional(_, found), Value::Optional(_, expected)) => {
-            let list = |value: &Option<Box<Value>>| value.iter().map(|v| (**v).clone()).collect();
-            let (found, expected): (Vec<_>, Vec<_>) = (list(found), list(expected));
-            lists(&found, &expected, tolerance)
+            let (found, expected) = (found.as_deref(), expected.as_deref());
+            lists(found.as_slice(), expected.as_slice(), tolerance)
         }
         _ => Ok(Some("the kinds differ".to_owned())),
     }
 }
 
-fn lists(found: &[Value], expected: &[Value], tolerance: Tolerance) -> Result<Option<String>> {
+fn lists<V: Borrow<Value>>(
+    found: &[V],
+    expected: &[V],
+    tolerance: Tolerance,
+) -> Result<Option<String>> {
     if found.len() != expected.len() {
         return Ok(Some(format!("it has {} elements, not {}", found.len(), expected.len())));
     }
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        if let Some(difference) = difference(found, expected, tolerance)? {
+        if let Some(difference) = difference(found.borrow(), expected.borrow(), tolerance)? {
             return Ok(Some(format!("[{i}]: {difference}")));
         }
     }
@@ -130,29 +182,56 @@ fn tensors(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<Op
         let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
         return Ok(differs.map(|i| format!("string {i} differs")));
     }
-    Ok(match (integers(found)?, integers(expected)?) {
-        (Some(found), Some(expected)) => {
-            elements(&found, &expected, Tolerance::NONE, |element| element.to_string())
+    let mut differing = Differing::default();
+    for (found, expected) in chunks(found).zip(chunks(expected)) {
+        let (found, expected) = (found?, expected?);
+        match (integers(&found)?, integers(&expected)?) {
+            (Some(found), Some(expected)) => {
+                differing.add(&found, &expected, Tolerance::NONE, i128::to_string);
+            }
+            _ => {
+                let shown = |element: &f64| text(found.dtype(), *element);
+                differing.add(&to_f64(&found)?, &to_f64(&expected)?, tolerance, shown);
+            }
         }
-        _ => {
-            let shown = |element| text(found.dtype(), element);
-            elements(&to_f64(found)?, &to_f64(expected)?, tolerance, shown)
-        }
-    })
+    }
+    Ok(differing.reason())
 }
 
-fn elements<E: Comparable>(
-    found: &[E],
-    expected: &[E],
-    tolerance: Tolerance,
-    shown: impl Fn(E) -> String,
-) -> Option<String> {
-    let pairs = found.iter().zip(expected).enumerate();
-    let mut differ = pairs.filter(|(_, (a, b))| !tolerance.allows(**a, **b));
-    let (i, (a, b)) = differ.next()?;
-    let others = differ.count();
-    let (a, b) = (shown(*a), shown(*b));
-    Some(format!("element {i} is {a}, not {b} ({} of {} differ)", others + 1, found.len()))
+/// The elements of two tensors that differ.
+#[derive(Default)]
+struct Differing {
+    /// The number of elements that were compared.
+    elements: usize,
+    count: usize,
+    /// Where the first one is, and what both have there.
+    first: Option<(usize, String, String)>,
+}
+
+impl Differing {
+    /// Compares the next elements.
+    fn add<E: Comparable>(
+        &mut self,
+        found: &[E],
+        expected: &[E],
+        tolerance: Tolerance,
+        shown: impl Fn(&E) -> String,
+    ) {
+        for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+            if tolerance.allows(*a, *b) {
+                continue;
+            }
+            self.count += 1;
+            self.first.get_or_insert_with(|| (self.elements + i, shown(a), shown(b)));
+        }
+        self.elements += found.len();
+    }
+
+    fn reason(self) -> Option<String> {
+        let Self { elements, count, first } = self;
+        let (i, a, b) = first?;
+        Some(format!("element {i} is {a}, not {b} ({count} of {elements} differ)"))
+    }
 }
 
 /// An element that can be compared with another one.
@@ -307,6 +386,38 @@ mod tests {
             assert_eq!((distance.differing, distance.max_abs), (1, 1.0), "{text}");
         }
     }
+
+    /// Elements in the last part of a tensor of several, of types of one byte and of half of one.
+    #[test]
+    fn all_parts_are_compared() {
+        let count = CHUNK * 2 + 3;
+        let dims = [i64::try_from(count).unwrap()];
+        let bytes = |last: u8| {
+            let mut bytes = vec![1_u8; count];
+            bytes[count - 1] = last;
+            bytes
+        };
+        let wide =
+            |last| Value::Tensor(Tensor::new(DataType::Uint8, dims, bytes(last).into()).unwrap());
+        let narrow =
+            |last| Value::Tensor(Tensor::pack(DataType::Uint4, dims, &bytes(last)).unwrap());
+        let floats = |last: u8| {
+            let bytes: Vec<u8> =
+                bytes(last).iter().flat_map(|x| f32::from(*x).to_le_bytes()).collect();
+            Value::Tensor(Tensor::new(DataType::Float, dims, bytes.into()).unwrap())
+        };
+        for [a, b] in [[wide(7), wide(1)], [narrow(7), narrow(1)], [floats(7), floats(1)]] {
+            let found = difference(&a, &b, Tolerance::NONE).unwrap();
+            let expected = format!("element {} is 7, not 1 (1 of {count} differ)", count - 1);
+            assert_eq!(found, Some(expected), "{}", a.ty());
+            let distance = distance(&a, &b).unwrap().unwrap();
+            let found = (distance.elements, distance.differing, distance.max_abs);
+            assert_eq!(found, (count, 1, 6.0), "{}", a.ty());
+            assert_eq!(chunks(a.tensor().unwrap()).count(), 3);
+        }
+        assert_eq!(chunks(Value::from_elements([], &[1_u8]).unwrap().tensor().unwrap()).count(), 1);
+    }
+
     /// Elements that are near each other, of each type: a tolerance is for what is rounded.
     #[test]
     fn a_tolerance_does_not_count_for_integers() {

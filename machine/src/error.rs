@@ -124,6 +124,11 @@ impl Error {
         self
     }
 
+    /// The container's error behind this one, where there is one. The reason has its text.
+    pub fn container_error(&self) -> Option<&onnx_container::Error> {
+        self.0.source.as_ref()
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -241,10 +246,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The container's error behind this one, where there is one. The reason repeats its text.
+    /// What is behind the [`container_error`](Self::container_error), whose own text is that of this error: whoever prints
+    /// the causes of an error prints each once.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let source = self.0.source.as_ref()?;
-        Some(source)
+        self.0.source.as_ref()?.source()
     }
 }
 
@@ -253,5 +258,22 @@ impl From<onnx_container::Error> for Error {
         let mut error = Self::new(ErrorKind::Container, source.to_string());
         error.0.source = Some(source);
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        use std::error::Error as _;
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "no such key");
+        let error = Error::from(onnx_container::Error::io("w.bin", missing));
+        let causes = std::iter::successors(error.source(), |error| (**error).source());
+        let printed = [error.to_string()].into_iter().chain(causes.map(ToString::to_string));
+        let printed = printed.collect::<Vec<_>>().join(": ");
+        assert_eq!(printed.matches("no such key").count(), 1, "{printed}");
+        assert!(error.container_error().unwrap().io_error().is_some());
     }
 }

@@ -236,9 +236,9 @@ impl Machine {
     }
 
     /// As [`run_with`](Self::run_with), for who may know the bytes that a step writes over.
-    pub(crate) fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<Vec<(String, Value)>> {
+    pub(crate) fn run_watched(&mut self, watch: &mut dyn Watch) -> Result<()> {
         while self.take_step(watch)?.is_some() {}
-        self.outputs()
+        Ok(())
     }
 
     /// The outputs of the graph, in its order, after the last step.
@@ -251,16 +251,40 @@ impl Machine {
         named.map(|name| Ok((name.to_owned(), self.value(name)?))).collect()
     }
 
+    /// As [`outputs`](Self::outputs), when nothing else is wanted of the machine: where the outputs are most of M, they are not
+    /// copied, but keep all of it.
+    ///
+    /// # Errors
+    /// As [`outputs`](Self::outputs).
+    pub fn into_outputs(mut self) -> Result<Vec<(String, Value)>> {
+        let program = Arc::clone(&self.program);
+        let ids: Vec<_> = program.main.outputs.iter().map(|output| output.value).collect();
+        let entries = ids.iter().filter_map(|id| self.table.get(*id));
+        let len = entries.map(|entry| match entry {
+            Entry::Tensor(slot) => slot.span().map_or(0, |span| span.len),
+            Entry::Outside(_) => 0,
+        });
+        if len.fold(0, u64::saturating_add) < self.memory().arena_bytes() / 2 {
+            return self.outputs();
+        }
+        let memory = std::mem::take(&mut self.runner.memory).freeze();
+        let value = |id: ValueId| {
+            let name = program.main.name(id);
+            let entry = self.table.get(id).ok_or_else(|| not_there(name))?;
+            Ok((name.to_owned(), entry.value_in(&memory)?))
+        };
+        ids.into_iter().map(value).collect()
+    }
+
     /// The value called `name` of the main graph, copied out of M.
     ///
     /// # Errors
     /// [`ErrorKind::NoValue`] when there is none of that name, or it is not in memory at this step.
     pub fn value(&self, name: &str) -> Result<Value> {
-        let known = self.program.main.value(name).ok_or("the model has no such value");
-        let entry =
-            known.and_then(|id| self.table.get(id).ok_or("it is not in memory at this step"));
-        let entry = entry.map_err(|what| Error::new(ErrorKind::NoValue, what).with_value(name))?;
-        self.runner.to_value(entry)
+        let known = self.program.main.value(name).ok_or_else(|| {
+            Error::new(ErrorKind::NoValue, "the model has no such value").with_value(name)
+        })?;
+        self.runner.to_value(self.table.get(known).ok_or_else(|| not_there(name))?)
     }
 
     /// Forgets every input and value, to run once more.
@@ -271,6 +295,10 @@ impl Machine {
         (self.pc, self.bound, self.symbols) = (0, HashSet::new(), HashMap::new());
         self.set_constants();
     }
+}
+
+fn not_there(name: &str) -> Error {
+    Error::new(ErrorKind::NoValue, "it is not in memory at this step").with_value(name)
 }
 
 impl Runner {

@@ -10,6 +10,7 @@
 //! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
 
 mod contents;
+mod frozen;
 mod grant;
 mod span;
 mod weights;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 
 use onnx_container::{Alignment, BufferMut, ByteSize};
 
+pub(crate) use self::frozen::Frozen;
 pub(crate) use self::span::WEIGHT;
 pub use self::span::{ALIGNMENT, Span, WEIGHTS};
 use self::span::{outside, round_up, slice, to_usize};
@@ -70,6 +72,13 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// The same bytes, which cannot be written to.
+    pub(crate) fn freeze(self) -> Frozen {
+        let segments = self.segments.into_iter();
+        let segments = segments.map(|segment| (segment.offset, segment.bytes.freeze())).collect();
+        Frozen::new(segments, self.weights)
+    }
+
     /// A memory over `weights` whose arena is empty and may grow to `budget` bytes.
     pub fn new(weights: Weights, budget: Option<u64>) -> Self {
         Self { model_weights: weights.byte_len(), weights, budget, ..Self::default() }
@@ -217,14 +226,11 @@ impl Memory {
 
     /// Checks `len` bytes outside of M, of a value or of what a loop collects, against the budget of the arena.
     pub(crate) fn check_outside(&self, len: u64) -> Result<()> {
-        let limit = self.limit();
-        if len > limit {
-            return Err(exceeds("a value outside of the memory", len, limit));
-        }
-        Ok(())
+        check_outside(len, self.limit())
     }
 
-    fn limit(&self) -> u64 {
+    /// How many bytes the arena, or a value outside of it, may have.
+    pub(crate) fn limit(&self) -> u64 {
         self.budget.unwrap_or(WEIGHTS).min(WEIGHTS)
     }
 
@@ -338,6 +344,14 @@ impl Memory {
         }
         self.free.insert(offset, len);
     }
+}
+
+/// Checks `len` bytes of a value outside of M against `limit`.
+pub(crate) fn check_outside(len: u64, limit: u64) -> Result<()> {
+    if len > limit {
+        return Err(exceeds("a value outside of the memory", len, limit));
+    }
+    Ok(())
 }
 
 fn exceeds(what: &str, needed: u64, limit: u64) -> Error {

@@ -39,15 +39,31 @@ pub fn all(
     seed: u64,
     sizes: &HashMap<String, usize>,
 ) -> Result<Vec<(String, Value)>> {
+    all_within(program, seed, sizes, u64::MAX)
+}
+
+/// As [`all`], of values that take at most `most` bytes together, their strings and the lists of them included.
+///
+/// # Errors
+/// As [`all`], and [`ErrorKind::OutOfMemory`] before the first value is made that takes more than is left.
+pub fn all_within(
+    program: &Program,
+    seed: u64,
+    sizes: &HashMap<String, usize>,
+    most: u64,
+) -> Result<Vec<(String, Value)>> {
     program.check_sizes(sizes)?;
     let main = &program.main;
     let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
     let numbered = main.inputs.iter().enumerate();
     let numbered = numbered.filter(|(_, input)| !defaults.contains(&input.value));
-    let (mut values, mut errors) = (Vec::new(), Errors::default());
+    let (mut values, mut errors, mut left) = (Vec::new(), Errors::default(), most);
     for (i, input) in numbered {
-        match one(program, i, seed, sizes) {
-            Ok(value) => values.push((main.name(input.value).to_owned(), value)),
+        match one_within(program, i, seed, sizes, left) {
+            Ok(value) => {
+                left = left.saturating_sub(value.held_bytes());
+                values.push((main.name(input.value).to_owned(), value));
+            }
             Err(error) => errors.push(error.with_value(main.name(input.value))),
         }
     }
@@ -58,12 +74,26 @@ pub fn all(
 ///
 /// # Errors
 /// [`ErrorKind::Input`] when the graph declares no shape, a dimension has no size, or the input is no tensor
-/// or of a type that random values are not defined for.
+/// or of a type that random values are not defined for. [`ErrorKind::OutOfMemory`] when there is no memory for it.
 pub fn one(
     program: &Program,
     i: usize,
     seed: u64,
     sizes: &HashMap<String, usize>,
+) -> Result<Value> {
+    one_within(program, i, seed, sizes, u64::MAX)
+}
+
+/// As [`one`], of a value that takes at most `most` bytes, its strings and the list of them included.
+///
+/// # Errors
+/// As [`one`], and [`ErrorKind::OutOfMemory`] before a value is made that takes more.
+pub fn one_within(
+    program: &Program,
+    i: usize,
+    seed: u64,
+    sizes: &HashMap<String, usize>,
+    most: u64,
 ) -> Result<Value> {
     let input = program.main.inputs.get(i);
     let input = input.ok_or_else(|| refused(format_args!("the graph has no input {i}")))?;
@@ -72,8 +102,41 @@ pub fn one(
         return Err(refused(format_args!("it is declared as {ty}: there are random tensors only")));
     };
     let shape = input.shape(program.main.name(input.value), sizes)?;
+    check_size(dtype, &shape, most)?;
     let stream = Stream(Stream(seed).next().wrapping_add(i as u64));
     Ok(Value::Tensor(tensor(dtype, &shape, stream)?))
+}
+
+/// Refuses a tensor that would take more than `most` bytes, or more than any random one may.
+fn check_size(dtype: DataType, shape: &[usize], most: u64) -> Result<()> {
+    let len = match dtype {
+        // Each is one byte, and there is a list of them.
+        DataType::String => {
+            let count = byte_len(DataType::Uint8, shape)?;
+            count.saturating_mul(size_of::<Buffer>() as u64 + 1)
+        }
+        _ => byte_len(dtype, shape)?,
+    };
+    if len > MAX_BYTES {
+        let (len, most) = (ByteSize(len), ByteSize(MAX_BYTES));
+        return Err(refused(format_args!("{len}: random inputs have at most {most}")));
+    }
+    if len > most {
+        let (len, most) = (ByteSize(len), ByteSize(most));
+        let reason = format!("{len}: {most} are left of the memory that the run may use");
+        return Err(Error::new(ErrorKind::OutOfMemory, reason));
+    }
+    Ok(())
+}
+
+/// A list that has room for `len` elements.
+fn list<T>(len: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(len).map_err(|_| {
+        let bytes = ByteSize(len.saturating_mul(size_of::<T>()) as u64);
+        Error::new(ErrorKind::OutOfMemory, format!("there is no memory for its {bytes}"))
+    })?;
+    Ok(list)
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {
@@ -107,14 +170,18 @@ impl Stream {
 
 fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor> {
     use DataType as D;
-    let len = byte_len(if dtype == D::String { D::Uint8 } else { dtype }, shape)?;
-    if len > MAX_BYTES {
-        let (len, most) = (ByteSize(len), ByteSize(MAX_BYTES));
-        return Err(refused(format_args!("{len}: random inputs have at most {most}")));
-    }
     let count = shape.iter().product::<usize>();
     let dims = dims(shape)?;
-    let mut out = Vec::new();
+    if dtype == D::String {
+        let letters = [b"a", b"b"].map(|letter| Buffer::from(letter.to_vec()));
+        let mut strings = list(count)?;
+        let letter = |bit: u8| letters.get(usize::from(bit)).cloned().unwrap_or_default();
+        strings.extend((0..count).map(|_| letter(stream.bit())));
+        return Ok(Tensor::from_strings(dims, strings)?);
+    }
+    // Elements narrower than a byte take one until they are packed.
+    let width = dtype.bit_width().map_or(1, |bits| usize::from(bits.div_ceil(8)));
+    let mut out = list(count.saturating_mul(width))?;
     for _ in 0..count {
         match dtype {
             D::Float => out.extend(stream.float().to_le_bytes()),
@@ -128,7 +195,7 @@ fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor
             D::Int64 | D::Uint64 => out.extend(u64::from(stream.bit()).to_le_bytes()),
             D::Int32 | D::Uint32 => out.extend(u32::from(stream.bit()).to_le_bytes()),
             D::Int16 | D::Uint16 => out.extend(u16::from(stream.bit()).to_le_bytes()),
-            D::Int8 | D::Uint8 | D::Bool | D::Int4 | D::Uint4 | D::Int2 | D::Uint2 | D::String => {
+            D::Int8 | D::Uint8 | D::Bool | D::Int4 | D::Uint4 | D::Int2 | D::Uint2 => {
                 out.push(stream.bit());
             }
             other => {
@@ -138,10 +205,6 @@ fn tensor(dtype: DataType, shape: &[usize], mut stream: Stream) -> Result<Tensor
     }
     Ok(match dtype {
         D::Int4 | D::Uint4 | D::Int2 | D::Uint2 => Tensor::pack(dtype, dims, &out)?,
-        D::String => {
-            let string = |bit: &u8| Buffer::from(vec![b'a' + bit]);
-            Tensor::from_strings(dims, out.iter().map(string).collect())?
-        }
         _ => Tensor::new(dtype, dims, Buffer::from(out))?,
     })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use onnx_container::{Buffer, DataType, Tensor, element_count};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Memory, Span};
+use crate::memory::{Frozen, Memory, Span};
 use crate::value::{Type, Value};
 
 /// A tensor in M.
@@ -88,6 +88,17 @@ impl Entry {
         match self {
             Self::Tensor(slot) => {
                 let bytes = Buffer::from(memory.read(slot.span()?)?.to_vec());
+                Ok(Tensor::new(slot.dtype, dims(&slot.shape)?, bytes)?.into())
+            }
+            Self::Outside(value) => Ok(value.clone()),
+        }
+    }
+
+    /// The value, which shares its bytes with `memory`.
+    pub(crate) fn value_in(&self, memory: &Frozen) -> Result<Value> {
+        match self {
+            Self::Tensor(slot) => {
+                let bytes = memory.slice(slot.span()?)?;
                 Ok(Tensor::new(slot.dtype, dims(&slot.shape)?, bytes)?.into())
             }
             Self::Outside(value) => Ok(value.clone()),

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::diff::{Part, TraceDiff};
 pub use self::digest::hex;
-pub use self::write::{TraceOptions, TraceWriter};
+pub use self::write::{Dumped, TraceOptions, TraceWriter};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The version of the format.

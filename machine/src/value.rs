@@ -114,7 +114,7 @@ impl Value {
 
     /// The bytes that it takes outside of M: those of its elements, and the fixed size of each string
     /// or value in it.
-    pub(crate) fn held_bytes(&self) -> u64 {
+    pub fn held_bytes(&self) -> u64 {
         let places = |count: usize, each: usize| count.saturating_mul(each) as u64;
         match self {
             Self::Tensor(tensor) => {
@@ -122,11 +122,21 @@ impl Value {
                 places(strings, size_of::<Buffer>()).saturating_add(tensor.byte_len() as u64)
             }
             Self::Sequence(_, values) => {
-                let own = places(values.len(), size_of::<Self>());
-                own.saturating_add(values.iter().map(Self::held_bytes).sum())
+                let rank = |value: &Self| value.tensor().map_or(0, |tensor| tensor.dims().len());
+                let own = values.iter().map(|value| Self::tensors_bytes(1, rank(value)));
+                let held = values.iter().map(Self::held_bytes);
+                own.chain(held).fold(0, u64::saturating_add)
             }
             Self::Optional(_, value) => value.as_ref().map_or(0, |value| value.held_bytes()),
         }
+    }
+
+    /// The bytes that a sequence of `count` tensors of `rank` dimensions takes beside those of their elements: a place for
+    /// each, its dimensions, and what is before its elements.
+    pub(crate) fn tensors_bytes(count: usize, rank: usize) -> u64 {
+        const HEAD: usize = 64;
+        let each = rank.saturating_mul(size_of::<i64>()).saturating_add(size_of::<Self>() + HEAD);
+        count.saturating_mul(each) as u64
     }
 
     /// The length in bytes of all elements in it.

@@ -316,8 +316,7 @@ fn a_program_takes_no_more_memory_than_its_limit() {
         {
             let error = allowed(nodes, limits).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Container);
-            let source = std::error::Error::source(&error).unwrap();
-            let source = source.downcast_ref::<onnx_container::Error>().unwrap();
+            let source = error.container_error().unwrap();
             assert_eq!(source.kind(), onnx_container::ErrorKind::TooLarge, "{error}");
             assert!(error.to_string().contains("the limit `program` can be raised"), "{error}");
         }

@@ -5,7 +5,13 @@
 //! there are; with it, versions with the places and defaults of the one before are
 //! tried too, and all attributes of other versions.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
 
 use std::collections::HashMap;
 

@@ -68,12 +68,27 @@ fn traced(model: ModelProto, options: TraceOptions) -> Vec<u8> {
 }
 
 fn traced_on(model: ModelProto, options: TraceOptions, x: &[f32]) -> Vec<u8> {
+    traced_to(model, options, x, None)
+}
+
+/// The trace; every value is written to the folder `dump`, too.
+fn traced_to(
+    model: ModelProto,
+    options: TraceOptions,
+    x: &[f32],
+    dump: Option<&std::path::Path>,
+) -> Vec<u8> {
     let container = Container::new(model);
     let program = Program::new(&container, ProgramOptions::new()).unwrap();
     let mut machine = Machine::new(program, Registry::new(), Limits::new());
     machine.bind("x", Value::from_elements([3], x).unwrap()).unwrap();
     let mut lines = Vec::new();
     let mut trace = TraceWriter::new(&mut lines, &container, &machine, options).unwrap();
+    if let Some(folder) = dump.map(std::path::Path::to_path_buf) {
+        trace = trace.dump(move |name, value| {
+            value.write(&mut std::fs::File::create_new(folder.join(name)).unwrap())
+        });
+    }
     trace.run(&mut machine).unwrap();
     trace.finish(&machine).unwrap();
     lines
@@ -315,9 +330,10 @@ fn the_output_that_differs_is_named() {
 #[test]
 fn dumped_values_are_those_of_the_trace() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = read(&traced(plain(), TraceOptions::new().dump(folder.path())));
+    let x = [-4.0, 1.0, 0.25];
+    let trace = read(&traced_to(plain(), TraceOptions::new(), &x, Some(folder.path())));
     let value = trace.dumped(folder.path(), 1, 0).unwrap().unwrap();
-    assert_eq!(value.tensor().unwrap().as_slice::<f32>().unwrap(), [3.0, 1.0, 0.75]);
+    assert_eq!(value.tensor().unwrap().to_slice::<f32>().unwrap()[..], [3.0, 1.0, 0.75]);
     std::fs::copy(folder.path().join("0_0.pb"), folder.path().join("1_0.pb")).unwrap();
     let error = trace.dumped(folder.path(), 1, 0).unwrap_err();
     assert!(error.to_string().contains("is not the value that the trace has at step 1"), "{error}");

@@ -138,8 +138,7 @@ fn made(py: Python<'_>, error: &onnx_container::Error) -> PyResult<PyErr> {
 
 /// The exception that code of the caller raised, such as a callable that produces weights.
 fn cause(py: Python<'_>, error: &onnx_container::Error) -> Option<PyErr> {
-    let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
-    Some(source.get_ref()?.downcast_ref::<PyErr>()?.clone_ref(py))
+    Some(error.io_error()?.get_ref()?.downcast_ref::<PyErr>()?.clone_ref(py))
 }
 
 /// A [`Result`](onnx_container::Result) whose error becomes an exception.

@@ -1,17 +1,22 @@
 //! Zeroed memory: small pieces on the heap, large ones in pages of their own that go back to the system.
 
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{self, Error, Result};
 use crate::placement::Alignment;
+use crate::process_memory;
 
 /// Memory that was zeroed when it was made.
 pub(super) enum Zeroed {
     Heap(Vec<u8>),
-    Map(MmapMut),
+    Map(AnonymousMap),
 }
+
+/// Pages of their own, which count as memory of the process.
+pub(super) struct AnonymousMap(MmapMut);
 
 /// The least number of bytes, padding included, for which memory is mapped. A map takes whole pages and
 /// two system calls, and the number of maps of a process is limited, so small tensors use the heap.
@@ -24,10 +29,10 @@ impl Zeroed {
     /// Memory, and the range of `len` bytes in it whose address is a multiple of `alignment`.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] when the length does not fit the address space, [`ErrorKind::Io`]
+    /// [`TooLarge`](error::ErrorKind::TooLarge) when the length does not fit the address space, [`Io`](error::ErrorKind::Io)
     /// when the memory cannot be allocated.
     pub(super) fn aligned(len: usize, alignment: Alignment) -> Result<(Self, Range<usize>)> {
-        let too_large = || Error::new(ErrorKind::TooLarge, format!("{len} bytes of memory"));
+        let too_large = || Error::new(error::ErrorKind::TooLarge, format!("{len} bytes of memory"));
         let align = usize::try_from(alignment.bytes()).map_err(|_| too_large())?;
         let whole = len.checked_add(align).ok_or_else(too_large)?;
         let memory = if whole < MAPPED {
@@ -55,14 +60,41 @@ fn heap(len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn mapped(len: usize) -> Result<MmapMut> {
-    let map = MmapMut::map_anon(len).map_err(|e| Error::io("anonymous memory", e))?;
+fn mapped(len: usize) -> Result<AnonymousMap> {
+    let failed = |error| {
+        process_memory::give_back(len);
+        Error::io("anonymous memory", error)
+    };
+    if !process_memory::take(len) {
+        return Err(failed(ErrorKind::OutOfMemory.into()));
+    }
+    let map = MmapMut::map_anon(len).map_err(failed)?;
     #[cfg(all(target_os = "linux", not(miri)))] // Miri does not know the hint.
     if len >= HUGE {
         // Only a hint: without huge pages the memory works too, but is slower to access.
         let _ = map.advise(memmap2::Advice::HugePage);
     }
-    Ok(map)
+    Ok(AnonymousMap(map))
+}
+
+impl Drop for AnonymousMap {
+    fn drop(&mut self) {
+        process_memory::give_back(self.0.len());
+    }
+}
+
+impl Deref for AnonymousMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for AnonymousMap {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 impl Deref for Zeroed {

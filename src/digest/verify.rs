@@ -88,7 +88,8 @@ const NO_DIGEST_OF_MODEL: &str = "no digest of the model itself is stored, only 
 
 /// What is wrong where nothing is stored with a model.
 pub(crate) fn no_digests() -> Error {
-    let reason = "no digests are stored with this model (`SaveOptions::digests` and `pack --digests` store them)";
+    let reason =
+        "no digests are stored with this model; a save with digests stores them (`pack --digests`)";
     Error::new(ErrorKind::WrongDigest, reason)
 }
 

@@ -41,9 +41,9 @@ impl PathPolicy {
     /// How to ask for it, in the library and in the command.
     fn options(self) -> &'static str {
         match self {
-            Self::Strict => "`PathPolicy::Strict` (`--paths strict`)",
-            Self::ModelDirs => "`PathPolicy::ModelDirs` (`--paths model-dirs`)",
-            Self::Trusted => "`PathPolicy::Trusted` (`--paths trusted`)",
+            Self::Strict => "the path policy strict (`--paths strict`)",
+            Self::ModelDirs => "the path policy model-dirs (`--paths model-dirs`)",
+            Self::Trusted => "the path policy trusted (`--paths trusted`)",
         }
     }
 }

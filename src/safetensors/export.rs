@@ -177,6 +177,7 @@ impl Container {
         let reads = || files_read_by(self);
         let request = Request {
             files: &files,
+            is_model: false,
             asked: &|_| false,
             overwrite: options.save.overwrite,
             reads: &reads,

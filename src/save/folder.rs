@@ -35,6 +35,8 @@ use crate::save::users::{Base, Wanted, ids_of, is_any_of, is_same};
 pub(crate) struct Request<'a> {
     /// The files to be written. The model, or the main file of an export, is last.
     pub(crate) files: &'a [SavedFile],
+    /// Whether the last one is a model, which may replace a model.
+    pub(crate) is_model: bool,
     /// Whether the caller named this weights file.
     pub(crate) asked: &'a dyn Fn(&str) -> bool,
     pub(crate) overwrite: bool,
@@ -79,6 +81,51 @@ pub fn model_that_needs(path: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
     let users = Folder::new(&directory_of(path), "").users(&[name.to_owned()])?;
     Ok(users.into_values().next())
+}
+
+/// Why a file must not be replaced by something that is neither a model nor its weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotReplaced {
+    /// It is a model, whatever it is called.
+    Model,
+    /// The model at this path needs it.
+    NeededBy(PathBuf),
+}
+
+/// Which of the files `names` in `folder` must not be replaced, and why: models, and what models need, as
+/// [`model_that_needs`] finds it for one file. The models of the folder are read once for all names. A symbolic link is no
+/// model: only the link would be replaced.
+///
+/// ```
+/// use onnx_container::{NotReplaced, not_replaced};
+/// use onnx_container::proto::{GraphProto, Message, ModelProto};
+///
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("0_0.pb"), ModelProto::new(GraphProto::new("g")).encode_to_vec()?)?;
+/// let kept = not_replaced(folder.path(), &["0_0.pb".to_owned(), "1_0.pb".to_owned()])?;
+/// assert_eq!(kept.into_iter().collect::<Vec<_>>(), [("0_0.pb".to_owned(), NotReplaced::Model)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`model_that_needs`].
+pub fn not_replaced(
+    folder: impl AsRef<Path>,
+    names: &[String],
+) -> Result<BTreeMap<String, NotReplaced>> {
+    let folder = Folder::new(folder.as_ref(), "");
+    let mut kept = BTreeMap::new();
+    for name in names {
+        let path = folder.directory.join(name);
+        if !is_link(&path) && folder.skim(&path)?.is_certain {
+            kept.insert(name.clone(), NotReplaced::Model);
+        }
+    }
+    for (name, user) in folder.users(names)? {
+        kept.insert(name, NotReplaced::NeededBy(user));
+    }
+    Ok(kept)
 }
 
 /// The files that the bytes of `container` are in.
@@ -142,7 +189,8 @@ impl Folder {
         let mut replaced = Vec::new();
         for (name, _) in &there {
             // Where a model replaces a model no weights are lost.
-            let is_target = request.files.last().is_some_and(|last| last.name == *name);
+            let last = request.files.last().filter(|_| request.is_model);
+            let is_target = last.is_some_and(|last| last.name == *name);
             if !is_target || !self.skim(&self.directory.join(name))?.is_model {
                 replaced.push(name.clone());
             } else if is_any_of(&self.directory.join(name), &ids_of(request.protected)) {
@@ -165,7 +213,9 @@ impl Folder {
                 READ.to_owned()
             } else if let Some(user) = users.get(name) {
                 format!("`{}` refers to this file: it is not replaced", user.display())
-            } else if !is_target && self.is_model(&path, is_own)? {
+            } else if !(is_target && request.is_model)
+                && self.is_model(&path, is_own || is_target)?
+            {
                 "another model: it is not replaced by weights".to_owned()
             } else if !is_target && is_index(&path) {
                 "an index of shards: it is not replaced by weights".to_owned()
@@ -182,12 +232,12 @@ impl Folder {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// Whether the file at `path` may be a model. Of the weights that the replaced model refers to, `is_own`, only
-    /// what is one beyond doubt: a model of many files could not be saved again if the bytes of one of them happened
-    /// to begin as a model does.
-    fn is_model(&self, path: &Path, is_own: bool) -> Result<bool> {
+    /// Whether the file at `path` may be a model. Of `own`, the weights that the replaced model refers to or an earlier
+    /// export, only what is one beyond doubt: a model of many files could not be saved again if the bytes of one of them
+    /// happened to begin as a model does.
+    fn is_model(&self, path: &Path, own: bool) -> Result<bool> {
         let skimmed = self.skim(path)?;
-        Ok(if is_own { skimmed.is_certain } else { skimmed.is_model })
+        Ok(if own { skimmed.is_certain } else { skimmed.is_model })
     }
 
     /// The one error for all files `names` that no model is known to need and that the caller did
@@ -453,6 +503,7 @@ mod tests {
         fs::rename(new.join("w.bin"), at("w.bin")).unwrap();
         let files = names.map(|name| SavedFile::new(name, 1));
         let request = Request {
+            is_model: true,
             files: &files,
             asked: &|_| false,
             overwrite: true,

@@ -47,7 +47,12 @@ impl Target {
         }
         let name = name.to_str().ok_or_else(|| invalid("the file name is not UTF-8"))?;
         let directory = directory_of(path);
-        let missing = |e| Error::io(&directory, e).because("the folder to save to");
+        let missing = |error: std::io::Error| {
+            let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+            let error = Error::io(&directory, error).because("the folder to save to");
+            let make = || format!("`mkdir -p {}` makes it", directory.display());
+            if is_missing { error.and(&make()) } else { error }
+        };
         let meta = retried(|| std::fs::metadata(&directory)).map_err(missing)?;
         if !meta.is_dir() {
             return Err(Error::new(ErrorKind::UnsafePath, "not a directory").with_path(directory));

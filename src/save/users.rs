@@ -58,9 +58,7 @@ impl Base {
     }
 
     pub(crate) fn passes_error(&self, error: &Error, path: &Path) -> bool {
-        let source = std::error::Error::source(error);
-        let source = source.and_then(|source| source.downcast_ref::<io::Error>());
-        source.is_some_and(|error| self.passes(error, path))
+        error.io_error().is_some_and(|error| self.passes(error, path))
     }
 }
 

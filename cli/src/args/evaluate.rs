@@ -14,7 +14,7 @@ use super::{ReadArgs, pair, size};
 pub struct InputArgs {
     /// Read the input NAME from FILE, whose suffix is .npy, .npz (the entry NAME, or the only one) or
     /// .pb (as the test data of ONNX); may be given several times
-    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     pub input: Vec<(String, String)>,
     /// Read the inputs, by their numbers from 0, from the files input_<i>.pb or input_<i>.npy in DIR, as
     /// ONNX's test data has them. An input that has an initializer needs no file
@@ -33,8 +33,8 @@ pub struct InputArgs {
 /// What a run may use.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
-    /// Fail when more than N bytes of memory are needed, weights not counted; K, M and G are powers of
-    /// 1024
+    /// Fail when more than N bytes of memory are needed, weights not counted. The process has 128 MiB beside them at
+    /// most, and what the loaded model takes
     #[arg(long, value_name = "N", value_parser = size)]
     pub max_memory: Option<u64>,
     /// Fail after N steps; steps in branches, and iterations of loops, count too
@@ -164,9 +164,9 @@ pub struct RunArgs {
     /// Print how long the run took (loading the model is not counted), and the share of each operator
     #[arg(long)]
     pub timings: bool,
-    /// Run N times, for --timings, and write the outputs of the last run
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "timings", value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
+    /// Run N times, write the outputs of the last run, and print the --timings of all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: Option<u32>,
     #[command(flatten)]
     pub profile: ProfileArgs,
     #[command(flatten)]
@@ -178,6 +178,13 @@ pub struct RunArgs {
     pub json: bool,
     #[command(flatten)]
     pub read: ReadArgs,
+}
+
+impl RunArgs {
+    /// Whether times are asked for.
+    pub fn is_timed(&self) -> bool {
+        self.timings || self.repeat.is_some()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -263,6 +270,11 @@ pub struct TraceDiffArgs {
     pub json: bool,
     #[command(flatten)]
     pub read: ReadArgs,
+}
+
+/// A name and a file: `x=in/x.npy`. The name may not contain `=`.
+fn named_file(text: &str) -> Result<(String, String), String> {
+    pair(text).map_err(|_| format!("not the name of an input and a file, such as x={text}"))
 }
 
 /// A tolerance: not negative, and a number.

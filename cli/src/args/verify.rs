@@ -22,7 +22,7 @@ pub struct VerifyArgs {
     pub a: PathBuf,
     /// The other model
     #[arg(value_name = "B", value_parser = model_to_read())]
-    pub b: PathBuf,
+    pub b: Option<PathBuf>,
     /// The inputs of the first run are those of run --seed N
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,

@@ -4,12 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind};
-use onnx_container_machine::{Block, Program, Value, random_inputs};
+use onnx_container_machine::{Block, Declared, Dim, Program, Value, random_inputs};
 use serde::Serialize;
 
+use super::values::{Read, Wanted};
 use super::{sizes, sizes_of, values};
-use crate::args::InputArgs;
+use crate::args::{InputArgs, LimitArgs};
 use crate::failure::Failure;
+use crate::memory;
 
 /// An input with where it comes from.
 #[derive(Debug, Clone)]
@@ -47,8 +49,15 @@ pub fn files(inputs: &[Input]) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The inputs of `program` that `args` say, in the order of the graph. Those with an initializer may be missing.
-pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure> {
+/// From here on the process keeps to `limits`.
+pub fn inputs(
+    program: &Program,
+    args: &InputArgs,
+    limits: &LimitArgs,
+) -> Result<Vec<Input>, Failure> {
+    memory::bound(limits.max_memory);
     let main = &program.main;
+    let mut left = limits.max_memory.unwrap_or(u64::MAX);
     check_names(main, args)?;
     args.input_dir.as_deref().map_or(Ok(()), |folder| check_input_folder(folder, main, args))?;
     let named: HashMap<_, _> = args.input.iter().cloned().collect();
@@ -65,13 +74,16 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
         let in_folder = || values::find(args.input_dir.as_deref()?, "input", i);
         let file = named.get(name).map(|file| Path::new(file).to_owned()).or_else(in_folder);
         let read = |path: &Path| {
-            let value = values::read(path, name, declared.ty.as_ref())?;
+            let value = match values::read(path, name, &Wanted::of(declared))? {
+                Read::Value(value) => value,
+                Read::OtherShape(shape) => return Err(other_shape(name, path, &shape, declared)),
+            };
             Ok::<_, Failure>((value, Source::File(path.display().to_string())))
         };
         let (value, source) = match (file, seed) {
             (Some(path), _) => read(&path)?,
             (None, _) if defaults.contains(&declared.value) => continue,
-            (None, Some(seed)) => match random_inputs::one(program, i, seed, &sizes) {
+            (None, Some(seed)) => match random_inputs::one_within(program, i, seed, &sizes, left) {
                 Ok(value) => (value, Source::Seed(seed)),
                 Err(error) => {
                     errors.push(error.with_value(name));
@@ -80,12 +92,25 @@ pub fn inputs(program: &Program, args: &InputArgs) -> Result<Vec<Input>, Failure
             },
             (None, None) => return Err(missing(name, i, args.input_dir.as_deref())),
         };
+        left = left.saturating_sub(value.held_bytes());
         inputs.push(Input { name: name.to_owned(), value, source });
     }
     match onnx_container_machine::Error::join(errors) {
         None => Ok(inputs),
         Some(error) => Err(unmade(error)),
     }
+}
+
+/// The failure for the file at `path`, whose array has another shape than is declared for the input `name`.
+fn other_shape(name: &str, path: &Path, shape: &[usize], declared: &Declared) -> Failure {
+    let dim = |dim: &Dim| match dim {
+        Dim::Fixed(size) => size.to_string(),
+        Dim::Symbol(name) => format!("`{name}`"),
+        Dim::Unknown => "any".to_owned(),
+    };
+    let dims: Vec<_> = declared.dims.iter().flatten().map(dim).collect();
+    let reason = format!("its shape is {shape:?}, the graph declares [{}]", dims.join(", "));
+    Error::new(ErrorKind::Shape, reason).with_tensor(name).with_path(path).into()
 }
 
 /// Refuses a name in `--input` that is no input of the graph, or that is given twice.

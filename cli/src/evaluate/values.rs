@@ -1,35 +1,82 @@
 //! Files of values: `.npy`, `.npz` and `.pb`.
 
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use onnx_container::{
     Buffer, DataType, Error, ErrorKind, MmapChoice, Result as Loaded, Tensor, failed_download,
 };
-use onnx_container_machine::{Type, Value, data};
+use onnx_container_machine::{Declared, Dim, Type, Value, data};
 use zip::{ZipArchive, ZipWriter};
 
 use crate::failure::Failure;
 use crate::tensor_file::npy;
 
-/// The value of type `ty` in the file at `path`: in an npz file the array `name`, or the only one.
-pub fn read(path: &Path, name: &str, ty: Option<&Type>) -> Result<Value, Failure> {
+/// What is known of a value before its file is read.
+#[derive(Debug, Default)]
+pub struct Wanted<'a> {
+    ty: Option<Cow<'a, Type>>,
+    /// The dimensions, those that may have any size as `None`.
+    dims: Option<Vec<Option<usize>>>,
+}
+
+impl<'a> Wanted<'a> {
+    /// As the graph declares it.
+    pub fn of(declared: &'a Declared) -> Self {
+        let fixed = |dim: &Dim| if let Dim::Fixed(size) = dim { Some(*size) } else { None };
+        let dims = declared.dims.as_ref();
+        Self {
+            ty: declared.ty.as_ref().map(Cow::Borrowed),
+            dims: dims.map(|dims| dims.iter().map(fixed).collect()),
+        }
+    }
+
+    /// As `value` is.
+    pub fn like(value: &Value) -> Self {
+        let dims = match value {
+            Value::Tensor(tensor) => Some(tensor.shape().into_iter().map(Some).collect()),
+            _ => None,
+        };
+        Self { ty: Some(Cow::Owned(value.ty())), dims }
+    }
+
+    fn has(&self, shape: &[usize]) -> bool {
+        self.dims.as_ref().is_none_or(|dims| {
+            let fits = |(dim, size): (&Option<usize>, &usize)| dim.is_none_or(|dim| dim == *size);
+            dims.len() == shape.len() && dims.iter().zip(shape).all(fits)
+        })
+    }
+}
+
+/// What a file has.
+#[derive(Debug)]
+pub enum Read {
+    Value(Value),
+    /// An array of this shape, which is not the wanted one. Its elements were not read.
+    OtherShape(Vec<usize>),
+}
+
+/// The wanted value in the file at `path`: in an npz file the array `name`, or the only one.
+pub fn read(path: &Path, name: &str, wanted: &Wanted<'_>) -> Result<Read, Failure> {
     let about = |error: Error| Failure::from(error.with_tensor(name).with_path(path));
     match path.extension().and_then(|suffix| suffix.to_str()) {
-        Some("npy") => array(&file(path)?, ty).map_err(about),
-        Some("npz") => entry(path, name).and_then(|bytes| array(&bytes, ty)).map_err(about),
+        Some("npy") => regular(path).and_then(|file| array(file, wanted)).map_err(about),
+        Some("npz") => entry(path, name, wanted).map_err(about),
         Some("pb") => {
             let bytes = file(path)?;
-            let decoded = match ty {
+            let decoded = match &wanted.ty {
                 Some(ty) => data::decode(&bytes, ty),
                 None => message(&bytes).map_err(Into::into),
             };
-            decoded.map_err(|error| match (failed_download(&bytes), Failure::from(error)) {
-                (Some(what), _) => about(Error::new(ErrorKind::Decode, what)),
-                (None, Failure::Model(error)) => about(error),
-                (None, other) => other.about(path),
-            })
+            let decoded =
+                decoded.map_err(|error| match (failed_download(&bytes), Failure::from(error)) {
+                    (Some(what), _) => about(Error::new(ErrorKind::Decode, what)),
+                    (None, Failure::Model(error)) => about(error),
+                    (None, other) => other.about(path),
+                });
+            decoded.map(Read::Value)
         }
         _ => {
             let path = path.display();
@@ -43,44 +90,45 @@ fn file(path: &Path) -> Loaded<Buffer> {
     MmapChoice::never().buffer(path)
 }
 
+/// The file at `path`, if it is a regular one: opening a pipe would wait for its writer.
+fn regular(path: &Path) -> Loaded<File> {
+    let failed = |error| Error::io(path, error);
+    if !path.metadata().map_err(failed)?.is_file() {
+        return Err(Error::new(ErrorKind::UnsafePath, "not a regular file"));
+    }
+    File::open(path).map_err(failed)
+}
+
 /// The tensor in a message, when the caller does not state a type.
 fn message(bytes: &Buffer) -> Loaded<Value> {
     use onnx_container::proto::{Message, TensorProto};
     Ok(Tensor::try_from(&TensorProto::decode(bytes)?)?.into())
 }
 
-/// The array in an npy file. When the caller does not state a type, it has the type in the file's
-/// header.
-fn array(bytes: &Buffer, ty: Option<&Type>) -> Loaded<Value> {
-    let read = |dtype| npy::read(bytes, dtype, true);
-    let tensor = match ty {
-        Some(Type::Tensor(dtype)) => read(*dtype)?,
+/// The array that `npy` begins with. When its type is not stated, it has that of the header. Its elements are read only when
+/// it has the wanted type and shape, and as many as the header says: a few compressed bytes can stand for any number.
+fn array(mut npy: impl io::Read, wanted: &Wanted<'_>) -> Loaded<Read> {
+    let header = npy::Head::read(&mut npy)?;
+    let dtype = match wanted.ty.as_deref() {
+        Some(Type::Tensor(dtype)) => *dtype,
         Some(other) => {
             let reason = format!("it is {other}, which only a .pb file holds");
             return Err(Error::new(ErrorKind::DataType, reason));
         }
-        None => {
-            let known = DataType::ALL.iter().filter(|dtype| npy::has(**dtype));
-            let mut found = known.map(|dtype| read(*dtype));
-            match found.find(|read| !matches!(read, Err(e) if e.kind() == ErrorKind::DataType)) {
-                Some(read) => read?,
-                None => read(DataType::Float)?,
-            }
-        }
+        None => header.dtype().unwrap_or(DataType::Float),
     };
-    Ok(tensor.into())
+    let layout = header.layout(dtype, true)?;
+    if !wanted.has(layout.shape()) {
+        return Ok(Read::OtherShape(layout.shape().to_vec()));
+    }
+    Ok(Read::Value(layout.read(&mut npy)?.into()))
 }
 
-/// The longest array that is read from an npz file, in bytes: a few compressed bytes can stand for any
-/// number of zeros.
-const LONGEST: u64 = 64 << 30;
-
-/// The bytes of `name.npy` in the npz file at `path`, or of its only entry.
-fn entry(path: &Path, name: &str) -> Loaded<Buffer> {
-    let file = File::open(path).map_err(|error| Error::io(path, error))?;
-    let mut archive = ZipArchive::new(file).map_err(unreadable)?;
-    let wanted = format!("{name}.npy");
-    let index = match (archive.index_for_name(&wanted), archive.len()) {
+/// The array `name.npy` in the npz file at `path`, or its only entry.
+fn entry(path: &Path, name: &str, wanted: &Wanted<'_>) -> Loaded<Read> {
+    let mut archive = ZipArchive::new(regular(path)?).map_err(unreadable)?;
+    let member = format!("{name}.npy");
+    let index = match (archive.index_for_name(&member), archive.len()) {
         (Some(index), _) => index,
         (None, 1) => 0,
         (None, _) => {
@@ -93,10 +141,7 @@ fn entry(path: &Path, name: &str) -> Loaded<Buffer> {
             return Err(Error::new(ErrorKind::MissingTensor, reason));
         }
     };
-    let entry = archive.by_index(index).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    entry.take(LONGEST).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(Buffer::from(bytes))
+    array(archive.by_index(index).map_err(unreadable)?, wanted)
 }
 
 fn unreadable(error: impl std::fmt::Display) -> Error {
@@ -106,7 +151,7 @@ fn unreadable(error: impl std::fmt::Display) -> Error {
 /// Writes `value` as one npy or pb file.
 pub fn write(value: &Value, npy: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if !npy {
-        return out.write_all(&data::encode(value)?).map_err(Failure::from);
+        return Ok(data::write(value, out)?);
     }
     check_array(&value.ty())?;
     Ok(npy::write(value.tensor()?, true, out)?)

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::Error;
 use onnx_container_machine::Value;
-use onnx_container_machine::compare::{Tolerance, difference};
+use onnx_container_machine::compare::{Distance, Tolerance, difference, distance};
 use serde::Serialize;
 
 use crate::args::RunArgs;
-use crate::evaluate::values;
+use crate::evaluate::values::{self, Read, Wanted};
 use crate::failure::Failure;
 use crate::output::{Number, Output, count, short_name};
 
@@ -21,7 +21,22 @@ pub struct Expected {
     atol: f64,
     /// Outputs that are as expected.
     same: usize,
+    /// The largest difference of any element of a tensor; `None` where there is none to compare.
+    largest: Option<Largest>,
     differences: Vec<Difference>,
+}
+
+/// How far an output is from the expected one.
+#[derive(Debug, Serialize)]
+struct Largest {
+    output: String,
+    /// `None` in JSON where it is infinite.
+    max_abs: f64,
+    /// Relative to the expected element.
+    max_rel: f64,
+    /// How many elements are not equal.
+    differing: usize,
+    elements: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,7 +68,7 @@ pub fn compare(
 ) -> Result<Expected, Failure> {
     let RunArgs { rtol, atol, .. } = *args;
     values::must_be_folder(folder)?;
-    let mut differences = Vec::new();
+    let (mut differences, mut largest) = (Vec::new(), None::<Largest>);
     for (i, (name, found)) in outputs.iter().enumerate() {
         let Some(path) = values::find(folder, "output", i) else {
             let folder = folder.display();
@@ -61,15 +76,33 @@ pub fn compare(
                 "`{folder}`: has neither output_{i}.pb nor output_{i}.npy nor outputs.npz, which `{name}` is compared with"
             )));
         };
-        let reason = match values::read(&path, name, Some(&found.ty())) {
-            Ok(expected) => difference(found, &expected, Tolerance { rtol, atol })?,
+        let reason = match values::read(&path, name, &Wanted::like(found)) {
+            Ok(Read::Value(expected)) => {
+                if let Some(apart) = distance(found, &expected)?
+                    && largest.as_ref().is_none_or(|known| apart.max_abs > known.max_abs)
+                {
+                    largest = Some(Largest::new(name, &apart));
+                }
+                difference(found, &expected, Tolerance { rtol, atol })?
+            }
+            Ok(Read::OtherShape(expected)) => {
+                let found = found.tensor().map(|tensor| tensor.dims().to_vec())?;
+                Some(format!("the shape is {found:?}, not {expected:?}"))
+            }
             Err(failure) if failure.is_about_type() => Some(failure.message()),
             Err(failure) => return Err(failure),
         };
         differences.extend(reason.map(|reason| Difference { output: name.clone(), reason }));
     }
     let same = outputs.len() - differences.len();
-    Ok(Expected { ok: differences.is_empty(), rtol, atol, same, differences })
+    Ok(Expected { ok: differences.is_empty(), rtol, atol, same, largest, differences })
+}
+
+impl Largest {
+    fn new(output: &str, apart: &Distance) -> Self {
+        let Distance { elements, differing, max_abs, max_rel } = *apart;
+        Self { output: output.to_owned(), max_abs, max_rel, differing, elements }
+    }
 }
 
 impl Expected {
@@ -83,6 +116,18 @@ impl Expected {
         let verb = if all == 1 { "is" } else { "are" };
         let (rtol, atol) = (Number(*rtol), Number(*atol));
         out.line(format_args!("compared  {same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
+        match &self.largest {
+            Some(Largest { output, max_abs, max_rel, differing, elements }) if *differing > 0 => {
+                let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
+                let text = format!(
+                    "{}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}",
+                    short_name(output)
+                );
+                out.prose("largest   ", text)?;
+            }
+            Some(_) => out.line("largest   all elements are equal")?,
+            None => {}
+        }
         for Difference { output, reason } in &self.differences {
             out.prose("differs   ", format_args!("{}: {reason}", short_name(output)))?;
         }

@@ -10,7 +10,7 @@ use crate::args::ValueFormat;
 use crate::evaluate::values;
 use crate::failure::Failure;
 use crate::output::count;
-use crate::staged::{self, refusal};
+use crate::staged::{self, refusals};
 use crate::stop;
 use crate::unfinished::Unfinished;
 
@@ -47,8 +47,7 @@ pub fn check_targets(
             "`{path}` is read by this run and would be replaced: choose another folder for -o"
         )));
     }
-    let refusals = paths.iter().filter_map(|path| refusal(path, model, false));
-    Error::join(refusals).map_or(Ok(()), |error| Err(error.into()))
+    Ok(refusals(paths.iter().map(PathBuf::as_path), model, false)?)
 }
 
 /// The file of output `i`: one npz file has all of them.

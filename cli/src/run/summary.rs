@@ -3,8 +3,8 @@
 use std::fmt;
 
 use onnx_container::Tensor;
-use onnx_container_machine::Value;
-use onnx_container_machine::compare::{integers, text, to_f64};
+use onnx_container_machine::compare::{chunks, integers, text, to_f64};
+use onnx_container_machine::{Result, Value};
 use serde::Serialize;
 
 use crate::output::Number;
@@ -84,9 +84,14 @@ impl Numbers {
     }
 
     fn of_list<'v>(values: impl Iterator<Item = &'v Value>) -> Self {
-        let all: Vec<_> = values.map(|value| Summary::of(value).to_string()).collect();
-        let elements = all.len();
-        Self { first: all.into_iter().take(FIRST).collect(), elements, ..Self::default() }
+        let (mut first, mut elements) = (Vec::new(), 0);
+        for value in values {
+            if elements < FIRST {
+                first.push(Summary::of(value).to_string());
+            }
+            elements += 1;
+        }
+        Self { first, elements, ..Self::default() }
     }
 
     fn of_tensor(tensor: &Tensor) -> Self {
@@ -95,42 +100,34 @@ impl Numbers {
             let first = strings.iter().take(FIRST).map(|string| text(string)).collect();
             return Self { first, elements: strings.len(), ..Self::default() };
         }
-        if let Ok(Some(all)) = integers(tensor) {
-            return Self::of_integers(&all);
-        }
-        let Ok(all) = to_f64(tensor) else { return Self::default() };
-        let first = all.iter().take(FIRST).map(|element| text(tensor.dtype(), *element));
-        Self { first: first.collect(), ..Self::of_floats(&all) }
+        Self::of_numbers(tensor).unwrap_or_default()
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a mean is rounded")]
-    fn of_integers(all: &[i128]) -> Self {
-        // Elements have 64 bits at most, and no memory has 2^64 of them.
-        let sum = all.iter().fold(0, |sum: i128, element| sum.saturating_add(*element));
-        Self {
-            min: all.iter().min().copied().map(Exact::Integer),
-            max: all.iter().max().copied().map(Exact::Integer),
-            mean: (!all.is_empty()).then(|| sum as f64 / all.len() as f64),
-            first: all.iter().take(FIRST).map(i128::to_string).collect(),
-            elements: all.len(),
-            ..Self::default()
+    /// Of a tensor of numbers, some thousands of them at a time.
+    fn of_numbers(tensor: &Tensor) -> Result<Self> {
+        let (mut integral, mut floats) = (Integers::default(), Floats::default());
+        let mut numbers = Self::default();
+        for part in chunks(tensor) {
+            let part = part?;
+            let left = FIRST.saturating_sub(numbers.first.len());
+            match integers(&part)? {
+                Some(all) => {
+                    numbers.first.extend(all.iter().take(left).map(i128::to_string));
+                    integral.add(&all);
+                    numbers.elements += all.len();
+                }
+                None => {
+                    let all = to_f64(&part)?;
+                    let shown = |element: &f64| text(tensor.dtype(), *element);
+                    numbers.first.extend(all.iter().take(left).map(shown));
+                    floats.add(&all);
+                    numbers.elements += all.len();
+                }
+            }
         }
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "the number of elements for their mean")]
-    fn of_floats(all: &[f64]) -> Self {
-        let count = |is: fn(f64) -> bool| all.iter().filter(|element| is(**element)).count() as u64;
-        let finite = || all.iter().copied().filter(|element| element.is_finite());
-        let mean = finite().sum::<f64>() / finite().count() as f64;
-        Self {
-            min: finite().reduce(f64::min).map(Exact::Float),
-            max: finite().reduce(f64::max).map(Exact::Float),
-            mean: Some(mean).filter(|mean| mean.is_finite()),
-            nan: count(f64::is_nan),
-            inf: count(f64::is_infinite),
-            elements: all.len(),
-            ..Self::default()
-        }
+        integral.state(&mut numbers);
+        floats.state(&mut numbers);
+        Ok(numbers)
     }
 
     /// The lines that people see.
@@ -150,6 +147,67 @@ impl Numbers {
             lines.push(format!("[{}{more}]", self.first.join(", ")));
         }
         lines
+    }
+}
+
+/// What is known of integers, or truth values, so far.
+#[derive(Default)]
+struct Integers {
+    range: Option<(i128, i128)>,
+    /// Elements have 64 bits at most, and no memory has 2^64 of them.
+    sum: i128,
+    count: usize,
+}
+
+impl Integers {
+    fn add(&mut self, all: &[i128]) {
+        for x in all {
+            let (min, max) = self.range.unwrap_or((*x, *x));
+            self.range = Some((min.min(*x), max.max(*x)));
+            self.sum = self.sum.saturating_add(*x);
+        }
+        self.count += all.len();
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a mean is rounded")]
+    fn state(&self, numbers: &mut Numbers) {
+        let Some((min, max)) = self.range else { return };
+        numbers.min = Some(Exact::Integer(min));
+        numbers.max = Some(Exact::Integer(max));
+        numbers.mean = Some(self.sum as f64 / self.count as f64);
+    }
+}
+
+/// What is known of floats so far. The range and the sum are those of the finite ones.
+#[derive(Default)]
+struct Floats {
+    range: Option<(f64, f64)>,
+    sum: f64,
+    finite: usize,
+    nan: u64,
+    inf: u64,
+}
+
+impl Floats {
+    fn add(&mut self, all: &[f64]) {
+        for x in all {
+            self.nan += u64::from(x.is_nan());
+            self.inf += u64::from(x.is_infinite());
+            if x.is_finite() {
+                let (min, max) = self.range.unwrap_or((*x, *x));
+                self.range = Some((min.min(*x), max.max(*x)));
+                self.sum += x;
+                self.finite += 1;
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "the number of elements for their mean")]
+    fn state(&self, numbers: &mut Numbers) {
+        (numbers.nan, numbers.inf) = (self.nan, self.inf);
+        let Some((min, max)) = self.range else { return };
+        (numbers.min, numbers.max) = (Some(Exact::Float(min)), Some(Exact::Float(max)));
+        numbers.mean = Some(self.sum / self.finite as f64).filter(|mean| mean.is_finite());
     }
 }
 

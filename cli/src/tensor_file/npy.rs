@@ -10,10 +10,12 @@
 //! the numbers of INT4 and INT2, a file of unsigned ones the codes of any such type: the INT4 -7 is -7 in the
 //! one and 9 in the other.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use ndarray::{ArrayViewD, IxDyn, ShapeBuilder};
 use ndarray_npy::npy::header::{FormatHeaderError, Header, Layout};
+#[cfg(feature = "machine")]
+use onnx_container::ByteSize;
 use onnx_container::{Buffer, DataType, Error, ErrorKind, Result, Tensor, element_count};
 use py_literal::Value;
 
@@ -96,38 +98,115 @@ fn no_such_type(dtype: DataType) -> Error {
 
 /// The array in the file `bytes`, which has to hold elements of `dtype`, or its `codes`.
 pub fn read(bytes: &Buffer, dtype: DataType, codes: bool) -> Result<Tensor> {
-    check_header(bytes)?;
     let mut data = &bytes[..];
-    let header = Header::from_reader(&mut data).map_err(|e| malformed(&first_line(&e)))?;
-    let elements = Elements::of(&header.type_descriptor, dtype, codes)?;
-    let dims = header.shape.iter().map(|dim| i64::try_from(*dim));
-    let dims: Vec<i64> = dims.collect::<Result<_, _>>().map_err(|_| malformed("a huge shape"))?;
-    if dims.len() > MAX_RANK {
-        return Err(malformed(&format!("{} dimensions, numpy has {MAX_RANK}", dims.len())));
+    let layout = Head::read(&mut data)?.layout(dtype, codes)?;
+    layout.check(data.len())?;
+    layout.tensor(&bytes.slice(bytes.len() - data.len()..).unwrap_or_default())
+}
+
+/// The header of a file.
+pub struct Head(Header);
+
+impl Head {
+    /// The header that `file` begins with.
+    pub fn read(file: &mut impl Read) -> Result<Self> {
+        let bytes = header_bytes(file)?;
+        check_nesting(&bytes)?;
+        let header =
+            Header::from_reader(&mut &bytes[..]).map_err(|e| malformed(&first_line(&e)))?;
+        Ok(Self(header))
     }
-    let expected = elements.byte_len(&dims)?;
-    if data.len() != expected {
+
+    /// The type that its elements have in NumPy.
+    #[cfg(feature = "machine")]
+    pub fn dtype(&self) -> Option<DataType> {
+        let is_it = |dtype: &&DataType| {
+            has(**dtype) && Elements::of(&self.0.type_descriptor, **dtype, true).is_ok()
+        };
+        DataType::ALL.iter().find(is_it).copied()
+    }
+
+    /// How its elements lie, which have to be of `dtype`, or its `codes`.
+    pub fn layout(self, dtype: DataType, codes: bool) -> Result<ArrayLayout> {
+        let Self(Header { type_descriptor, layout, shape }) = self;
+        let elements = Elements::of(&type_descriptor, dtype, codes)?;
+        let dims = shape.iter().map(|dim| i64::try_from(*dim));
+        let dims: Vec<i64> =
+            dims.collect::<Result<_, _>>().map_err(|_| malformed("a huge shape"))?;
+        if dims.len() > MAX_RANK {
+            return Err(malformed(&format!("{} dimensions, numpy has {MAX_RANK}", dims.len())));
+        }
+        let len = elements.byte_len(&dims)?;
+        Ok(ArrayLayout { dtype, elements, shape, dims, len, is_fortran: layout.is_fortran() })
+    }
+}
+
+/// How the elements of an array lie behind the header of its file.
+pub struct ArrayLayout {
+    dtype: DataType,
+    elements: Elements,
+    shape: Vec<usize>,
+    dims: Vec<i64>,
+    /// The length of all elements in bytes.
+    len: usize,
+    is_fortran: bool,
+}
+
+impl ArrayLayout {
+    #[cfg(feature = "machine")]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The array whose elements are all that `file` still has. No more of it is read than they take.
+    #[cfg(feature = "machine")]
+    pub fn read(&self, file: &mut impl Read) -> Result<Tensor> {
+        let mut data = Vec::new();
+        // One more, to see whether there are more.
+        let most = self.len.saturating_add(1);
+        data.try_reserve_exact(most).map_err(|_| {
+            let len = ByteSize(u64::try_from(self.len).unwrap_or(u64::MAX));
+            Error::new(ErrorKind::Io, format!("there is no memory for the {len} of its elements"))
+        })?;
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        file.take(most).read_to_end(&mut data).map_err(unreadable)?;
+        if data.len() > self.len {
+            return Err(self.other_len("more"));
+        }
+        self.check(data.len())?;
+        self.tensor(&Buffer::from(data))
+    }
+
+    /// Refuses a file that has `found` bytes behind its header.
+    fn check(&self, found: usize) -> Result<()> {
+        if found == self.len { Ok(()) } else { Err(self.other_len(found)) }
+    }
+
+    fn other_len(&self, found: impl std::fmt::Display) -> Error {
+        let Self { elements, dims, len, .. } = self;
         let reason = format!(
-            "shape {dims:?} of `{}` needs {expected} bytes, the npy file has {} after its header",
-            elements.descr,
-            data.len()
+            "shape {dims:?} of `{}` needs {len} bytes, the npy file has {found} after its header",
+            elements.descr
         );
-        return Err(Error::new(ErrorKind::Shape, reason));
+        Error::new(ErrorKind::Shape, reason)
     }
-    let data = bytes.slice(bytes.len() - data.len()..).unwrap_or_default();
-    let data = if header.layout.is_fortran() && dims.len() > 1 {
-        Buffer::from(row_major(&data, &header.shape, elements.width)?)
-    } else {
-        data
-    };
-    if let Some(narrow) = Narrow::of(dtype) {
-        return Tensor::pack(dtype, dims, &narrow.codes(elements.kind, &data)?);
+
+    fn tensor(&self, data: &Buffer) -> Result<Tensor> {
+        let Self { dtype, elements, shape, dims, is_fortran, .. } = self;
+        let data = if *is_fortran && dims.len() > 1 {
+            Buffer::from(row_major(data, shape, elements.width)?)
+        } else {
+            data.clone()
+        };
+        if let Some(narrow) = Narrow::of(*dtype) {
+            return Tensor::pack(*dtype, dims.clone(), &narrow.codes(elements.kind, &data)?);
+        }
+        let tensor = Tensor::new(*dtype, dims.clone(), elements.little_endian(data))?;
+        if *dtype == DataType::Bool {
+            tensor.as_slice::<bool>()?;
+        }
+        Ok(tensor)
     }
-    let tensor = Tensor::new(dtype, dims, elements.little_endian(data))?;
-    if dtype == DataType::Bool {
-        tensor.as_slice::<bool>()?;
-    }
-    Ok(tensor)
 }
 
 /// A type whose elements are narrower than a byte, and take one byte each in a file.
@@ -194,23 +273,39 @@ const MAX_RANK: usize = 64;
 /// A dict with a list of tuples, as structured arrays have it, is three deep.
 const MAX_NESTING: usize = 4;
 
-/// Refuses a header that is missing, or that would take its parser too long.
-fn check_header(bytes: &[u8]) -> Result<()> {
-    let Some((b"\x93NUMPY", rest)) = bytes.split_at_checked(6) else {
-        return Err(malformed("it does not start as one"));
+/// The bytes of the header that `file` begins with.
+fn header_bytes(file: &mut impl Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut more = |bytes: &mut Vec<u8>, len: usize| {
+        let most = u64::try_from(len).unwrap_or(u64::MAX);
+        let read = file.by_ref().take(most).read_to_end(bytes).map_err(unreadable)?;
+        Ok::<_, Error>(read == len)
     };
-    let (len, text) = match rest {
-        [1, _, a, b, text @ ..] => (u32::from(u16::from_le_bytes([*a, *b])), text),
-        [_, _, a, b, c, d, text @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), text),
-        _ => return Err(malformed("it ends within its header")),
+    let within = || malformed("it ends within its header");
+    if !more(&mut bytes, 6)? || bytes != b"\x93NUMPY" {
+        return Err(malformed("it does not start as one"));
+    }
+    if !more(&mut bytes, 4)? {
+        return Err(within());
+    }
+    let len = if let [.., 1, _, a, b] = *bytes.as_slice() {
+        u32::from(u16::from_le_bytes([a, b]))
+    } else if more(&mut bytes, 2)? {
+        bytes.last_chunk().map_or(0, |len| u32::from_le_bytes(*len))
+    } else {
+        return Err(within());
     };
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if len > MAX_HEADER {
         return Err(malformed(&format!("a header of {len} bytes, numpy reads {MAX_HEADER}")));
     }
-    let text = text.get(..len).ok_or_else(|| malformed("it ends within its header"))?;
+    if more(&mut bytes, len)? { Ok(bytes) } else { Err(within()) }
+}
+
+/// Refuses a header that would take its parser too long.
+fn check_nesting(header: &[u8]) -> Result<()> {
     let (mut depth, mut deepest) = (0_usize, 0);
-    for byte in text {
+    for byte in header {
         match byte {
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
@@ -219,6 +314,10 @@ fn check_header(bytes: &[u8]) -> Result<()> {
         deepest = deepest.max(depth);
     }
     if deepest > MAX_NESTING { Err(malformed("a header with nested values")) } else { Ok(()) }
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    malformed(&error.to_string())
 }
 
 /// The parser's messages show the source over several lines.

@@ -65,10 +65,10 @@ impl Side {
         }
         let load = || Model::load(path, reading::of(&args.read));
         let (model, digest) = with_digest(path, load)?;
-        let inputs = inputs(&model.program, &args.inputs)?;
+        let inputs = inputs(&model.program, &args.inputs, &args.limits)?;
         let mut lines = Vec::new();
-        let machine = model.machine(&inputs, Profile::Strict, &args.limits)?;
-        write(&model, machine, TraceOptions::new().model(digest), &mut lines)?;
+        let machine = model.machine(inputs.clone(), Profile::Strict, &args.limits)?;
+        write(&model, machine, TraceOptions::new().model(digest), None, &mut lines)?;
         Ok(Self { trace: Trace::read(&lines[..])?, model: Some((model, inputs)) })
     }
 
@@ -84,7 +84,7 @@ impl Side {
             return Ok(self.trace.dumped(folder, step, output)?);
         }
         let Some((model, inputs)) = &self.model else { return Ok(None) };
-        let mut machine = model.machine(inputs, Profile::Strict, &args.limits)?;
+        let mut machine = model.machine(inputs.clone(), Profile::Strict, &args.limits)?;
         let (mut done, mut found) = (0, None);
         while found.is_none() {
             let went_on = machine.step_with(&mut |record, memory| {

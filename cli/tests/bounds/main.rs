@@ -7,6 +7,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -15,6 +16,8 @@
 )]
 
 mod cases;
+#[cfg(feature = "machine")]
+mod limited;
 mod measured;
 
 use std::fs::{self, File};

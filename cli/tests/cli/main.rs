@@ -1,6 +1,7 @@
 //! The command as it is run: arguments in; files, output and exit code out.
 #![allow(
     missing_docs,
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -18,7 +19,11 @@ mod hostile_cases;
 mod inline;
 mod inspect;
 mod json;
+#[cfg(feature = "machine")]
+mod kinds;
 mod leftovers;
+#[cfg(all(unix, feature = "machine"))]
+mod never_replaced;
 #[cfg(feature = "ort")]
 mod onnxruntime;
 mod overlaps;

@@ -138,10 +138,19 @@ fn outputs_that_are_not_the_expected_ones_are_exit_code_1() {
     let failed = folder.run(&run);
     assert_eq!(failed.code(), 1);
     failed.says(&["1 of 2 outputs are as expected", "differs   z: element 3 is 8, not 8.1"]);
+    folder.run(&run).says(&["largest   z: elements differ by at most 0.1", "1 of 4"]);
     folder.run(&[&run[..], &["--rtol", "0.1"]].concat()).done();
     folder.run(&[&run[..], &["--atol", "0.2"]].concat()).done();
     let json = folder.run(&[&run[..], &["--json"]].concat());
     assert_eq!((json.code(), &json.json()["expected"]["ok"]), (1, &false.into()));
+    // How far they are is said where they are as expected, too.
+    let close = folder.run(&[&run[..], &["--rtol", "0.1", "--json"]].concat()).done().json();
+    let largest = &close["expected"]["largest"];
+    assert_eq!((&largest["output"], &largest["differing"]), (&"z".into(), &1.into()));
+    assert!((largest["max_abs"].as_f64().unwrap() - 0.1).abs() < 1e-6, "{largest}");
+    let same = ["run", "m.onnx", "--input-dir", "data", "--expect", "same"];
+    folder.run(&["run", "m.onnx", "--input-dir", "data", "-o", "same"]).done();
+    folder.run(&same).done().says(&["largest   all elements are equal"]);
     // Another shape, another type, and a file that is not there.
     write_pb(&folder.path("data/output_1.pb"), &[1.5, 0.0], &[2]);
     folder.run(&run).says(&["differs   z: the shape is [1, 4], not [2]"]);
@@ -220,9 +229,8 @@ fn wrong_inputs_are_reported() {
     let steps = ["run", "m.onnx", "--input-dir", "data", "--max-steps"];
     folder.run(&[&steps[..], &["1"]].concat()).failed(&["step 1", "more than 1 steps"]);
     folder.run(&[&steps[..], &["2"]].concat()).done();
-    let misused: [&[&str]; 9] = [
+    let misused: [&[&str]; 8] = [
         &["--dim", "batch=1", "--dim", "batch=2"],
-        &["--repeat", "2"],
         &["--timings", "--repeat", "0"],
         &["--input", "x"],
         &["--input", "x=a.txt"],
@@ -257,7 +265,11 @@ fn runs_are_repeated_and_timed() {
         .collect();
     steps.sort_unstable();
     assert_eq!(steps, [("Abs", 1), ("Add", 1)]);
-    folder.run(&timed).done().says(&["took", "the median of 3 runs", "Add x 1", "Abs x 1"]);
+    // Repeating is for the times.
+    let repeated = [&run[..], &["--repeat", "3"]].concat();
+    for args in [timed, repeated] {
+        folder.run(&args).done().says(&["took", "the median of 3 runs", "Add x 1", "Abs x 1"]);
+    }
 }
 
 #[test]

@@ -85,8 +85,8 @@ fn what_does_not_go_together_is_refused() {
         (&["--shard-names=numbered"], "--max-shard-size"),
         (&["--max-shard-size=1KB", "--safetensors"], "cannot be used with"),
         (&["--max-shard-size=0"], "at least one byte"),
-        (&["--max-shard-size=2XB"], "such as 1024, 16K, 2MB or 2GiB"),
-        (&["--max-shard-size=1.5GB"], "such as 1024, 16K, 2MB or 2GiB"),
+        (&["--max-shard-size=2XB"], "such as 1024, 16K, 1.5MB or 2GiB"),
+        (&["--max-shard-size=1.5"], "not a whole number of bytes"),
         (&["--max-shard-size=2GB", "--shard-names=other"], "transformers-js"),
     ];
     for (options, text) in misused {

@@ -13,7 +13,7 @@ fn wrong_usage_is_exit_code_2() {
         &["no-such-command"],
         &["pack", "m.onnx"],
         &["pack", "m.onnx", "a.onnx", "b.onnx"],
-        &["pack", "m.onnx", "a.onnx", "--min-bytes", "1T"],
+        &["pack", "m.onnx", "a.onnx", "--min-bytes", "1X"],
         &["pack", "m.onnx", "a.onnx", "--min-bytes", "-1"],
         &["pack", "m.onnx", "a.onnx", "--align", "3"],
         &["pack", "m.onnx", "a.onnx", "--align", "0"],
@@ -230,6 +230,70 @@ fn help_and_version_are_exit_code_0() {
         .done()
         .says(&["Operators are not compared with their schemas"]);
     folder.run(&["completions", "bash"]).done().says(&["onnx-container"]);
+}
+
+/// The script is run by bash, as a person's shell does after the Tab key.
+#[cfg(unix)]
+#[test]
+fn completions_complete_in_bash() {
+    let folder = Folder::new();
+    if std::process::Command::new("bash").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "there is no bash");
+        eprintln!("SKIPPED: there is no bash");
+        return;
+    }
+    let script = folder.run(&["completions", "bash"]).done().stdout();
+    let driver = r#"
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        previous=$((COMP_CWORD - 1))
+        "_onnx__container" onnx-container "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[previous]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    std::fs::write(folder.path("driver"), [&script, driver].concat()).unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["pa"], "pack"),
+        (&["verify-"], "verify-signature"),
+        (&["pack", "--shard-n"], "--shard-names"),
+        (&["pack", "--paths", "tr"], "trusted"),
+        (&["inline-functions", "--max-no"], "--max-nodes"),
+        (&["export-safetensors", "--max-sh"], "--max-shard-size"),
+        (&["verify-signature", "--sig"], "--signature"),
+        #[cfg(feature = "machine")]
+        (&["trace", "di"], "diff"),
+        #[cfg(feature = "machine")]
+        (&["trace", "diff", "--dump-a"], "--dump-a"),
+    ];
+    for (words, completed) in cases {
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["--norc", "driver", "onnx-container"]).args(*words);
+        let output = bash.current_dir(folder.path("")).output().unwrap();
+        let found = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(found.trim_end(), *completed, "{words:?}: {output:?}");
+    }
+}
+
+/// What is said to who made a frequent mistake.
+#[test]
+fn mistakes_are_answered_with_what_to_do() {
+    let folder = Folder::with_model();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["pack", "m.onnx", "new/o.onnx"], 1, "`mkdir -p new` makes it"),
+        (&["extract", "m.onnx", "w", "-o", "new/w.npy"], 1, "`mkdir -p new` makes it"),
+        (&["pack", "m.onnx", "o.onnx", "--max-shard-size", "2"], 0, "2GB is 2 * 10^9"),
+        #[cfg(feature = "machine")]
+        (&["verify", "m.onnx"], 2, "check MODEL --digests"),
+        #[cfg(feature = "machine")]
+        (&["run", "m.onnx", "--input", "in/x.npy"], 2, "such as x=in/x.npy"),
+    ];
+    for (args, code, said) in cases {
+        let run = folder.run(args);
+        assert_eq!(run.code(), *code, "{run:?}");
+        assert!(run.stderr().contains(said), "no {said:?} in {run:?}");
+    }
+    // As everywhere else.
+    for size in ["1.5KB", "1.5 KiB", "1e3"] {
+        folder.run(&["pack", "m.onnx", "s.onnx", "--min-bytes", size]).done();
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 // Only functions with `#[test]` are tests for clippy, and their helpers are not.
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,

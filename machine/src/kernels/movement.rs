@@ -154,7 +154,7 @@ fn shape(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 fn tensor_size(cx: &mut RunCx<'_>) -> Result<()> {
-    let elements = i64::try_from(count(&cx.shape(0)?)).map_err(Error::internal)?;
+    let elements = crate::table::dims(&cx.shape(0)?)?.iter().product();
     cx.output::<i64>(0)?.fill(elements);
     Ok(())
 }

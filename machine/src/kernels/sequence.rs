@@ -188,6 +188,8 @@ fn split(cx: &mut RunCx<'_>) -> Result<()> {
     let lengths = lengths(cx, dim)?;
     let is_dropped = !cx.flag("keepdims", true)? && !cx.has_input(1);
     let dtype = cx.dtype(0)?;
+    let bytes = cx.bytes(0).map_or(0, <[u8]>::len);
+    cx.check_sequence(lengths.len(), shape.len(), bytes)?;
     let whole = Elements::of(cx.to_value(0)?.tensor()?)?;
     let (outer, _, inner) = if shape.contains(&0) { (0, 0, 0) } else { around(&shape, at) };
     let mut values = Vec::with_capacity(lengths.len());

@@ -49,10 +49,12 @@ impl Runner {
         let spans: Vec<_> = inputs.iter().flatten().filter_map(|entry| slot_of(entry)).collect();
         let reads = spans.iter().map(|slot| slot.span()).collect::<Result<Vec<_>>>()?;
         let writes = slots.iter().flatten().map(Slot::span).collect::<Result<Vec<_>>>()?;
+        let most_outside = self.memory.limit();
         let values = {
             let (reads, writes) = self.memory.borrow_step(&reads, &writes)?;
             let operands = operands(&inputs, reads.into_iter().map(Some).collect())?;
-            let mut cx = RunCx::new(Call::new(node, operands), outputs(&specs, &slots, writes));
+            let outputs = outputs(&specs, &slots, writes);
+            let mut cx = RunCx::new(Call::new(node, operands), outputs).within(most_outside);
             kernel.run(&mut cx).map(|()| cx.into_values())
         };
         if kernel.leaves_nans() {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::Machine;
 use crate::error::{Error, ErrorKind, Errors, Result};
 use crate::program::{Declared, Dim};
+use crate::table::Entry;
 use crate::value::Value;
 
 impl Machine {
@@ -28,7 +29,12 @@ impl Machine {
             return Err(Error::new(ErrorKind::Input, format!("the input is given {when}")));
         }
         check(declared, &value, &mut self.symbols)?;
-        let (id, entry) = (declared.value, self.runner.put(value)?);
+        // Where the run is planned, the value is copied into M when all are there and their places are known.
+        let entry = match self.planning {
+            Some(_) => Entry::Outside(value),
+            None => self.runner.put(value)?,
+        };
+        let id = declared.value;
         let default = self.table.set(id, entry);
         self.missing = self.missing.saturating_sub(usize::from(default.is_none()));
         self.runner.release(default);

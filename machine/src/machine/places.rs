@@ -74,7 +74,10 @@ impl Machine {
         self.runner.memory.clear_for(len)?;
         for (id, value) in values {
             let place = self.places.last().map(|places| (places, id));
-            let entry = self.runner.put_at(value, place)?;
+            // The table's own copy is not held while there is another one in M.
+            self.table.remove(id);
+            let entry = self.runner.put_at(value, place);
+            let entry = entry.map_err(|error| error.with_value(self.program.main.name(id)))?;
             self.table.set(id, entry);
         }
         Ok(())

@@ -241,9 +241,10 @@ impl Runner {
             let is_it = |read: &&mut Touched| matches!(&read.entry, Entry::Tensor(slot) if slot.offset == offset);
             reads.iter_mut().filter(is_it).for_each(|read| read.overwritten = Some(bytes.clone()));
         }
-        for (output, entry) in node.outputs.iter().zip(entries) {
-            let replaced = match (output, entry) {
-                (Some(output), Some(entry)) => table.set(*output, entry),
+        node.check_outputs(entries.len())?;
+        for (j, entry) in entries.into_iter().enumerate() {
+            let replaced = match (node.outputs.get(j).copied().flatten(), entry) {
+                (Some(output), Some(entry)) => table.set(output, entry),
                 (None, unused) => unused,
                 (Some(_), None) => return Err(Error::internal("an output that nobody gave")),
             };
@@ -277,8 +278,12 @@ impl Runner {
         value: Value,
         place: Option<(&Places, ValueId)>,
     ) -> Result<Entry> {
-        let Value::Tensor(tensor) = &value else { return Ok(Entry::Outside(value)) };
-        let Some(bytes) = tensor.as_bytes() else { return Ok(Entry::Outside(value)) };
+        let tensor = if let Value::Tensor(tensor) = &value { Some(tensor) } else { None };
+        let bytes = tensor.and_then(|tensor| Some((tensor, tensor.as_bytes()?)));
+        let Some((tensor, bytes)) = bytes else {
+            self.memory.check_outside(value.held_bytes())?;
+            return Ok(Entry::Outside(value));
+        };
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
         let id = place.map_or(ValueId::new(usize::MAX), |(_, id)| id);
         let slot = self.slot(place.map(|(places, _)| places), id, dtype, &shape)?;

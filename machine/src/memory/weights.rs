@@ -2,7 +2,7 @@
 
 use onnx_container::{Alignment, Buffer, BufferMut};
 
-use super::span::{Span, WEIGHTS, outside, round_up, slice};
+use super::span::{Span, WEIGHTS, outside, round_up, slice, to_usize};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The read-only part of M: the bytes of every constant, each at an address of its own.
@@ -45,10 +45,21 @@ impl Weights {
     /// # Errors
     /// [`ErrorKind::Internal`] when no weight has them.
     pub(crate) fn read(&self, span: Span) -> Result<&[u8]> {
+        let (offset, bytes) = self.range_of(span)?;
+        slice(bytes, span, offset)
+    }
+
+    /// As [`read`](Self::read), as a part of the weight that has them.
+    pub(crate) fn share(&self, span: Span) -> Result<Buffer> {
+        let (offset, bytes) = self.range_of(span)?;
+        let range = to_usize(span.offset - offset)?..to_usize(span.end() - offset)?;
+        bytes.slice(range).ok_or_else(|| outside(span))
+    }
+
+    fn range_of(&self, span: Span) -> Result<(u64, &Buffer)> {
         let after = self.ranges.partition_point(|(offset, _)| *offset <= span.offset);
         let found = after.checked_sub(1).and_then(|i| self.ranges.get(i));
-        let (offset, bytes) = found.ok_or_else(|| outside(span))?;
-        slice(bytes, span, *offset)
+        found.map(|(offset, bytes)| (*offset, bytes)).ok_or_else(|| outside(span))
     }
 }
 

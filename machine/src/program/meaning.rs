@@ -3,7 +3,7 @@
 use onnx_container::DataType;
 
 use super::{Attribute, Attributes, Node};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{Meaning, Written};
 use crate::value::Type;
 
@@ -22,6 +22,19 @@ impl Node {
             inputs: self.inputs.iter().map(Option::is_some).collect(),
             outputs: self.outputs.len(),
         })
+    }
+
+    /// Whether the node has no more outputs than the `given` number, which its operator or its graph gives for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when it has more.
+    pub(crate) fn check_outputs(&self, given: usize) -> Result<()> {
+        let named = self.outputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if named > given {
+            let reason = format!("the node has {named} outputs, and only {given} are computed");
+            return Err(Error::new(ErrorKind::InvalidModel, reason));
+        }
+        Ok(())
     }
 
     /// Whether the operator takes inputs of these types, as far as `types` knows them.

@@ -6,10 +6,9 @@
 //! the step that is named is the same in both runs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs;
 use std::path::Path;
 
-use onnx_container::{Buffer, Error as ContainerError};
+use onnx_container::MmapChoice;
 
 use super::digest::tensor_type;
 use super::write::file_name;
@@ -205,8 +204,8 @@ fn unequal(a: &[TracedValue], b: &[TracedValue]) -> Vec<usize> {
 }
 
 impl Trace {
-    /// Output `output` of step `step`, from the files that [`TraceOptions::dump`](super::TraceOptions::dump) had
-    /// written to `folder`; `None` for values that are no tensors.
+    /// Output `output` of step `step`, from the files in `folder` that have what [`TraceWriter::dump`](super::TraceWriter::dump)
+    /// gave; `None` for values that are no tensors.
     ///
     /// # Errors
     /// When the file is missing, holds no tensor of the type that the trace states, or is not the one whose
@@ -217,8 +216,7 @@ impl Trace {
             return Ok(None);
         };
         let path = folder.join(file_name(step as u64, output));
-        let bytes = fs::read(&path).map_err(|error| ContainerError::io(&path, error))?;
-        let value = data::decode(&Buffer::from(bytes), &ty)?;
+        let value = data::decode(&MmapChoice::never().buffer(&path)?, &ty)?;
         let found = super::digest::of_value(String::new(), &value)?;
         if found.is_same(traced) {
             return Ok(Some(value));

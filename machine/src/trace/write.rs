@@ -1,33 +1,31 @@
 //! Writes the trace of a run, line by line while it runs.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fmt;
 use std::io::Write;
-use std::path::PathBuf;
 
-use onnx_container::Container;
 use onnx_container::proto::Str;
+use onnx_container::{Container, element_count};
 use serde::Serialize;
 
 use super::digest::{hex, traced};
 use super::hasher::{Hasher, Sha};
 use super::known::KnownDigests;
 use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, json, weights};
-use crate::compare::to_f64;
+use crate::compare::{chunks_of, to_f64};
 use crate::data;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched, Watch};
 use crate::memory::{Memory, Span};
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
-use crate::value::Value;
+use crate::table::{Entry, dims};
 
 /// What a trace has besides the digests.
 #[derive(Debug, Clone, Default)]
 pub struct TraceOptions {
     model: Option<String>,
     stats: bool,
-    dump: Option<PathBuf>,
 }
 
 impl TraceOptions {
@@ -49,12 +47,32 @@ impl TraceOptions {
         self.stats = stats;
         self
     }
+}
 
-    /// Every output is written to a file in `folder`: output 0 of step 12 to `12_0.pb`, as onnx's test data.
-    #[must_use]
-    pub fn dump(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.dump = Some(folder.into());
-        self
+/// What gets every output of every step; see [`TraceWriter::dump`].
+type Dump = Box<dyn FnMut(&str, &Dumped<'_>) -> Result<()> + Send>;
+
+/// An output of a step that is about to be kept.
+#[derive(Debug)]
+pub struct Dumped<'a> {
+    value: &'a Touched,
+    memory: &'a Memory,
+}
+
+impl Dumped<'_> {
+    /// Writes it as onnx's test data: a TensorProto, SequenceProto or OptionalProto. The elements of a tensor in memory are not
+    /// copied.
+    ///
+    /// # Errors
+    /// When `out` fails.
+    pub fn write(&self, out: &mut dyn Write) -> Result<()> {
+        match &self.value.entry {
+            Entry::Tensor(slot) => {
+                let bytes = self.memory.read(slot.span()?)?;
+                data::write_tensor(slot.dtype, dims(&slot.shape)?, bytes, out)
+            }
+            Entry::Outside(value) => data::write(value, out),
+        }
     }
 }
 
@@ -90,10 +108,10 @@ const LATER: &str = "";
 /// assert!(trace.end.outputs[0].is_same(&trace.steps[0].outputs[0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct TraceWriter<W> {
     out: W,
     options: TraceOptions,
+    dump: Option<Dump>,
     chain: Chain,
     steps: u64,
     hasher: Hasher,
@@ -102,26 +120,45 @@ pub struct TraceWriter<W> {
     unwritten: VecDeque<(Step, Vec<Sha>)>,
 }
 
+impl<W> fmt::Debug for TraceWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, steps, .. } = self;
+        f.debug_struct("TraceWriter")
+            .field("options", options)
+            .field("steps", steps)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<W: Write> TraceWriter<W> {
     /// Writes the head: of `machine`, whose inputs are bound, and which runs the model of `container`.
     ///
     /// # Errors
-    /// When the line cannot be written, or the dump's folder cannot be made.
+    /// When the line cannot be written.
     pub fn new(
         out: W,
         container: &Container,
         machine: &Machine,
         options: TraceOptions,
     ) -> Result<Self> {
-        if let Some(folder) = &options.dump {
-            fs::create_dir_all(folder).map_err(|e| onnx_container::Error::io(folder, e))?;
-        }
         let (chain, hasher) = (Chain::default(), Hasher::new());
         let (known, unwritten) = (KnownDigests::default(), VecDeque::new());
-        let mut writer = Self { out, options, chain, steps: 0, hasher, known, unwritten };
+        let mut writer =
+            Self { out, options, dump: None, chain, steps: 0, hasher, known, unwritten };
         let head = writer.head(container, machine)?;
         writer.line(Line::Head(head))?;
         Ok(writer)
+    }
+
+    /// Gives every output of every step to `dump`, with the name that a file for it has: output 0 of step 12 is `12_0.pb`.
+    /// [`Trace::dumped`](super::Trace::dumped) reads such files. Where they are, and what they may replace, is up to the caller.
+    #[must_use]
+    pub fn dump(
+        mut self,
+        dump: impl FnMut(&str, &Dumped<'_>) -> Result<()> + Send + 'static,
+    ) -> Self {
+        self.dump = Some(Box::new(dump));
+        self
     }
 
     fn head(&mut self, container: &Container, machine: &Machine) -> Result<Head> {
@@ -192,15 +229,14 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Takes all steps of `machine` that are left, writes each, and returns the outputs of the graph, in its order. It is the
-    /// machine that the head was written for: contents of memory are numbered by each machine for itself.
+    /// Takes all steps of `machine` that are left, and writes each. It is the machine that the head was written for: contents of memory are numbered by each machine for itself.
     ///
     /// The trace is the same as that of [`step`](Self::step) in [`Machine::run_with`]. It takes less time: bytes that a step
     /// writes over are not kept when their digest is known.
     ///
     /// # Errors
     /// Those of [`Machine::run`] and of [`step`](Self::step).
-    pub fn run(&mut self, machine: &mut Machine) -> Result<Vec<(String, Value)>> {
+    pub fn run(&mut self, machine: &mut Machine) -> Result<()> {
         machine.run_watched(self)
     }
 
@@ -208,11 +244,11 @@ impl<W: Write> TraceWriter<W> {
     /// the run goes on, of copies, of which at most 64 MiB wait at a time. So a line may be written by a later step or [`finish`](Self::finish).
     ///
     /// # Errors
-    /// When the line, or a file of the dump, cannot be written.
+    /// When the line cannot be written, and those of the dump.
     pub fn step(&mut self, record: &StepRecord, memory: &Memory) -> Result<()> {
         let StepRecord { path, node, op, version, reads, writes } = record;
         let (domain, op) = op.rsplit_once("::").unwrap_or(("ai.onnx", op));
-        self.dump(writes, memory)?;
+        self.dump_outputs(writes, memory)?;
         let stats = || writes.iter().map(|value| stats(value, memory)).collect::<Result<_>>();
         let stats = self.options.stats.then(stats).transpose()?;
         let mut shas = Vec::new();
@@ -241,14 +277,10 @@ impl<W: Write> TraceWriter<W> {
         self.out.flush().map_err(unwritten)
     }
 
-    fn dump(&self, writes: &[Touched], memory: &Memory) -> Result<()> {
-        let Some(folder) = &self.options.dump else { return Ok(()) };
-        for (j, touched) in writes.iter().enumerate() {
-            let path = folder.join(file_name(self.steps, j));
-            let bytes = data::encode(&touched.entry.to_value(memory)?)?;
-            fs::write(&path, bytes).map_err(|e| onnx_container::Error::io(path, e))?;
-        }
-        Ok(())
+    fn dump_outputs(&mut self, writes: &[Touched], memory: &Memory) -> Result<()> {
+        let Some(dump) = &mut self.dump else { return Ok(()) };
+        let mut each = writes.iter().enumerate();
+        each.try_for_each(|(j, value)| dump(&file_name(self.steps, j), &Dumped { value, memory }))
     }
 
     /// Writes the end: after the last step of `machine`.
@@ -351,16 +383,16 @@ fn imports(container: &Container) -> impl Iterator<Item = (String, i64)> {
 /// The range of a tensor of real numbers; of another value, nothing.
 fn stats(touched: &Touched, memory: &Memory) -> Result<Stats> {
     let mut stats = Stats { min: None, max: None, nan: 0, inf: 0 };
-    let Value::Tensor(tensor) = touched.entry.to_value(memory)? else { return Ok(stats) };
-    if tensor.strings().is_some() {
-        return Ok(stats);
-    }
-    for element in to_f64(&tensor)? {
-        stats.nan += u64::from(element.is_nan());
-        stats.inf += u64::from(element.is_infinite());
-        if element.is_finite() {
-            stats.min = Some(stats.min.map_or(element, |min| min.min(element)));
-            stats.max = Some(stats.max.map_or(element, |max| max.max(element)));
+    let Entry::Tensor(slot) = &touched.entry else { return Ok(stats) };
+    let count = usize::try_from(element_count(&dims(&slot.shape)?)?).unwrap_or(usize::MAX);
+    for part in chunks_of(slot.dtype, count, memory.read(slot.span()?)?) {
+        for element in to_f64(&part?)? {
+            stats.nan += u64::from(element.is_nan());
+            stats.inf += u64::from(element.is_infinite());
+            if element.is_finite() {
+                stats.min = Some(stats.min.map_or(element, |min| min.min(element)));
+                stats.max = Some(stats.max.map_or(element, |max| max.max(element)));
+            }
         }
     }
     Ok(stats)

@@ -5,6 +5,7 @@
 //! `-` where the operator does not take them. With `ONNX_CONTAINER_WRITE_BITS=1` the test writes the table.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,

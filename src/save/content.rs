@@ -91,6 +91,7 @@ impl<'c> Content<'c> {
     }
 
     /// The graph; its external tensors name handles.
+    #[cfg(feature = "safetensors")]
     pub(crate) fn model(&self) -> &crate::proto::ModelProto {
         &self.model
     }

@@ -11,6 +11,7 @@
 )]
 
 mod ambiguity;
+#[cfg(feature = "safetensors")]
 mod cancel;
 mod cast;
 mod checks;

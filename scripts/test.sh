@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every combination of features that has to build and pass. One entry per set, as cargo takes it.
 # Other packages beside the library would switch its default features on. The command as it is by default, without
-# onnxruntime, is what the section "interop" builds.
+# onnxruntime, is part of the wheel.
 WORKSPACE="--workspace --features onnx-container-cli/ort"
 FEATURE_SETS=("$WORKSPACE" "-p onnx-container --no-default-features" "-p onnx-container --features tch")
 FUZZ_SECONDS=5
@@ -199,26 +199,22 @@ build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 # As docs.rs does by the package's metadata: with every feature, and without a libtorch.
 build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
 
-# The command and the programs that tests run, in one build so that their dependencies have the same features
-# and are compiled once. What they compute is the same at every level, and optimizing them takes minutes, but for
-# digests, which are slow without.
-build_release() {
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo build --release -p onnx-container-cli -p onnx-container-drivers \
-        --config profile.release.package.onnx-container-machine.opt-level=0 \
-        --config profile.release.package.sha1.opt-level=3 --config profile.release.package.sha2.opt-level=3
+# The command, the programs and the examples that tests run, as the section "tests" compiled what they depend on.
+build_programs() {
+    # shellcheck disable=SC2086 # several words
+    cargo build $WORKSPACE --bins --example save_and_load --example lazy_weights
 }
 
 run_interop() {
     [[ -x $VENV/bin/python ]] || skip 'no Python environment'
     grep -q '^mod interop;' tests/integration/main.rs # without it nothing would run, and pass
     announce_shared
-    build_release
-    cargo build -p onnx-container --example save_and_load --example lazy_weights
-    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/release/onnx-container \
+    build_programs
+    ONNX_CONTAINER_PYTHON=$VENV/bin/python ONNX_CONTAINER_BIN=$BUILD/debug/onnx-container \
         ONNX_CONTAINER_EXAMPLES=$BUILD/debug/examples \
-        ONNX_CONTAINER_REENCODE=$BUILD/release/reencode \
-        ONNX_CONTAINER_DUMP_TENSORS=$BUILD/release/dump_tensors \
-        ONNX_CONTAINER_CAST=$BUILD/release/cast INLINE_SEEDS=${INLINE_SEEDS:-0..200} \
+        ONNX_CONTAINER_REENCODE=$BUILD/debug/reencode \
+        ONNX_CONTAINER_DUMP_TENSORS=$BUILD/debug/dump_tensors \
+        ONNX_CONTAINER_CAST=$BUILD/debug/cast INLINE_SEEDS=${INLINE_SEEDS:-0..200} \
         test_workspace --test integration -- --ignored --nocapture --test-threads=2
 }
 
@@ -234,11 +230,11 @@ run_with_onnxruntime() {
 run_node_tests() {
     local data=.models/onnx/onnx/backend/test/data set
     [[ -d $data/node ]] || skip 'the node tests of onnx are not here (scripts/models.py)'
-    build_release
+    build_programs
     for set in node simple pytorch-converted pytorch-operator; do
-        "$BUILD/release/node_tests" --data "$data" --set "$set"
+        "$BUILD/debug/node_tests" --data "$data" --set "$set"
     done
-    "$BUILD/release/node_tests" --data "$data" --set node --fast --quiet
+    "$BUILD/debug/node_tests" --data "$data" --set node --fast --quiet
 }
 
 # The bits of the profile `strict-1` where the processor is another one: an x86-64 without F16C, AVX and FMA, one with
@@ -280,8 +276,8 @@ run_torch_interop() {
         cargo test -p onnx-container --features tch --test integration torch:: -- --ignored --nocapture --test-threads=1
 }
 
-# zig links with the C library of 2014, so that the wheel runs on all later systems. The optimization level is that of
-# `build_release`.
+# zig links with the C library of 2014, so that the wheel runs on all later systems. What it computes is the same at
+# every level, and optimizing takes minutes, except for digests, which are slow without.
 build_wheel() {
     rm -rf "$BUILD/wheels"
     PATH=$VENV/bin:$PATH CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$VENV/bin/maturin" build --release --zig --compatibility manylinux2014 \
@@ -385,7 +381,10 @@ run_on_other_disks() {
     command -v mkfs.xfs && command -v mkfs.btrfs || offline 'no mkfs.xfs or mkfs.btrfs: sharing extents is not tested'
     folder=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "umount '$folder'/* 2>/dev/null || true; rm -r '$folder'" EXIT
+    trap "umount '$folder'/* 2>/dev/null || true; umount '$folder'; rm -r '$folder'" EXIT
+    # The disks are in memory, where a sync costs nothing.
+    mount -t tmpfs -o size=4G tmpfs "$folder" ||
+        skip 'no file system can be mounted here: sharing extents is not tested'
     mount_new xfs "$folder/xfs" -q && mount_new btrfs "$folder/btrfs" -q ||
         skip 'no file system can be mounted here: sharing extents is not tested'
     ONNX_CONTAINER_SHARING_FOLDERS=$folder/xfs:$folder/btrfs \

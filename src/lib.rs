@@ -252,7 +252,7 @@ pub use {bytes, half, microfloat, ndarray, num_complex};
 struct PyTorchPage;
 
 /// Runs the recipes.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "safetensors"))]
 #[doc = include_str!("../docs/recipes.md")]
 struct Recipes;
 

@@ -196,8 +196,13 @@ check_msrv() {
 
 build_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --no-deps "$@"; }
 
-# As docs.rs does by the package's metadata: with every feature, and without a libtorch.
-build_docs_rs() { build_docs -p onnx-container --features tch,tch/doc-only; }
+# The last as docs.rs does by the package's metadata: with every feature, and without a libtorch.
+build_all_docs() {
+    # shellcheck disable=SC2086 # several words
+    build_docs $WORKSPACE
+    build_docs -p onnx-container --no-default-features
+    build_docs -p onnx-container --features tch,tch/doc-only
+}
 
 # The command, the programs and the examples that tests run, as the section "tests" compiled what they depend on.
 build_programs() {
@@ -412,15 +417,13 @@ check_dependencies() {
     fi
 }
 
-# What `cargo fuzz run` does, for a machine that has a nightly toolchain and no cargo-fuzz.
-fuzz_without_cargo_fuzz() {
+# What `cargo fuzz build` does, for a machine that has a nightly toolchain and no cargo-fuzz.
+build_fuzz_targets() {
     local flags='--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
     flags+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table'
     flags+=' -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions'
-    RUSTFLAGS=$flags cargo +nightly build --release --manifest-path fuzz/Cargo.toml \
-        --target "$HOST" --target-dir fuzz/target --bin "$1"
-    mkdir -p "fuzz/corpus/$1" fuzz/artifacts
-    "fuzz/target/$HOST/release/$1" -artifact_prefix=fuzz/artifacts/ "${@:2}" "fuzz/corpus/$1"
+    RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo +nightly build --release \
+        --manifest-path fuzz/Cargo.toml --target "$HOST" --target-dir fuzz/target --bins
 }
 
 # A target starts from its seeds, and one for models from some models: of onnx's node tests, every twentieth small one.
@@ -437,25 +440,31 @@ seed_corpus() {
     done
 }
 
+# fuzz TARGET: run it from its corpus for some seconds, and print the end of what it said.
+fuzz() {
+    local options=("-max_total_time=$FUZZ_SECONDS" -timeout=30 -artifact_prefix=fuzz/artifacts/) said=$BUILD/tmp/fuzz-$1
+    # A run under small limits asks for no large memory.
+    [[ $1 != machine ]] || options+=(-malloc_limit_mb=256)
+    if "fuzz/target/$HOST/release/$1" "${options[@]}" "fuzz/corpus/$1" >"$said" 2>&1; then
+        printf '%s: %s\n' "$1" "$(tail -n 1 "$said")"
+    else
+        printf '!!! FAILED: fuzz target %s\n%s\n' "$1" "$(tail -n 200 "$said")"
+        return 1
+    fi
+}
+
 run_fuzz() {
-    local target options
+    local target targets
     [[ -f fuzz/Cargo.toml ]] || skip 'there is no fuzz/Cargo.toml'
     installed nightly || skip 'no nightly toolchain'
     command -v c++ >/dev/null || skip 'no C++ compiler, which libFuzzer needs'
-    cargo +nightly fuzz --version >/dev/null 2>&1 || printf 'no cargo-fuzz: cargo alone builds the targets\n'
-    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 # long runs are worth more, seconds are not
-    for target in fuzz/fuzz_targets/*.rs; do
-        target=$(basename "$target" .rs)
-        options=("-max_total_time=$FUZZ_SECONDS" -timeout=30)
-        # A run under small limits asks for no large memory.
-        [[ $target != machine ]] || options+=(-malloc_limit_mb=256)
-        seed_corpus "$target"
-        if cargo +nightly fuzz --version >/dev/null 2>&1; then
-            cargo +nightly fuzz run "$target" -- "${options[@]}"
-        else
-            fuzz_without_cargo_fuzz "$target" "${options[@]}"
-        fi
-    done
+    build_fuzz_targets
+    mapfile -t targets < <(basename -s .rs fuzz/fuzz_targets/*.rs)
+    for target in "${targets[@]}"; do seed_corpus "$target"; done
+    mkdir -p fuzz/artifacts "$BUILD/tmp"
+    export HOST BUILD FUZZ_SECONDS
+    export -f fuzz
+    printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}'
 }
 
 # Tests that measure memory, which a sanitizer multiplies, and long ones, which do the same as others with other models.
@@ -512,8 +521,7 @@ section 'models' fetch_models
 section 'tests' for_each_feature_set run_tests
 section 'other disks' run_on_other_disks
 section 'doc tests' for_each_feature_set run_doc_tests
-section 'docs' for_each_feature_set build_docs
-section 'docs.rs' build_docs_rs
+section 'docs' build_all_docs
 section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
 section 'interop' run_interop

@@ -35,6 +35,7 @@ mod hostile_files;
 mod imports;
 mod inline_cases;
 mod inline_large;
+mod inline_names;
 mod inline_random;
 mod interop;
 mod kept_weights;

@@ -34,6 +34,7 @@ mod hostile_cases;
 mod hostile_files;
 mod imports;
 mod inline_cases;
+mod inline_growth;
 mod inline_large;
 mod inline_names;
 mod inline_random;

@@ -13,6 +13,7 @@ mod context;
 mod copy;
 mod functions;
 mod graph;
+mod growth;
 mod identity;
 mod names;
 mod options;
@@ -38,6 +39,7 @@ use self::scope::{Binding, Scope, outputs_of};
 use self::share::ParallelCopy;
 use self::splice::Spliced;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{Counter, Limit};
 use crate::opset;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
@@ -81,8 +83,8 @@ use crate::wire::Message;
 /// # Errors
 /// [`ErrorKind::InvalidModel`]: functions that call themselves, with the cycle; two functions with one
 /// id; a call with more inputs or outputs than its function; a body that uses a name it does not define.
-/// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], or graphs nested deeper than
-/// readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
+/// [`ErrorKind::TooLarge`]: more nodes than [`InlineOptions::max_nodes`], copies of more bytes than
+/// [`Limit::Calls`](crate::Limit::Calls), or graphs nested deeper than readers accept. [`ErrorKind::Unsupported`]: a function that cannot be inlined, with
 /// [`InlineOptions::refuse_conflicts`]; a value that is passed through to an output and whose type the
 /// model's operators have no Identity for, or when it nests deeper than [`InlineOptions::limits`] allow.
 /// [`ErrorKind::InvalidArgument`]: a selector that matches no
@@ -175,7 +177,7 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
         return Err(error);
     }
     let places = iter::once(&mut place).chain(rewritten.iter_mut().map(|(_, _, place)| place));
-    check_growth(places, &calls, &order, options.max_nodes)?;
+    check_growth(places, &calls, &order, options.max_nodes, &mut counter(model, list, options))?;
 
     let mut work =
         Work { numbers: Numbers::default(), calls: 0, devices: 0, max_nodes: options.max_nodes };
@@ -198,6 +200,19 @@ fn make(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> 
     };
     inlined.warnings.extend(taken_for_operators(model, &functions, &stay));
     Ok(Made { graph, training, imports, stay, inlined })
+}
+
+/// How many bytes the copies of any model may take.
+const BASE: u64 = 1 << 30;
+/// And for each byte of the model's messages.
+const PER_BYTE: u64 = 32;
+
+/// Counts the bytes of copies in `model`, whose functions are in `list`.
+fn counter(model: &ModelProto, list: &[FunctionProto], options: &InlineOptions) -> Counter {
+    let functions = list.iter().map(Message::encoded_len);
+    let len = functions.fold(model.encoded_len(), u64::saturating_add);
+    let default = len.saturating_mul(PER_BYTE).saturating_add(BASE);
+    Counter::new(&options.limits, Limit::Calls, default)
 }
 
 /// A warning for each function that has the name of an operator, is called, and does not stay: readers ran the operator.

@@ -38,11 +38,15 @@ pub enum Limit {
     /// nodes, values and attributes after inlining, and their plan; neither the weights nor what a run computes.
     /// Default: 20 MiB and five times the length of the model's messages.
     Program,
+    /// How many bytes of memory functions may take, as often as they are called: what calls give to them included.
+    /// Default where calls are inlined: 1 GiB and 32 times the length of the model's messages (for a program, the limit
+    /// of the program); where they are digested by what they compute: 16 MiB and five times that length.
+    Calls,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Nesting,
         Self::Memory,
         Self::Nodes,
@@ -55,6 +59,7 @@ impl Limit {
         Self::Ties,
         Self::Findings,
         Self::Program,
+        Self::Calls,
     ];
 
     /// The name, as in the errors: `call-depth`.
@@ -72,6 +77,7 @@ impl Limit {
             Self::Ties => "ties",
             Self::Findings => "findings",
             Self::Program => "program",
+            Self::Calls => "calls",
         }
     }
 
@@ -79,7 +85,7 @@ impl Limit {
     fn default(self) -> Option<u64> {
         match self {
             Self::Nesting => Some(100),
-            Self::Memory | Self::Program => None,
+            Self::Memory | Self::Program | Self::Calls => None,
             Self::Nodes | Self::Tensors => Some(10_000_000),
             Self::Attributes => Some(100_000_000),
             Self::Functions | Self::Ties => Some(1_000_000),
@@ -107,6 +113,9 @@ impl Limit {
             Self::Ties => format!("more than {most} tensors that share the bytes of others"),
             Self::Findings => format!("more than {most} findings"),
             Self::Program => format!("its program takes more than {most} bytes of memory"),
+            Self::Calls => format!(
+                "its functions, as often as they are called, take more than {most} bytes of memory"
+            ),
         }
     }
 }
@@ -162,8 +171,8 @@ impl Limits {
         self
     }
 
-    /// The value of a limit; `None` for the defaults of [`Limit::Memory`] and [`Limit::Program`], which depend on the
-    /// length of the input.
+    /// The value of a limit; `None` for the defaults of [`Limit::Memory`], [`Limit::Program`] and [`Limit::Calls`], which
+    /// depend on the length of the input.
     pub fn get(&self, limit: Limit) -> Option<u64> {
         self.given.get(limit as usize).copied().flatten().or_else(|| limit.default())
     }
@@ -177,6 +186,28 @@ impl Limits {
             Some(most) if number > most => Err(exceeded(limit, most)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Adds up what one limit allows.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    limit: Limit,
+    most: u64,
+    taken: u64,
+}
+
+impl Counter {
+    /// Nothing is taken yet of what `limits` say, or else of the `default`.
+    pub(crate) fn new(limits: &Limits, limit: Limit, default: u64) -> Self {
+        Self { limit, most: limits.get(limit).unwrap_or(default), taken: 0 }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] when more was taken than the limit allows.
+    pub(crate) fn take(&mut self, number: u64) -> Result<()> {
+        self.taken = self.taken.saturating_add(number);
+        if self.taken > self.most { Err(exceeded(self.limit, self.most)) } else { Ok(()) }
     }
 }
 

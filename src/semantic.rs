@@ -128,8 +128,8 @@ impl Container {
     /// [`ErrorKind::InvalidModel`](crate::ErrorKind::InvalidModel) when an output has no meaning: a value that
     /// nothing defines, or that is defined twice or computed from itself; functions that call themselves;
     /// attributes with several values; two versions of an operator set. The errors of weights that an output depends on, with the tensor.
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by itself, to more than 16 MiB
-    /// and 5 bytes for each byte of the model, or tensors overlap in part so often that each byte of the weights would be read many times.
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when calls multiply, each evaluated by itself, to more than
+    /// [`Limit::Calls`](crate::Limit::Calls), or tensors overlap in part so often that each byte of the weights would be read many times.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for fields of calls and types of attributes
     /// that this crate does not know, and for `Gradient`, which names values in its attributes.
     pub fn semantic_digest(&self) -> Result<SemanticDigest> {

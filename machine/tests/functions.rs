@@ -6,7 +6,7 @@ use onnx_container::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Str,
     ValueInfoProto,
 };
-use onnx_container::{Container, DataType};
+use onnx_container::{Container, DataType, Limit, Limits as ModelLimits};
 use onnx_container_machine::{
     Call, ErrorKind, Kernel, Limits, Machine, OutSpec, Program, ProgramOptions, Registry, Result,
     RunCx, Value,
@@ -329,4 +329,33 @@ fn functions_that_multiply_are_refused() {
     let container = model(vec![call("f59", &["x"], &["y"])], (0..60).map(function_of).collect());
     let error = Program::new(&container, ProgramOptions::new()).unwrap_err();
     assert!(error.to_string().contains("the limit `program` can be raised"), "{error}");
+}
+
+/// An attribute of a call is there once more for each node that refers to it, whether the call is inlined or stays.
+#[test]
+fn what_calls_give_is_counted_before_there_is_a_copy() {
+    let reading = |i: usize| {
+        let mut list = AttributeProto::ints("list", []);
+        list.ref_attr_name = Some("list".into());
+        let output = if i == 0 { "b".to_owned() } else { format!("b{i}") };
+        with(op("Softmax", &["a"], &[&output]), list)
+    };
+    for version in [21, 11] {
+        let reads = (0..2_000).map(reading).collect();
+        let f = function("f", &["a"], &["b"], version, reads);
+        let list = AttributeProto::ints("list", vec![1; 50_000]);
+        let container = model(vec![with(call("f", &["x"], &["y"]), list)], vec![f]);
+        let limits = ModelLimits::new();
+        for (limits, named) in [
+            (limits, "program"),
+            (limits.with(Limit::Program, 300 << 20), "program"),
+            (limits.with(Limit::Program, u64::MAX).with(Limit::Calls, 100 << 20), "calls"),
+        ] {
+            let error = Program::new(&container, ProgramOptions::new().limits(limits)).unwrap_err();
+            let source = error.container_error().unwrap();
+            assert_eq!(source.kind(), onnx_container::ErrorKind::TooLarge, "{version}: {error}");
+            let named = format!("the limit `{named}` can be raised");
+            assert!(error.to_string().contains(&named), "{version}: {error}");
+        }
+    }
 }

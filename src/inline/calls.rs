@@ -214,13 +214,13 @@ pub(super) fn size_of_graph(graph: &GraphProto) -> Size {
 
 /// The number of outputs that may need an Identity: those that are inputs, or repeat an earlier
 /// output.
-fn passed_through(function: &FunctionProto) -> u64 {
+pub(super) fn passed_through(function: &FunctionProto) -> u64 {
     let mut seen: HashSet<&Str> = function.input.iter().collect();
     let repeated = function.output.iter().filter(|output| !seen.insert(output)).count();
     u64::try_from(repeated).unwrap_or(u64::MAX)
 }
 
-fn bytes(node: &NodeProto) -> usize {
+pub(super) fn bytes(node: &NodeProto) -> usize {
     let names = node.input.iter().chain(&node.output).chain(&node.name).map(text).sum::<usize>();
     let attributes = node.attribute.iter().map(attribute).sum::<usize>();
     let devices = node.device_configurations.iter().map(device).sum::<usize>();
@@ -231,11 +231,11 @@ fn text(name: &Str) -> usize {
     size_of::<Str>() + name.span().min(LONGEST)
 }
 
-fn entries(list: &[StringStringEntryProto]) -> usize {
+pub(super) fn entries(list: &[StringStringEntryProto]) -> usize {
     size_of_val(list)
 }
 
-fn attribute(attribute: &AttributeProto) -> usize {
+pub(super) fn attribute(attribute: &AttributeProto) -> usize {
     let numbers = attribute.ints.len() * 8 + attribute.floats.len() * 4;
     let strings = attribute.strings.len() * size_of::<Str>();
     let all_tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
@@ -260,7 +260,7 @@ fn own(graph: &GraphProto) -> usize {
     size_of::<GraphProto>() + infos + tensors + sparse + notes + metadata
 }
 
-fn info(info: &ValueInfoProto) -> usize {
+pub(super) fn info(info: &ValueInfoProto) -> usize {
     let name = info.name.as_ref().map_or(0, text);
     let r#type = info.r#type.as_deref().map_or(0, r#type);
     size_of::<ValueInfoProto>() + name + r#type + entries(&info.metadata_props)

@@ -204,7 +204,8 @@ impl InlineOptions {
         self
     }
 
-    /// The limits of the model, of which [`Limit::Nesting`](crate::Limit::Nesting) holds. Default: [`Limits::new`];
+    /// The limits of the model, of which [`Limit::Nesting`](crate::Limit::Nesting) and
+    /// [`Limit::Calls`](crate::Limit::Calls) hold. Default: [`Limits::new`];
     /// a [`Container`](crate::Container) inlines with its own.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

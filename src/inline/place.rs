@@ -9,9 +9,11 @@ use super::calls::{Calls, Size};
 use super::context::{Context, Imports, decide, lost};
 use super::copy::{Reserved, too_many};
 use super::functions::{Functions, graphs};
+use super::growth::Growth;
 use super::rename::dimensions;
 use super::splice::Steps;
 use crate::error::Result;
+use crate::limits::Counter;
 use crate::proto::{
     FunctionProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, Str,
     ValueInfoProto,
@@ -118,29 +120,40 @@ impl<'m> Place<'m> {
         self.sizes.get(&function).copied().unwrap_or(Size::KEPT)
     }
 
-    /// Computes the size of what replaces a call, for each function that is inlined here. A function's
-    /// `rank` is higher than that of the functions that it calls.
-    fn measure(&mut self, calls: &Calls, rank: &[usize]) {
+    /// The functions that are inlined here, each after those that it calls: a function's `rank` is higher than theirs.
+    fn moved(&self, rank: &[usize]) -> Vec<usize> {
         let mut moved = self.context.decision.moved.clone();
         moved.sort_by_key(|function| rank.get(*function));
-        for function in moved {
+        moved
+    }
+
+    /// Computes the size of what replaces a call, for each of the functions `moved`.
+    fn measure(&mut self, calls: &Calls, moved: &[usize]) {
+        for function in moved.iter().copied() {
             let own = calls.size(function);
             let inner = calls.callees(function).iter().map(|callee| self.size_of(*callee));
             let whole = inner.fold(own, Size::plus);
             self.sizes.insert(function, whole);
         }
     }
+
+    /// Counts the bytes of what calls become.
+    fn count(&self, moved: &[usize], counter: &mut Counter) -> Result<()> {
+        let growth = Growth::new(&self.context, moved);
+        self.lists.iter().try_for_each(|(nodes, _)| growth.count(nodes, counter))
+    }
 }
 
-/// Counts how large all `places` will be together.
+/// Counts how large all `places` will be together: their nodes, of which there may be `max`, and the bytes of copies.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is more than `max` nodes.
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) when that is too much.
 pub(super) fn check_growth<'p, 'm: 'p>(
     places: impl Iterator<Item = &'p mut Place<'m>>,
     calls: &Calls,
     order: &[usize],
     max: u64,
+    counter: &mut Counter,
 ) -> Result<()> {
     let mut rank = vec![0; order.len()];
     for (place, function) in order.iter().enumerate() {
@@ -148,12 +161,18 @@ pub(super) fn check_growth<'p, 'm: 'p>(
             *rank = place;
         }
     }
-    let sizes = places.map(|place| {
-        place.measure(calls, &rank);
-        place.size(None)
-    });
-    let size = sizes.fold(Size::default(), Size::plus);
-    if size.in_nodes() > max { Err(too_many(Some(size), max)) } else { Ok(()) }
+    let mut size = Size::default();
+    let mut measured = Vec::new();
+    for place in places {
+        let moved = place.moved(&rank);
+        place.measure(calls, &moved);
+        size = size.plus(place.size(None));
+        measured.push((&*place, moved));
+    }
+    if size.in_nodes() > max {
+        return Err(too_many(Some(size), max));
+    }
+    measured.iter().try_for_each(|(place, moved)| place.count(moved, counter))
 }
 
 impl Reserved {

@@ -54,7 +54,7 @@ pub(super) struct Body<'m> {
     /// The initializers of inputs: what they are when nothing else is given.
     pub(super) defaults: HashMap<usize, Constant<'m>, RandomState>,
     definitions: HashMap<&'m [u8], Definition<'m>, RandomState>,
-    /// The names that a node reads before, or while, a node gives them.
+    /// The names that a node reads before, or while, a node of this body gives them.
     early: OnceCell<HashSet<&'m [u8], RandomState>>,
     /// Whether it is in use: what it takes once more is counted.
     used: Cell<bool>,
@@ -145,16 +145,12 @@ impl<'m> Body<'m> {
     fn early(&self) -> HashSet<&'m [u8], RandomState> {
         let mut early = HashSet::default();
         for (i, node) in self.nodes.iter().enumerate() {
-            let is_later = |name: &&[u8]| matches!(self.find(name), Some(Definition::Output { node, .. }) if node >= i);
-            let mut left = vec![node];
-            while let Some(node) = left.pop() {
-                early.extend(node.input.iter().map(Str::as_bytes).filter(is_later));
-                for graph in node.attribute.iter().flat_map(graphs) {
-                    let outputs = graph.output.iter().map(|info| bytes(info.name.as_ref()));
-                    early.extend(outputs.filter(is_later));
-                    left.extend(&graph.node);
+            let is_later = |name: &[u8]| matches!(self.find(name), Some(Definition::Output { node, .. }) if node >= i);
+            reads(node, &mut |name| {
+                if is_later(name) {
+                    early.insert(name);
                 }
-            }
+            });
         }
         early
     }
@@ -182,6 +178,31 @@ impl<'m> Body<'m> {
     pub(super) fn find(&self, name: &[u8]) -> Option<Definition<'m>> {
         self.definitions.get(name).copied()
     }
+}
+
+/// Calls `visit` with every name that `node` reads of the graph that it stands in: its inputs, and what its graphs
+/// read and do not define themselves.
+fn reads<'m>(node: &'m NodeProto, visit: &mut dyn FnMut(&'m [u8])) {
+    node.input.iter().for_each(|name| visit(name.as_bytes()));
+    for graph in node.attribute.iter().flat_map(graphs) {
+        let own = defined_in(graph);
+        let mut outer = |name: &'m [u8]| {
+            if !own.contains(name) {
+                visit(name);
+            }
+        };
+        graph.node.iter().for_each(|node| reads(node, &mut outer));
+        graph.output.iter().for_each(|info| outer(bytes(info.name.as_ref())));
+    }
+}
+
+/// The names that a graph defines, without those of the graphs in it.
+fn defined_in(graph: &GraphProto) -> HashSet<&[u8], RandomState> {
+    let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_deref());
+    let constants = graph.initializer.iter().chain(sparse).map(|tensor| &tensor.name);
+    let names = graph.input.iter().map(|info| &info.name).chain(constants).flatten();
+    let computed = graph.node.iter().flat_map(|node| &node.output);
+    names.chain(computed).map(Str::as_bytes).collect()
 }
 
 fn defined_twice(name: &[u8]) -> Error {

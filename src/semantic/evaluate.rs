@@ -117,7 +117,7 @@ impl<'m> Evaluator<'m> {
             inputs.push(form.end());
         }
         let mut evaluator = Self {
-            store: Store::new(weights, inputs, model.encoded_len()),
+            store: Store::new(weights, inputs, model.encoded_len(), &container.limits),
             model,
             functions,
             imports: Rc::new(Imports::new(&model.opset_import, None)),

@@ -16,6 +16,7 @@ use super::scope::{Around, Frame, Kind, NodeState, Scope, ScopeId, Value};
 use super::weights::Weights;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inline::FunctionId;
+use crate::limits::{Counter, Limit, Limits};
 use crate::proto::{NodeProto, Str};
 
 /// How many bytes bodies that are used more than once may take in any model.
@@ -72,18 +73,23 @@ pub(super) struct Store<'m> {
     scopes: Vec<Scope<'m>>,
     /// The outputs of calls that something needs, by the call and their index.
     outputs: HashMap<(usize, usize), CallOutput, RandomState>,
-    /// How many bytes bodies take that are used again, and may take.
-    taken: u64,
-    most: u64,
+    /// The bytes of bodies that are used again.
+    again: Counter,
 }
 
 impl<'m> Store<'m> {
     /// The store of a model of this length, whose inputs have these digests.
-    pub(super) fn new(weights: Weights<'m>, inputs: Vec<Digest>, len: u64) -> Self {
-        let most = len.saturating_mul(PER_BYTE).saturating_add(BASE);
+    pub(super) fn new(
+        weights: Weights<'m>,
+        inputs: Vec<Digest>,
+        len: u64,
+        limits: &Limits,
+    ) -> Self {
+        let default = len.saturating_mul(PER_BYTE).saturating_add(BASE);
+        let again = Counter::new(limits, Limit::Calls, default);
         let (calls, graphs, scopes) = (Vec::new(), HashMap::default(), Vec::new());
         let outputs = HashMap::default();
-        Self { weights, inputs, calls, graphs, scopes, outputs, taken: 0, most }
+        Self { weights, inputs, calls, graphs, scopes, outputs, again }
     }
 
     /// Opens a scope of `body`.
@@ -97,10 +103,7 @@ impl<'m> Store<'m> {
         level: usize,
         frame: Rc<Frame<'m>>,
     ) -> Result<ScopeId> {
-        self.taken = self.taken.saturating_add(body.take());
-        if self.taken > self.most {
-            return Err(too_large(self.most));
-        }
+        self.again.take(body.take()).map_err(or_inlined)?;
         let nodes = vec![NodeState::New; body.nodes.len()];
         self.scopes.push(Scope { body, kind, level, frame, nodes });
         Ok(self.scopes.len() - 1)
@@ -307,12 +310,9 @@ impl<'m> Store<'m> {
     }
 }
 
-/// The error of a model whose calls multiply beyond all bounds.
-fn too_large(most: u64) -> Error {
-    let reason = format!(
-        "its functions, as often as they are called, take more than {most} bytes of memory: inline them first"
-    );
-    Error::new(ErrorKind::TooLarge, reason)
+/// The error of a model whose calls multiply beyond all bounds, with another way out: a model without functions.
+fn or_inlined(error: Error) -> Error {
+    Error::new(error.kind(), format!("{}; or inline them first", error.reason()))
 }
 
 fn undefined(name: &[u8]) -> Error {

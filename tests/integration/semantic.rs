@@ -3,6 +3,7 @@
 mod bounds;
 mod empty_names;
 mod mutations;
+mod shadows;
 
 use std::collections::HashMap;
 

@@ -15,7 +15,8 @@ pub struct ReadArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
     pub paths: Paths,
     /// Allow N of what a model may hold, before it is refused: nesting, memory (bytes), nodes, tensors, attributes,
-    /// functions, call-depth, name-bytes, dims, ties, findings, program (bytes); may be given several times
+    /// functions, call-depth, name-bytes, dims, ties, findings, program (bytes), calls (bytes); may be
+    /// given several times
     #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
     pub limits: Vec<(Limit, u64)>,
 }

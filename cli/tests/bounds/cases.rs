@@ -244,6 +244,21 @@ pub fn cases(len: usize) -> Vec<Case> {
             let body = field(7, [field(1, "a"), field(2, "0"), field(4, "A")].concat());
             calls_in_a_chain(len, &[field(4, "a"), field(5, "0"), defaults, body].concat())
         }),
+        ("references to a long attribute of a call", {
+            let ints = field(8, vec![1; len / 2]);
+            let list = field(5, [field(1, "p"), ints, number(20, 7)].concat());
+            let read = |i: usize| {
+                let refers = field(5, [field(1, "p"), number(20, 7), field(21, "p")].concat());
+                let names = [field(1, "a"), field(2, format!("n{i:x}")), field(4, "A")];
+                field(7, [names.concat(), refers].concat())
+            };
+            let reads: Vec<u8> = (0..len / 64).flat_map(read).collect();
+            let names = [field(1, "f"), field(10, "l"), field(4, "a"), field(5, "n0")];
+            let function = field(25, [&names.concat()[..], &field(6, "p"), &reads].concat());
+            let call = [field(1, "0"), field(2, "y"), field(4, "f"), field(7, "l"), list].concat();
+            let output = field(12, field(1, "y"));
+            model_with(&[&input[..], &node(&[&call]), &output].concat(), &function)
+        }),
         ("calls that double with a graph and attributes", {
             let attributes: Vec<u8> = (0..300)
                 .flat_map(|i| {

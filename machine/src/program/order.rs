@@ -79,7 +79,9 @@ fn visit_names<'n>(node: &'n NodeProto, visit: &mut impl FnMut(&'n [u8])) {
 /// Every name that `graph` uses and does not define itself.
 fn visit_captures<'g>(graph: &'g GraphProto, visit: &mut dyn FnMut(&'g [u8])) {
     let inputs = graph.input.iter().filter_map(|input| input.name.as_ref());
-    let weights = graph.initializer.iter().filter_map(|tensor| tensor.name.as_ref());
+    let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_deref());
+    let weights = graph.initializer.iter().chain(sparse);
+    let weights = weights.filter_map(|tensor| tensor.name.as_ref());
     let computed = graph.node.iter().flat_map(|node| &node.output);
     let own: std::collections::HashSet<_> =
         inputs.chain(weights).chain(computed).map(|name| name.as_bytes()).collect();

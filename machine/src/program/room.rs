@@ -46,14 +46,16 @@ impl Room {
         Self { limits: limits.with(Limit::Program, most), taken: 0 }
     }
 
-    /// Inlines functions while there is room for the nodes.
+    /// Inlines functions while there is room for the nodes, and for what calls give to them.
     pub(super) fn inline(&self, model: &mut ModelProto, options: InlineOptions) -> Result<()> {
-        let most = self.limits.get(Limit::Program).unwrap_or(u64::MAX) / NODE;
-        let most = most.min(InlineOptions::MAX_NODES);
+        let room = self.limits.get(Limit::Program).unwrap_or(u64::MAX);
+        let calls = self.limits.get(Limit::Calls);
+        let options = options.limits(self.limits.with(Limit::Calls, calls.unwrap_or(room)));
+        let most = (room / NODE).min(InlineOptions::MAX_NODES);
         match inline_functions(model, options.max_nodes(most)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::TooLarge => {
-                let reason = format!("{}; the limit `program` can be raised", error.reason());
+                let reason = with_limit(error.reason(), calls.is_some());
                 Err(onnx_container::Error::new(ErrorKind::TooLarge, reason).into())
             }
             Err(error) => Err(error.into()),
@@ -83,6 +85,16 @@ impl Room {
     /// Takes what a graph becomes, without what is in it.
     pub(super) fn graph(&mut self) -> Result<()> {
         self.take(OBJECT)
+    }
+}
+
+/// The reason of an inlining, with the limit that can be raised: that of calls only where it was `given`.
+fn with_limit(reason: &str, given: bool) -> String {
+    let raise = |limit: Limit| format!("the limit `{limit}` can be raised");
+    match reason.contains(&raise(Limit::Calls)) {
+        true if given => reason.to_owned(),
+        true => reason.replace(&raise(Limit::Calls), &raise(Limit::Program)),
+        false => format!("{reason}; {}", raise(Limit::Program)),
     }
 }
 

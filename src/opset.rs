@@ -5,7 +5,6 @@
 //! schemas is onnx's own. Which operators to compare is left to the caller.
 
 mod arities;
-mod arity;
 mod defaults;
 mod formals;
 mod row;
@@ -17,8 +16,7 @@ use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
-use arities::ARITIES;
-pub(crate) use arities::{Arity, Places};
+use arities::{ARITIES, Arities};
 pub(crate) use defaults::DefaultValue;
 use defaults::{DEFAULTS, Defaults};
 pub(crate) use formals::{Formals, Misfit};
@@ -72,8 +70,7 @@ pub(crate) fn has_operator(domain: &[u8], name: &[u8]) -> bool {
     known_domain(normalized(domain)).is_some_and(|domain| versions_of(domain, name).is_some())
 }
 
-/// How many inputs and outputs `op_type` has in `version` of `domain`, and which it needs, where
-/// onnx has a schema of it.
+/// The inputs and outputs of `op_type` in `version` of `domain`, where onnx has a schema of it.
 pub(crate) fn arity(domain: &[u8], op_type: &[u8], version: i64) -> Option<(Formals, Formals)> {
     let Since::Known(since) = since_version(domain, op_type, version) else { return None };
     let row = row(&ARITY_ROWS, domain, op_type, since)?;
@@ -89,19 +86,12 @@ pub(crate) fn defaults(
     row(&DEFAULT_ROWS, domain, op_type, since).map_or(&[], |row| row.attributes)
 }
 
-/// Which places for inputs and outputs `op_type` has in the version that came `since`.
-pub(crate) fn places(domain: &[u8], op_type: &[u8], since: i64) -> Option<&'static Arity> {
-    row(&PLACES_ROWS, domain, op_type, since)
-}
-
 /// The rows of each operator by its domain and name, one for each version in which something changed: large models ask
 /// for each of their nodes.
 type ByOperator<'n, R> = HashMap<(&'n [u8], &'n [u8]), &'static [R], RandomState>;
 
 static DEFAULT_ROWS: LazyLock<ByOperator<'_, Defaults>> = LazyLock::new(|| by_operator(DEFAULTS));
-static ARITY_ROWS: LazyLock<ByOperator<'_, arity::Arities>> =
-    LazyLock::new(|| by_operator(arity::ARITIES));
-static PLACES_ROWS: LazyLock<ByOperator<'_, Arity>> = LazyLock::new(|| by_operator(ARITIES));
+static ARITY_ROWS: LazyLock<ByOperator<'_, Arities>> = LazyLock::new(|| by_operator(ARITIES));
 
 fn by_operator<R: Row>(table: &'static [R]) -> ByOperator<'static, R> {
     let of = |row: &R| (row.key().0.as_bytes(), row.key().1.as_bytes());
@@ -308,29 +298,27 @@ mod tests {
 
     #[test]
     fn an_arity_is_that_of_the_version() {
-        let places = |single, list| Places { single, list };
-        for (domain, op_type, since, inputs, outputs) in [
-            ("", "Split", 1, (2, false), (0, true)),
-            ("", "Split", 11, (1, false), (0, true)),
-            ("ai.onnx", "Split", 18, (2, false), (0, true)),
-            ("", "Loop", 25, (2, true), (0, true)),
-            ("", "BatchNormalization", 9, (5, false), (5, false)),
-            ("", "BatchNormalization", 15, (5, false), (3, false)),
-            ("", "Constant", 13, (0, false), (1, false)),
-            (ML, "FeatureVectorizer", 1, (0, true), (1, false)),
+        for (domain, op_type, version, inputs, outputs) in [
+            ("", "Split", 1, "ro", "*0"),
+            ("", "Split", 11, "r", "*1"),
+            ("ai.onnx", "Split", 18, "ro", "*1"),
+            ("", "Loop", 25, "oo*0", "*1"),
+            ("", "BatchNormalization", 9, "rrrrr", "roooo"),
+            ("", "BatchNormalization", 15, "rrrrr", "roo"),
+            ("", "Constant", 13, "", "r"),
+            ("", "Upsample", 13, "?rr", "?r"),
+            (ML, "FeatureVectorizer", 1, "*1", "r"),
         ] {
-            let found = super::places(domain.as_bytes(), op_type.as_bytes(), since).unwrap();
-            let expected = (places(inputs.0, inputs.1), places(outputs.0, outputs.1));
-            assert_eq!((found.inputs, found.outputs), expected, "{domain}.{op_type} {since}");
+            let found = arity(domain.as_bytes(), op_type.as_bytes(), version).unwrap();
+            assert_eq!(found, (Formals(inputs), Formals(outputs)), "{domain}.{op_type} {version}");
         }
-        for (domain, op_type, since) in [("", "Mine", 1), ("mine", "Add", 1), ("", "Selu", 0)] {
-            assert!(super::places(domain.as_bytes(), op_type.as_bytes(), since).is_none());
+        for (domain, op_type, version) in [("", "Mine", 1), ("mine", "Add", 1), ("", "Selu", 0)] {
+            assert!(arity(domain.as_bytes(), op_type.as_bytes(), version).is_none());
         }
         assert!(ARITIES.is_sorted_by_key(Row::key));
         for domain in DOMAINS {
             for (op_type, versions) in domain.operators {
-                let of =
-                    |since: &i64| super::places(domain.name.as_bytes(), op_type.as_bytes(), *since);
+                let of = |since: &i64| arity(domain.name.as_bytes(), op_type.as_bytes(), *since);
                 assert!(versions.iter().all(|since| of(since).is_some()), "{op_type}");
             }
         }

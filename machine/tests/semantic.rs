@@ -299,7 +299,9 @@ fn named(domain: &str, op: &str) -> (&'static str, &'static str) {
 /// A node of `key` that runs, with inputs that are found by trying, and which of the needed attributes it has.
 fn tried(key: Key, pool: &[Value]) -> Option<(usize, Candidate)> {
     let arity = row(ARITIES, key)?;
-    let most = (arity.inputs.single + usize::from(arity.inputs.list)).min(5);
+    // A list counts as one.
+    let most =
+        arity.inputs.bytes().filter(|code| matches!(code, b'r' | b'o' | b'*')).count().min(5);
     let starts = if most == 0 { vec![None] } else { (0..pool.len()).map(Some).collect() };
     for (needs, attributes) in needed(key.1).into_iter().enumerate() {
         for len in most.min(1)..=most {

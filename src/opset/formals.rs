@@ -30,9 +30,15 @@ impl Formals {
         missing.map(Misfit::Missing)
     }
 
-    /// The least and the largest number; nothing where they are not known.
+    /// How many have a meaning of their own: all but those of a list at the end, in which each one counts, also one
+    /// that is left out.
+    pub(crate) fn single(self) -> usize {
+        self.0.bytes().filter(u8::is_ascii_alphabetic).count()
+    }
+
+    /// The least and the largest number; nothing for a deprecated operator.
     fn bounds(self) -> Option<(usize, Option<usize>)> {
-        if self.0 == "?" {
+        if self.0.starts_with('?') {
             return None;
         }
         match self.0.split_once('*') {
@@ -66,11 +72,14 @@ mod tests {
             ("oo*0", &[X], Some(Fewer(2))),
             ("r*2", &[X, X], Some(Fewer(3))),
             ("r*2", &[NONE, X, X], Some(Missing(0))),
-            ("?", &[X, X], None),
+            ("?r", &[X, X], None),
         ];
         for (formals, given, expected) in cases {
             let found = Formals(formals).misfit(given.iter().copied());
             assert_eq!(found, *expected, "{formals} {given:?}");
+        }
+        for (formals, single) in [("", 0), ("rro", 3), ("*1", 0), ("oo*0", 2), ("?rr", 2)] {
+            assert_eq!(Formals(formals).single(), single, "{formals}");
         }
     }
 }

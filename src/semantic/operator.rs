@@ -13,7 +13,7 @@ use super::scope::{Given, Value};
 use super::weights::Weights;
 use super::window;
 use crate::error::{Error, ErrorKind, Result};
-use crate::opset::{self, Arity, Places, Since};
+use crate::opset::{self, Formals, Since};
 use crate::proto::{NodeProto, Str};
 
 /// The operator of a node.
@@ -61,25 +61,25 @@ impl<'m> Operator<'m> {
         self.domain.is_empty() && self.overload.is_empty() && self.op_type == op_type.as_bytes()
     }
 
-    /// How many inputs and outputs it has, where that is known.
-    fn arity(&self) -> Option<&'static Arity> {
+    /// Its inputs and outputs, where they are known.
+    fn arity(&self) -> Option<(Formals, Formals)> {
         let Version::Since(since) = self.version else { return None };
         if !self.overload.is_empty() {
             return None;
         }
-        opset::places(self.domain, self.op_type, since)
+        opset::arity(self.domain, self.op_type, since)
     }
 
     /// The inputs that count.
     pub(super) fn inputs<'v, T>(&self, values: &'v [Option<T>]) -> &'v [Option<T>] {
-        counted(values, self.arity().map(|arity| arity.inputs))
+        counted(values, self.arity().map(|(inputs, _)| inputs))
     }
 
     /// Which of the outputs that count the node has.
     pub(super) fn outputs(&self, node: &NodeProto) -> Vec<bool> {
         let named = |name: &Str| (!name.is_empty()).then_some(());
         let outputs: Vec<_> = node.output.iter().map(named).collect();
-        let counted = counted(&outputs, self.arity().map(|arity| arity.outputs));
+        let counted = counted(&outputs, self.arity().map(|(_, outputs)| outputs));
         counted.iter().map(Option::is_some).collect()
     }
 
@@ -198,9 +198,9 @@ pub(super) fn given_attributes<'m>(
 
 /// Those of a node's inputs or outputs that count: without those at the end that are left out, where each of them has a
 /// meaning of its own. In a list each one counts, and so does each where nothing is known of the operator.
-fn counted<T>(values: &[Option<T>], places: Option<Places>) -> &[Option<T>] {
-    match places {
-        Some(places) if values.len() <= places.single => trimmed(values),
+fn counted<T>(values: &[Option<T>], formals: Option<Formals>) -> &[Option<T>] {
+    match formals {
+        Some(formals) if values.len() <= formals.single() => trimmed(values),
         _ => values,
     }
 }

@@ -83,6 +83,12 @@ fn hold(
     }
 }
 
+/// How many of the formal parameters are no list.
+fn single(formals: &str) -> usize {
+    let formals = formals.trim_start_matches('?');
+    formals.find('*').unwrap_or(formals.len())
+}
+
 #[test]
 fn they_count_in_lists_of_every_operator() {
     let mut lists = 0;
@@ -99,15 +105,15 @@ fn they_count_in_lists_of_every_operator() {
             node.domain = Some(domain.into());
             digest(placed(vec![node], place, Some((domain, version))))
         };
-        hold(&format!("inputs of {said}"), &|names| of(names, [1, 0]), row.inputs.single, true, 0);
+        hold(&format!("inputs of {said}"), &|names| of(names, [1, 0]), single(row.inputs), true, 0);
         hold(
             &format!("outputs of {said}"),
             &|names| of([1, 0], names),
-            row.outputs.single,
+            single(row.outputs),
             true,
             1,
         );
-        lists += usize::from(row.inputs.list) + usize::from(row.outputs.list);
+        lists += [row.inputs, row.outputs].iter().filter(|formals| formals.contains('*')).count();
     }
     assert!(lists > 25, "{lists}");
 }

@@ -74,5 +74,8 @@ fn bits(value: &Value) -> String {
             format!("{ty} {:?}", values.iter().map(bits).collect::<Vec<_>>())
         }
         Value::Optional(ty, value) => format!("{ty} {:?}", value.as_deref().map(bits)),
+        Value::Map(map) => {
+            format!("{:?}", [map.keys(), map.values()].map(|tensor| bits(&tensor.clone().into())))
+        }
     }
 }

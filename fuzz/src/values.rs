@@ -1,7 +1,7 @@
 //! Values for the inputs of a model: small shapes, any elements.
 
 use onnx_container::{Buffer, DataType, Tensor};
-use onnx_container_machine::{Declared, Dim, Type, Value};
+use onnx_container_machine::{Declared, Dim, Map, Type, Value};
 
 use crate::Choices;
 
@@ -30,6 +30,10 @@ fn value(ty: &Type, shape: &[usize], choices: &mut Choices) -> Option<Value> {
         Type::Optional(element) => {
             let some = choices.chance(70).then(|| value(element, shape, choices).map(Box::new));
             Value::Optional((**element).clone(), some.flatten())
+        }
+        Type::Map(key, value) => {
+            let [keys, values] = [key, value].map(|dtype| tensor(*dtype, &[2], choices));
+            Value::Map(Map::new(keys?, values?).ok()?)
         }
     })
 }

@@ -28,7 +28,7 @@ pub enum Operand<'a> {
         /// The elements, packed as in `raw_data`; `None` where they are not known yet.
         bytes: Option<&'a [u8]>,
     },
-    /// A tensor of strings, a sequence or an optional.
+    /// A tensor of strings, a sequence, an optional or a map.
     Outside(&'a Value),
     /// A value of which only the type is known.
     Unknown(&'a Type),
@@ -39,7 +39,7 @@ pub enum Operand<'a> {
 pub enum OutSpec {
     /// A tensor; one of strings too.
     Tensor(DataType, Vec<usize>),
-    /// A sequence or an optional.
+    /// A sequence, an optional or a map.
     Outside(Type),
 }
 
@@ -226,7 +226,7 @@ impl<'a> Call<'a> {
         strings.ok_or_else(|| self.unexpected(i, self.operand(i), "a tensor of strings"))
     }
 
-    /// Input `i` that lies outside of M: a tensor of strings, a sequence or an optional.
+    /// Input `i` that lies outside of M: a tensor of strings, a sequence, an optional or a map.
     ///
     /// # Errors
     /// [`ErrorKind::Type`] when it is a tensor of numbers, [`ErrorKind::Input`] when it is left out, and the

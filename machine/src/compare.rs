@@ -154,6 +154,10 @@ pub fn difference(found: &Value, expected: &Value, tolerance: Tolerance) -> Resu
             let (found, expected) = (found.as_deref(), expected.as_deref());
             lists(found.as_slice(), expected.as_slice(), tolerance)
         }
+        (Value::Map(found), Value::Map(expected)) => match found.keys() == expected.keys() {
+            true => tensors(found.values(), expected.values(), tolerance),
+            false => Ok(Some("the keys differ".to_owned())),
+        },
         _ => Ok(Some("the kinds differ".to_owned())),
     }
 }

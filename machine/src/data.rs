@@ -1,11 +1,13 @@
-//! Values as onnx's test data stores them: files with a TensorProto, SequenceProto or OptionalProto.
+//! Values as onnx's test data stores them: files with a TensorProto, SequenceProto, OptionalProto or MapProto.
 //!
-//! A file does not say which of the three it is; that is known from the type of the input or output. What is read has to
+//! A file does not say which of these it is; that is known from the type of the input or output. What is read has to
 //! be a message of that kind: other fields, and elements of another kind than the type has, are refused. A SequenceProto
 //! of one element and an OptionalProto of it are the same bytes.
 //! Tensors are the library's. The messages around them are
 //! [onnx-data.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx-data.proto), whose few fields are
 //! read here.
+
+mod map;
 
 use std::io::Write;
 
@@ -58,6 +60,7 @@ pub fn decode(bytes: &Buffer, ty: &Type) -> Result<Value> {
             elements(bytes, element).map(|values| Value::Sequence((**element).clone(), values))
         }
         Type::Optional(element) => elements(bytes, element).and_then(|values| one(element, values)),
+        Type::Map(key, value) => map::decode(bytes, *key, *value).map(Value::Map),
     };
     decoded.map_err(|error| match tensor(bytes) {
         Ok(tensor) => Error::new(
@@ -122,6 +125,7 @@ pub fn write(value: &Value, out: &mut dyn Write) -> Result<()> {
         Value::Tensor(tensor) => return Ok(tensor.to_proto("").encode(&mut { out })?),
         Value::Sequence(element, values) => (element, values.iter().collect()),
         Value::Optional(element, value) => (element, value.iter().map(|value| &**value).collect()),
+        Value::Map(map) => return written(out.write_all(&map::encode(map)?)),
     };
     let mut head = Vec::new();
     push_varint(&mut head, ELEM_TYPE << 3);
@@ -172,6 +176,7 @@ fn field(ty: &Type) -> u64 {
         Type::Tensor(_) => TENSOR,
         Type::Sequence(_) => SEQUENCE,
         Type::Optional(_) => OPTIONAL,
+        Type::Map(..) => MAP,
     }
 }
 
@@ -180,6 +185,7 @@ fn elem_type(ty: &Type) -> u64 {
     match ty {
         Type::Tensor(_) => 1,
         Type::Sequence(_) => 3,
+        Type::Map(..) => 4,
         Type::Optional(_) => 5,
     }
 }
@@ -274,6 +280,6 @@ fn push_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 fn malformed(at: usize) -> Error {
-    let reason = format!("byte {at} is not part of a sequence or optional");
+    let reason = format!("byte {at} is not part of a sequence, optional or map");
     Error::new(ErrorKind::Container, reason)
 }

@@ -14,7 +14,7 @@
 //!    the last. exp, tanh and the like are called in functions generic over `R: Real`, which have
 //!    `libm`'s; on a plain `f32` they would be the platform's, which clippy denies.
 //! 5. What only moves elements is a list of runs for [`arrange`](crate::arrange::arrange), for every type at once.
-//!    Strings, sequences and optionals: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
+//!    Strings, sequences, optionals and maps: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
 //!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
 //! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic over the operator is
 //!    the innermost loop over slices alone, and what is around it is compiled once for each type.
@@ -45,6 +45,7 @@ mod attention;
 mod attention_bias;
 mod batch_norm;
 mod cast;
+mod category;
 mod causal_conv;
 mod conv;
 mod conv_transpose;
@@ -58,9 +59,11 @@ mod gather;
 mod gemm;
 mod grid;
 mod label_encoder;
+mod linear;
 mod linear_attention;
 mod loops;
 mod loss;
+mod maps;
 mod matmul;
 mod ml;
 mod movement;
@@ -81,6 +84,7 @@ mod resize_scale;
 mod roi;
 mod rotary;
 mod scatter;
+mod scores;
 mod sequence;
 mod signal;
 mod softmax;
@@ -89,6 +93,7 @@ mod spectrum;
 mod split;
 mod string;
 mod suppression;
+mod svm;
 mod tfidf;
 mod training;
 mod transposed_matmul;
@@ -231,6 +236,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         attention::KERNELS,
         batch_norm::KERNELS,
         cast::KERNELS,
+        category::KERNELS,
         causal_conv::KERNELS,
         conv::KERNELS,
         conv_transpose::KERNELS,
@@ -243,8 +249,10 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         gemm::KERNELS,
         grid::KERNELS,
         label_encoder::KERNELS,
+        linear::KERNELS,
         linear_attention::KERNELS,
         loss::KERNELS,
+        maps::KERNELS,
         matmul::KERNELS,
         ml::KERNELS,
         movement::KERNELS,
@@ -270,6 +278,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         split::KERNELS,
         string::KERNELS,
         suppression::KERNELS,
+        svm::KERNELS,
         tfidf::KERNELS,
         training::KERNELS,
         transposed_matmul::KERNELS,

@@ -51,4 +51,4 @@ pub use program::{Attribute, Attributes, Block, Declared, Dim, Folded, Node, Pro
 pub use ready::ProgramOptions;
 pub use registry::Registry;
 pub use table::{Entry, Slot, TensorTable};
-pub use value::{Type, Value};
+pub use value::{Map, Type, Value};

@@ -83,19 +83,29 @@ struct Formal {
     is_variadic: bool,
 }
 
-/// A set of types: for tensors, sequences of tensors, optional tensors and optional sequences the element types.
-/// Types that no [`Type`] stands for are left out.
+/// A set of types: the element types of each of the [`KINDS`]. Types that no [`Type`] stands for are left out.
 #[derive(Debug, Clone, Copy, Default)]
-struct Types([u32; 4]);
+struct Types([u32; 8]);
+
+/// What there are sets of element types for.
+const KINDS: [&str; 8] = [
+    "tensor(",
+    "seq(tensor(",
+    "optional(tensor(",
+    "optional(seq(tensor(",
+    "map(int64,tensor(",
+    "map(string,tensor(",
+    "seq(map(int64,tensor(",
+    "seq(map(string,tensor(",
+];
 
 impl Types {
     fn new(names: &str) -> Self {
         let mut types = Self::default();
         for name in names.split(' ') {
-            let kinds = ["tensor(", "seq(tensor(", "optional(tensor(", "optional(seq(tensor("];
             let element =
                 |kind: &str| name.strip_prefix(kind).map(|rest| rest.trim_end_matches(')'));
-            for (mask, element) in types.0.iter_mut().zip(kinds.map(element)) {
+            for (mask, element) in types.0.iter_mut().zip(KINDS.map(element)) {
                 *mask |= element.and_then(data_type).map_or(0, bit);
             }
         }
@@ -104,21 +114,35 @@ impl Types {
 
     /// Whether `ty` is one of them.
     fn contains(&self, ty: &Type) -> bool {
-        let (kind, element) = match ty {
-            Type::Tensor(_) => (0, ty),
-            Type::Sequence(element) => (1, &**element),
+        let of_key = |key: DataType| usize::from(key == DataType::String);
+        let kind = match ty {
+            Type::Tensor(dtype) => Some((0, dtype)),
+            Type::Map(key, value) => Some((4 + of_key(*key), value)),
+            Type::Sequence(element) => match &**element {
+                Type::Tensor(dtype) => Some((1, dtype)),
+                Type::Map(key, value) => Some((6 + of_key(*key), value)),
+                _ => None,
+            },
             Type::Optional(element) => match &**element {
-                Type::Sequence(element) => (3, &**element),
-                element => (2, element),
+                Type::Tensor(dtype) => Some((2, dtype)),
+                Type::Sequence(element) => match &**element {
+                    Type::Tensor(dtype) => Some((3, dtype)),
+                    _ => None,
+                },
+                _ => None,
             },
         };
-        let Type::Tensor(dtype) = element else { return false };
-        self.0.get(kind).is_some_and(|mask| mask & bit(*dtype) != 0)
+        kind.is_some_and(|(kind, dtype)| {
+            self.0.get(kind).is_some_and(|mask| mask & bit(*dtype) != 0)
+        })
     }
 
     /// The only type among them.
     fn only(&self) -> Option<Type> {
-        let [tensors, 0, 0, 0] = self.0 else { return None };
+        let [tensors, others @ ..] = self.0;
+        if others.iter().any(|mask| *mask != 0) {
+            return None;
+        }
         let mut all = DataType::ALL.iter().filter(|dtype| tensors & bit(**dtype) != 0);
         all.next().filter(|_| tensors.count_ones() == 1).map(|dtype| Type::Tensor(*dtype))
     }
@@ -439,7 +463,7 @@ fn derived(input: Option<Type>, formal: &Formal) -> Option<Type> {
     let ty = input.filter(|ty| !formal.types.contains(ty))?;
     let inner = match &ty {
         Type::Sequence(element) | Type::Optional(element) => Some((**element).clone()),
-        Type::Tensor(_) => None,
+        Type::Tensor(_) | Type::Map(..) => None,
     };
     let outer = [Type::Sequence(Box::new(ty.clone())), Type::Optional(Box::new(ty.clone()))];
     let mut fitting = outer.into_iter().chain(inner).filter(|ty| formal.types.contains(ty));

@@ -1,7 +1,7 @@
 //! T: where each value of a program is while it runs, from its name to (offset, dtype, shape).
 //!
 //! Tensors are contiguous, without strides, as in the definition. What has no place in M (tensors of
-//! strings, sequences, optionals) is held by the table itself. The bytes are left to the memory.
+//! strings, sequences, optionals, maps) is held by the table itself. The bytes are left to the memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn is_vast_and_empty(shape: &[usize]) -> bool {
 pub enum Entry {
     /// A tensor of numbers in M.
     Tensor(Slot),
-    /// A tensor of strings, a sequence or an optional, which lies outside of M.
+    /// A tensor of strings, a sequence, an optional or a map, which lies outside of M.
     Outside(Value),
 }
 

@@ -1,12 +1,15 @@
-//! Values as a caller has them: tensors, sequences and optionals that own what they hold.
+//! Values as a caller has them: tensors, sequences, optionals and maps that own what they hold.
 //!
 //! In a run, tensors of numbers lie in the memory M. Everything else that ONNX knows (string tensors,
-//! sequences, optionals) is a [`Value`] beside it, and so are the inputs and outputs of a run.
+//! sequences, optionals, maps) is a [`Value`] beside it, and so are the inputs and outputs of a run.
+
+mod map;
 
 use onnx_container::proto::TypeProto;
 use onnx_container::proto::type_proto::Value as TypeValue;
 use onnx_container::{Buffer, DataType, Tensor};
 
+pub use self::map::Map;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What kind of value stands at an input, output or edge, without dimensions.
@@ -18,14 +21,17 @@ pub enum Type {
     Sequence(Box<Type>),
     /// A value that may be missing.
     Optional(Box<Type>),
+    /// A map from keys of the first type to elements of the second.
+    Map(DataType, DataType),
 }
 
 impl Type {
     /// The type in a message.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for maps, sparse tensors and opaque types; [`ErrorKind::InvalidModel`]
-    /// where an element type is missing.
+    /// [`ErrorKind::Unsupported`] for sparse tensors, opaque types and maps to other values than elements;
+    /// [`ErrorKind::Type`] for maps with keys that are not INT64 or STRING; [`ErrorKind::InvalidModel`] where an element
+    /// type is missing.
     pub fn from_proto(proto: &TypeProto) -> Result<Self> {
         let element = |proto: Option<&TypeProto>| -> Result<Box<Self>> {
             let missing = || Error::new(ErrorKind::InvalidModel, "a type has no element type");
@@ -41,9 +47,18 @@ impl Type {
             Some(TypeValue::OptionalType(optional)) => {
                 Ok(Self::Optional(element(optional.elem_type.as_deref())?))
             }
+            Some(TypeValue::MapType(map)) => {
+                let key = DataType::try_from(map.key_type.unwrap_or_default())?;
+                let Self::Tensor(value) = *element(map.value_type.as_deref())? else {
+                    let reason = "maps to other values than elements of tensors are not supported";
+                    return Err(Error::new(ErrorKind::Unsupported, reason));
+                };
+                map::check_types(key, value)?;
+                Ok(Self::Map(key, value))
+            }
             Some(_) => Err(Error::new(
                 ErrorKind::Unsupported,
-                "maps, sparse tensors and opaque values are not supported",
+                "sparse tensors and opaque values are not supported",
             )),
             None => Err(Error::new(ErrorKind::InvalidModel, "a type is not set")),
         }
@@ -56,6 +71,7 @@ impl std::fmt::Display for Type {
             Self::Tensor(dtype) => write!(f, "tensor({dtype})"),
             Self::Sequence(element) => write!(f, "seq({element})"),
             Self::Optional(element) => write!(f, "optional({element})"),
+            Self::Map(key, value) => write!(f, "map({key},tensor({value}))"),
         }
     }
 }
@@ -77,6 +93,8 @@ pub enum Value {
     Sequence(Type, Vec<Value>),
     /// An optional: the type of its element, and the element if there is one.
     Optional(Type, Option<Box<Value>>),
+    /// A map from keys to elements.
+    Map(Map),
 }
 
 impl Value {
@@ -98,13 +116,14 @@ impl Value {
             Self::Tensor(tensor) => Type::Tensor(tensor.dtype()),
             Self::Sequence(element, _) => Type::Sequence(Box::new(element.clone())),
             Self::Optional(element, _) => Type::Optional(Box::new(element.clone())),
+            Self::Map(map) => Type::Map(map.keys().dtype(), map.values().dtype()),
         }
     }
 
     /// The tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Type`] for sequences and optionals.
+    /// [`ErrorKind::Type`] for sequences, optionals and maps.
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
             Self::Tensor(tensor) => Ok(tensor),
@@ -115,12 +134,8 @@ impl Value {
     /// The bytes that it takes outside of M: those of its elements, and the fixed size of each string
     /// or value in it.
     pub fn held_bytes(&self) -> u64 {
-        let places = |count: usize, each: usize| count.saturating_mul(each) as u64;
         match self {
-            Self::Tensor(tensor) => {
-                let strings = tensor.strings().unwrap_or_default().len();
-                places(strings, size_of::<Buffer>()).saturating_add(tensor.byte_len() as u64)
-            }
+            Self::Tensor(tensor) => held_by(tensor),
             Self::Sequence(_, values) => {
                 let rank = |value: &Self| value.tensor().map_or(0, |tensor| tensor.dims().len());
                 let own = values.iter().map(|value| Self::tensors_bytes(1, rank(value)));
@@ -128,6 +143,11 @@ impl Value {
                 own.chain(held).fold(0, u64::saturating_add)
             }
             Self::Optional(_, value) => value.as_ref().map_or(0, |value| value.held_bytes()),
+            // Maps may share their keys, and each counts them.
+            Self::Map(map) => [map.keys(), map.values()]
+                .map(held_by)
+                .into_iter()
+                .fold(Self::tensors_bytes(2, 1), u64::saturating_add),
         }
     }
 
@@ -145,8 +165,16 @@ impl Value {
             Self::Tensor(tensor) => tensor.byte_len() as u64,
             Self::Sequence(_, values) => values.iter().map(Self::byte_len).sum(),
             Self::Optional(_, value) => value.as_ref().map_or(0, |value| value.byte_len()),
+            Self::Map(map) => (map.keys().byte_len() + map.values().byte_len()) as u64,
         }
     }
+}
+
+/// The bytes of the elements of `tensor`, and the fixed size of each string.
+fn held_by(tensor: &Tensor) -> u64 {
+    let strings = tensor.strings().unwrap_or_default().len();
+    let places = strings.saturating_mul(size_of::<Buffer>()) as u64;
+    places.saturating_add(tensor.byte_len() as u64)
 }
 
 impl From<Tensor> for Value {

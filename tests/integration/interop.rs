@@ -111,6 +111,12 @@ fn real_models_compute_what_onnxruntime_computes() {
 
 #[test]
 #[ignore = "needs Python readers; scripts/test.sh runs it"]
+fn operators_of_machine_learning_compute_what_onnxruntime_computes() {
+    run_driver("ml.py");
+}
+
+#[test]
+#[ignore = "needs Python readers; scripts/test.sh runs it"]
 fn malformed_external_data_is_refused() {
     run_driver("golden.py");
 }

@@ -127,14 +127,14 @@ pub enum ValueFormat {
     Npy,
     /// NumPy's, all arrays by name: outputs.npz
     Npz,
-    /// As the test data of ONNX, sequences and optionals too: output_<i>.pb
+    /// As the test data of ONNX, sequences, optionals and maps too: output_<i>.pb
     Pb,
 }
 
 /// How types that npy does not have are stored, for the end of the help.
 const CODES: &str = "In npy and npz files, elements of types that NumPy does not have are integers of the same bits: \
                      BFLOAT16 as uint16, FLOAT8 as uint8; types narrower than a byte take one byte for each element. \
-                     Strings, sequences and optionals need .pb.";
+                     Strings, sequences, optionals and maps need .pb.";
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{CODES}\n\nExit code: 1 when an output is not the expected one."))]

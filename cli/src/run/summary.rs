@@ -4,7 +4,7 @@ use std::fmt;
 
 use onnx_container::Tensor;
 use onnx_container_machine::compare::{chunks, integers, text, to_f64};
-use onnx_container_machine::{Result, Value};
+use onnx_container_machine::{Map, Result, Value};
 use serde::Serialize;
 
 use crate::output::Number;
@@ -80,14 +80,32 @@ impl Numbers {
             Value::Tensor(tensor) => Self::of_tensor(tensor),
             Value::Sequence(_, values) => Self::of_list(values.iter()),
             Value::Optional(_, value) => Self::of_list(value.iter().map(|value| &**value)),
+            Value::Map(map) => Self::of_map(map),
         }
+    }
+
+    /// The first keys with their elements.
+    fn of_map(map: &Map) -> Self {
+        let (keys, values) = (Self::of_tensor(map.keys()), Self::of_tensor(map.values()));
+        let pairs = keys.first.iter().zip(values.first);
+        let first = pairs.map(|(key, value)| format!("{key}: {value}")).collect();
+        Self { first, elements: keys.elements, ..Self::default() }
+    }
+
+    /// The first elements, and whether there are more.
+    fn listed(&self) -> String {
+        let more = if self.elements > self.first.len() { ", .." } else { "" };
+        format!("{}{more}", self.first.join(", "))
     }
 
     fn of_list<'v>(values: impl Iterator<Item = &'v Value>) -> Self {
         let (mut first, mut elements) = (Vec::new(), 0);
         for value in values {
             if elements < FIRST {
-                first.push(Summary::of(value).to_string());
+                first.push(match value {
+                    Value::Map(map) => format!("{{{}}}", Self::of_map(map).listed()),
+                    value => Summary::of(value).to_string(),
+                });
             }
             elements += 1;
         }
@@ -143,8 +161,7 @@ impl Numbers {
             lines.push(range.join(", "));
         }
         if !self.first.is_empty() {
-            let more = if self.elements > self.first.len() { ", .." } else { "" };
-            lines.push(format!("[{}{more}]", self.first.join(", ")));
+            lines.push(format!("[{}]", self.listed()));
         }
         lines
     }

@@ -160,7 +160,7 @@ fn stated(string: &Buffer) -> Result<Stated<'_>> {
 }
 
 /// The number in a string as `D`: an integer wraps where it is written as one.
-fn parse_as<D: Number>(string: &Buffer) -> Result<D> {
+pub(super) fn parse_as<D: Number>(string: &Buffer) -> Result<D> {
     let stated = stated(string)?;
     if D::DTYPE == DataType::Double {
         return Ok(D::from_f64(stated.near()));

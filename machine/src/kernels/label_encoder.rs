@@ -4,6 +4,7 @@
 //! version 1, strings become their numbers in one attribute, and numbers these strings.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use onnx_container::{Buffer, DataType, Element, Tensor};
 
@@ -19,14 +20,14 @@ pub(super) const KERNELS: &[Builtin] = &[
 ];
 
 /// Keys or values.
-enum Labels {
+pub(super) enum Labels {
     Strings(Vec<Buffer>),
     Numbers(DataType, Vec<Number128>),
 }
 
 /// A number of any element type that labels have, in a form in which equal numbers have equal bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Number128 {
+pub(super) enum Number128 {
     Int(i128),
     Float(u64),
 }
@@ -49,14 +50,19 @@ fn value_of<T: Number>(number: Number128) -> T {
 }
 
 impl Labels {
-    fn dtype(&self) -> DataType {
+    /// Those of byte strings in an attribute.
+    pub(super) fn of_strings(strings: &[Vec<u8>]) -> Self {
+        Self::Strings(strings.iter().map(|s| Buffer::from(s.clone())).collect())
+    }
+
+    pub(super) fn dtype(&self) -> DataType {
         match self {
             Self::Strings(_) => DataType::String,
             Self::Numbers(dtype, _) => *dtype,
         }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Strings(strings) => strings.len(),
             Self::Numbers(_, numbers) => numbers.len(),
@@ -73,7 +79,7 @@ impl Labels {
         })
     }
 
-    fn of_numbers<T: Number>(numbers: &[T]) -> Self {
+    pub(super) fn of_numbers<T: Number>(numbers: &[T]) -> Self {
         Self::Numbers(T::DTYPE, numbers.iter().map(|x| exact(*x)).collect())
     }
 
@@ -82,7 +88,7 @@ impl Labels {
         if let Some(tensor) = attributes.tensor(&format!("{prefix}_tensor"))? {
             Self::of_tensor(tensor)
         } else if let Some(strings) = attributes.strings(&format!("{prefix}_strings"))? {
-            Ok(Self::Strings(strings.iter().map(|s| Buffer::from(s.clone())).collect()))
+            Ok(Self::of_strings(strings))
         } else if let Some(ints) = attributes.ints(&format!("{prefix}_int64s"))? {
             Ok(Self::of_numbers(ints))
         } else if let Some(floats) = attributes.floats(&format!("{prefix}_floats"))? {
@@ -96,7 +102,7 @@ impl Labels {
     }
 
     /// The value for a key that is not among the keys: a list of one label of type `dtype`.
-    fn default_of(attributes: &Attributes, dtype: DataType) -> Result<Self> {
+    pub(super) fn default_of(attributes: &Attributes, dtype: DataType) -> Result<Self> {
         if let Some(tensor) = attributes.tensor("default_tensor")? {
             return Self::of_tensor(tensor);
         }
@@ -137,20 +143,53 @@ fn encode(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
     let (keys, values) = (Labels::of(attributes, "keys")?, Labels::of(attributes, "values")?);
     let default = Labels::default_of(attributes, values.dtype())?;
-    write(cx, &places(cx, &keys)?, &values, &default)
+    let mut places = places(cx, &keys, Twice::First)?;
+    if cx.version() < 4 {
+        leave_out_nans(cx, &mut places)?;
+    }
+    write(cx, &places, &values, &default)
+}
+
+/// Before version 4, what is not a number is no key in onnxruntime.
+fn leave_out_nans(cx: &RunCx<'_>, places: &mut [Option<usize>]) -> Result<()> {
+    if cx.dtype(0)? == DataType::Float {
+        let nans = places.iter_mut().zip(cx.input::<f32>(0)?).filter(|(_, x)| x.is_nan());
+        nans.for_each(|(place, _)| *place = None);
+    }
+    Ok(())
+}
+
+/// Which of several equal keys counts. ONNX does not say it, and in onnxruntime that depends on the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Twice {
+    First,
+    Last,
+}
+
+/// The place of each key.
+pub(super) fn by_key<K: Eq + Hash>(
+    keys: impl Iterator<Item = K>,
+    twice: Twice,
+) -> HashMap<K, usize> {
+    let mut places = HashMap::new();
+    for (i, key) in keys.enumerate() {
+        let place = places.entry(key).or_insert(i);
+        if twice == Twice::Last {
+            *place = i;
+        }
+    }
+    places
 }
 
 /// For every element of input 0, which key it is.
-fn places(cx: &RunCx<'_>, keys: &Labels) -> Result<Vec<Option<usize>>> {
+pub(super) fn places(cx: &RunCx<'_>, keys: &Labels, twice: Twice) -> Result<Vec<Option<usize>>> {
     match keys {
         Labels::Strings(keys) => {
-            let places: HashMap<&[u8], usize> =
-                keys.iter().enumerate().map(|(i, key)| (key.as_ref(), i)).collect();
+            let places: HashMap<&[u8], usize> = by_key(keys.iter().map(AsRef::as_ref), twice);
             Ok(cx.strings(0)?.iter().map(|x| places.get(x.as_ref()).copied()).collect())
         }
         Labels::Numbers(_, keys) => {
-            let places: HashMap<Number128, usize> =
-                keys.iter().enumerate().map(|(i, key)| (*key, i)).collect();
+            let places = by_key(keys.iter().copied(), twice);
             for_type!(cx.dtype(0)?, numbers, T => {
                 let input = cx.input::<T>(0)?;
                 Ok(input.iter().map(|x| places.get(&exact(*x)).copied()).collect())
@@ -160,7 +199,7 @@ fn places(cx: &RunCx<'_>, keys: &Labels) -> Result<Vec<Option<usize>>> {
 }
 
 /// Writes the value at each place, or the default.
-fn write(
+pub(super) fn write(
     cx: &mut RunCx<'_>,
     places: &[Option<usize>],
     values: &Labels,
@@ -198,10 +237,10 @@ fn infer_classes(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn encode_classes(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
     let classes = attributes.strings("classes_strings")?.unwrap_or_default();
-    let classes = Labels::Strings(classes.iter().map(|s| Buffer::from(s.clone())).collect());
+    let classes = Labels::of_strings(classes);
     let default = Labels::default_of(attributes, cx.out_dtype(0)?)?;
     if cx.dtype(0)? == DataType::String {
-        let places = places(cx, &classes)?;
+        let places = places(cx, &classes, Twice::Last)?;
         let highest = places.iter().flatten().max().map_or(0, |highest| highest + 1);
         let numbers: Vec<i64> = (0_i64..).take(highest).collect();
         return write(cx, &places, &Labels::of_numbers(&numbers), &default);

@@ -1,12 +1,14 @@
 //! Operators of the domain `ai.onnx.ml` on one feature at a time.
 //!
 //! Operator `Binarizer` is specified at <https://onnx.ai/onnx/operators/onnx_aionnxml_Binarizer.html>, and the
-//! others likewise. Encoders of labels are in `label_encoder`, trees in `tree`.
+//! others likewise. Encoders of labels are in `label_encoder`, categories in `category`, what predicts in `linear`,
+//! `svm` and `tree`.
 
 use onnx_container::{DataType, Element};
 
 use super::elementwise::same;
 use super::loops::map;
+use super::scores::{check_len, invalid};
 use crate::arrange::{Run, arrange};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +20,7 @@ const DOMAIN: &str = "ai.onnx.ml";
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("ArrayFeatureExtractor", infer_features, extract_features).domain(DOMAIN),
     Builtin::new("Binarizer", same, binarize).domain(DOMAIN),
+    Builtin::new("FeatureVectorizer", infer_vectors, vectorize).domain(DOMAIN),
     Builtin::new("Imputer", same, impute).domain(DOMAIN),
     Builtin::new("Normalizer", float, normalize).domain(DOMAIN),
     Builtin::new("Scaler", float, scale).domain(DOMAIN),
@@ -60,19 +63,74 @@ fn binarize(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
+/// What FeatureVectorizer takes of each input: the rows, and the elements of a row that there are and that there have
+/// to be.
+fn parts(call: &Call<'_>) -> Result<(usize, Vec<[usize; 2]>)> {
+    let wanted = call.ints("inputdimensions")?.unwrap_or_default();
+    check_len("inputdimensions", wanted.len(), Some(call.input_count()))?;
+    let (mut rows, mut parts) = (None, Vec::with_capacity(wanted.len()));
+    for (i, wanted) in wanted.iter().enumerate() {
+        let wanted = usize::try_from(*wanted)
+            .map_err(|_| invalid("an element of `inputdimensions` is negative"))?;
+        let (here, len) = match &*call.shape(i)? {
+            [] => return Err(Error::new(ErrorKind::Shape, format!("input {i} is a scalar"))),
+            [len] => (1, *len),
+            [rows, others @ ..] => (*rows, crate::broadcast::count(others)),
+        };
+        if *rows.get_or_insert(here) != here {
+            let rows = rows.unwrap_or_default();
+            let reason = format!("input {i} has {here} rows, input 0 has {rows}");
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        parts.push([len, wanted]);
+    }
+    Ok((rows.unwrap_or_default(), parts))
+}
+
+fn infer_vectors(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let (rows, parts) = parts(call)?;
+    let columns = parts.iter().try_fold(0_usize, |sum, [_, wanted]| sum.checked_add(*wanted));
+    let columns = columns.ok_or_else(|| invalid("the sum of `inputdimensions` is too large"))?;
+    Ok(vec![OutSpec::tensor(DataType::Float, [rows, columns])])
+}
+
+/// The features of all inputs side by side: of each as many as there have to be, with zeros behind those that there
+/// are.
+fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
+    let (_, parts) = parts(cx)?;
+    let columns: usize = cx.out_shape(0)?.last().copied().unwrap_or_default();
+    let output = cx.output::<f32>(0)?;
+    output.fill(0.0);
+    let mut before = 0;
+    for (i, [len, wanted]) in parts.into_iter().enumerate() {
+        for_type!(cx.dtype(i)?, numbers, T => {
+            let input = cx.input::<T>(i)?;
+            let rows = output.chunks_mut(columns.max(1)).zip(input.chunks(len.max(1)));
+            for (to, from) in rows {
+                let to = to.get_mut(before..before + wanted).unwrap_or_default();
+                to.iter_mut().zip(from).for_each(|(y, x)| *y = f32::of(x.to_odd_f64()));
+            }
+            Ok(())
+        })?;
+        before += wanted;
+    }
+    Ok(())
+}
+
 /// Replaces one value by others: one, or one for each feature.
 fn impute(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
-    let (floats, ints) =
-        (attributes.floats("imputed_value_floats")?, attributes.ints("imputed_value_int64s")?);
+    let floats = attributes.floats("imputed_value_floats")?.unwrap_or_default();
+    let ints = attributes.ints("imputed_value_int64s")?.unwrap_or_default();
     let replaced_float = f64::from(cx.float_or("replaced_value_float", 0.0)?);
     let replaced_int = cx.int_or("replaced_value_int64", 0)?;
     let features = cx.shape(0)?.last().copied().unwrap_or(1);
     for_type!(cx.dtype(0)?, numbers, T => {
-        let imputed: Vec<T> = match (floats, ints) {
-            (Some(floats), _) => floats.iter().map(|x| T::from_f64(f64::from(*x))).collect(),
-            (_, ints) => ints.unwrap_or_default().iter().map(|x| T::from_i128(i128::from(*x))).collect(),
-        };
+        // Both kinds may be there: integers take integers, floats take floats.
+        let of_floats = || floats.iter().map(|x| T::from_f64(f64::from(*x))).collect();
+        let of_ints = || ints.iter().map(|x| T::from_i128(i128::from(*x))).collect();
+        let takes_ints = floats.is_empty() || (T::DTYPE.is_integer() && !ints.is_empty());
+        let imputed: Vec<T> = if takes_ints { of_ints() } else { of_floats() };
         let replaced = match T::DTYPE.is_integer() {
             true => T::from_i128(i128::from(replaced_int)),
             false => T::from_f64(replaced_float),
@@ -92,11 +150,10 @@ fn per_feature(len: usize, features: usize, what: &str) -> Result<()> {
     if len == 1 || len == features {
         return Ok(());
     }
-    let reason = format!("there are {len} {what} for {features} features");
-    Err(Error::new(ErrorKind::InvalidModel, reason))
+    Err(invalid(format!("there are {len} {what} for {features} features")))
 }
 
-/// `(x - offset) * scale`
+/// `(x - offset) * scale`, of DOUBLE in DOUBLE and of all else in FLOAT.
 fn scale(cx: &mut RunCx<'_>) -> Result<()> {
     let attributes = &cx.node().attributes;
     let offsets = attributes.floats("offset")?.unwrap_or(&[0.0]);
@@ -107,8 +164,13 @@ fn scale(cx: &mut RunCx<'_>) -> Result<()> {
     for_type!(cx.dtype(0)?, numbers, T => {
         let parameters = offsets.iter().cycle().zip(scales.iter().cycle());
         let pairs = cx.input::<T>(0)?.iter().zip(parameters);
+        let is_wide = T::DTYPE == DataType::Double;
         for (y, (x, (offset, scale))) in cx.output::<f32>(0)?.iter_mut().zip(pairs) {
-            *y = (f32::of(x.to_f64()) - offset) * scale;
+            *y = if is_wide {
+                f32::of((x.to_f64() - f64::from(*offset)) * f64::from(*scale))
+            } else {
+                (f32::of(x.to_odd_f64()) - offset) * scale
+            };
         }
         Ok(())
     })

@@ -36,7 +36,7 @@ pub(super) const KERNELS: &[Builtin] = &[
 /// The output is the input, of any type.
 fn identity(call: &Call<'_>) -> Result<Vec<OutSpec>> {
     Ok(vec![match call.ty(0) {
-        Some(ty @ (Type::Sequence(_) | Type::Optional(_))) => OutSpec::Outside(ty),
+        Some(ty @ (Type::Sequence(_) | Type::Optional(_) | Type::Map(..))) => OutSpec::Outside(ty),
         _ => OutSpec::tensor(call.dtype(0)?, call.shape(0)?),
     }])
 }

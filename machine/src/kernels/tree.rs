@@ -1,15 +1,20 @@
 //! Ensembles of decision trees:
-//! [TreeEnsemble](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html) and
-//! [TreeEnsembleRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html).
+//! [TreeEnsemble](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html),
+//! [TreeEnsembleRegressor](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html) and
+//! [TreeEnsembleClassifier](https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html).
 //!
-//! Both are read into one [`Forest`]. Features are compared as `f64`, which is exact; the weights of leaves are
-//! added in the order of the trees.
+//! All are read into one [`Forest`]. The features of the older two are FLOAT, or DOUBLE where the input is; the
+//! weights of leaves are added in this type too, in the order of the trees.
 
+mod classes;
 mod forest;
 
 use onnx_container::DataType;
 
+use self::classes::Classifier;
 use self::forest::Forest;
+use super::scores::{TRANSFORMS, Transform, check_len, row, sizes};
+use super::words::{meaning_of, numbered};
 use crate::broadcast::size;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,8 +22,9 @@ use crate::kernel::Builtin;
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[
-    Builtin::new("TreeEnsemble", infer, ensemble).domain("ai.onnx.ml"),
-    Builtin::new("TreeEnsembleRegressor", infer_regressor, regressor).domain("ai.onnx.ml"),
+    Builtin::new("TreeEnsemble", infer_ensemble, ensemble).domain("ai.onnx.ml"),
+    Builtin::new("TreeEnsembleClassifier", infer_classifier, classify).domain("ai.onnx.ml"),
+    Builtin::new("TreeEnsembleRegressor", infer_regressor, regress).domain("ai.onnx.ml"),
 ];
 
 /// What becomes of the weights that a row of input collects for a target.
@@ -30,16 +36,7 @@ enum Aggregate {
     Max,
 }
 
-/// What becomes of the sums of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transform {
-    None,
-    Softmax,
-    Logistic,
-    SoftmaxZero,
-    Probit,
-}
-
+/// In the order of their numbers in TreeEnsemble.
 const AGGREGATES: [(&str, Aggregate); 4] = [
     ("AVERAGE", Aggregate::Average),
     ("SUM", Aggregate::Sum),
@@ -47,110 +44,166 @@ const AGGREGATES: [(&str, Aggregate); 4] = [
     ("MAX", Aggregate::Max),
 ];
 
-const TRANSFORMS: [(&str, Transform); 5] = [
-    ("NONE", Transform::None),
-    ("SOFTMAX", Transform::Softmax),
-    ("LOGISTIC", Transform::Logistic),
-    ("SOFTMAX_ZERO", Transform::SoftmaxZero),
-    ("PROBIT", Transform::Probit),
-];
+/// Trees whose leaves have weights for targets, and what becomes of these.
+struct Regressor {
+    forest: Forest,
+    targets: usize,
+    /// None, or one for each target.
+    base: Vec<f64>,
+    aggregate: Aggregate,
+    transform: Transform,
+}
 
-/// The entry of `names` that attribute `name` has: a number in TreeEnsemble, a string in the older operators.
-fn choice<V: Copy>(call: &Call<'_>, name: &str, names: &[(&str, V)], default: usize) -> Result<V> {
-    let by_number = call.node().op_type == "TreeEnsemble";
-    let index = if by_number {
-        let default = i64::try_from(default).map_err(Error::internal)?;
-        usize::try_from(call.int_or(name, default)?).ok()
-    } else {
-        let default = names.get(default).map_or("", |(known, _)| *known);
-        let asked = call.str_or(name, default)?;
-        names.iter().position(|(known, _)| *known == asked)
-    };
-    index.and_then(|index| names.get(index)).map(|(_, value)| *value).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidModel, format!("the value of attribute `{name}` is not known"))
+impl Regressor {
+    /// That of a TreeEnsemble. Its numbers are those of ONNX; in onnxruntime 1 is LOGISTIC and 2 SOFTMAX.
+    fn of_ensemble(call: &Call<'_>) -> Result<Self> {
+        Self {
+            forest: Forest::of_ensemble(call)?,
+            targets: targets(call)?,
+            base: Vec::new(),
+            aggregate: numbered(call, "aggregate_function", &AGGREGATES, Aggregate::Sum)?,
+            transform: numbered(call, "post_transform", &TRANSFORMS, Transform::None)?,
+        }
+        .checked(call)
+    }
+
+    /// That of a TreeEnsembleRegressor.
+    fn of_targets(call: &Call<'_>) -> Result<Self> {
+        let aggregate = meaning_of(call, "aggregate_function", &AGGREGATES, Aggregate::Sum)?;
+        Self {
+            forest: Forest::of_leaves(call, "target")?,
+            targets: targets(call)?,
+            base: forest::floats(call, "base_values")?,
+            aggregate,
+            transform: Transform::of(call)?,
+        }
+        .checked(call)
+    }
+
+    fn checked(self, call: &Call<'_>) -> Result<Self> {
+        let [_, features] = sizes(call)?;
+        self.forest.check(features, self.targets)?;
+        if !self.base.is_empty() {
+            check_len("base_values", self.base.len(), Some(self.targets))?;
+        }
+        Ok(self)
+    }
+
+    /// The outputs for every row of input 0, which are computed in `R`.
+    #[allow(clippy::cast_precision_loss, reason = "a number of trees, by which is divided")]
+    fn predict<R: Real, O: Number>(
+        &self,
+        cx: &mut RunCx<'_>,
+        round: impl Fn(R) -> O,
+    ) -> Result<()> {
+        let [rows, features] = sizes(cx)?;
+        let (input, mut output) = (elements::<R>(cx)?, cx.output::<O>(0)?.iter_mut());
+        let trees = R::of(self.forest.trees() as f64);
+        let mut sums = vec![None; self.targets];
+        for i in 0..rows {
+            collect(&self.forest, row(&input, i, features), self.aggregate, &mut sums)?;
+            let score = |(j, sum): (usize, &Option<R>)| {
+                // In onnxruntime one of several targets for which no leaf has a weight has no base value either.
+                let is_left_out = sum.is_none() && self.targets > 1;
+                let sum = sum.unwrap_or(R::ZERO);
+                let is_mean = self.aggregate == Aggregate::Average;
+                let score = if is_mean { sum / trees } else { sum };
+                let base = self.base.get(j).filter(|_| !is_left_out);
+                base.map_or(score, |base| score + R::of(*base))
+            };
+            let mut scores: Vec<R> = sums.iter().enumerate().map(score).collect();
+            self.transform.apply(&mut scores);
+            // The scores end first, so that no place is passed over.
+            scores.into_iter().zip(output.by_ref()).for_each(|(score, y)| *y = round(score));
+        }
+        Ok(())
+    }
+}
+
+fn targets(call: &Call<'_>) -> Result<usize> {
+    size(call.int_or("n_targets", 0)?).map_err(|_| {
+        let reason = "`n_targets`, the number of targets, is negative";
+        Error::new(ErrorKind::InvalidModel, reason)
     })
 }
 
-/// The rows and features of the input, and the number of targets.
-fn sizes(call: &Call<'_>) -> Result<[usize; 3]> {
-    match *call.shape(0)? {
-        [rows, features] => Ok([rows, features, size(call.int_or("n_targets", 0)?)?]),
-        _ => Err(Error::new(ErrorKind::Shape, "the input is not a matrix")),
-    }
+/// The elements of input 0 in `R`.
+fn elements<R: Real>(call: &Call<'_>) -> Result<Vec<f64>> {
+    for_type!(call.dtype(0)?, numbers, T => {
+        // What is no DOUBLE becomes FLOAT in onnxruntime, integers of 64 bits too.
+        let widened = |x: &T| R::of(x.to_odd_f64()).to_f64();
+        Ok(call.input::<T>(0)?.iter().map(widened).collect())
+    })
 }
 
-fn infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let [rows, _, targets] = sizes(call)?;
-    Ok(vec![OutSpec::tensor(call.dtype(0)?, [rows, targets])])
-}
-
-fn infer_regressor(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let [rows, _, targets] = sizes(call)?;
-    Ok(vec![OutSpec::tensor(DataType::Float, [rows, targets])])
+fn infer_ensemble(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let ([rows, _], regressor) = (sizes(call)?, Regressor::of_ensemble(call)?);
+    Ok(vec![OutSpec::tensor(call.dtype(0)?, [rows, regressor.targets])])
 }
 
 fn ensemble(cx: &mut RunCx<'_>) -> Result<()> {
-    let forest = Forest::of_ensemble(cx)?;
-    for_type!(cx.dtype(0)?, floats, T => predict::<T, T>(cx, &forest, &[]))
+    let regressor = Regressor::of_ensemble(cx)?;
+    for_type!(cx.dtype(0)?, floats, T => {
+        regressor.predict::<<T as Float>::Real, T>(cx, T::round_from)
+    })
 }
 
-fn regressor(cx: &mut RunCx<'_>) -> Result<()> {
-    let forest = Forest::of_targets(cx)?;
-    let base = forest::floats(cx, "base_values")?;
-    for_type!(cx.dtype(0)?, numbers, T => predict::<T, f32>(cx, &forest, &base))
+fn infer_regressor(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let ([rows, _], regressor) = (sizes(call)?, Regressor::of_targets(call)?);
+    Ok(vec![OutSpec::tensor(DataType::Float, [rows, regressor.targets])])
 }
 
-fn predict<T: Number, O: Float>(cx: &mut RunCx<'_>, forest: &Forest, base: &[f64]) -> Result<()> {
-    let [rows, features, targets] = sizes(cx)?;
-    forest.check_targets(targets)?;
-    let aggregate = choice(cx, "aggregate_function", &AGGREGATES, 1)?;
-    let transform = choice(cx, "post_transform", &TRANSFORMS, 0)?;
-    let (input, output) = (cx.input::<T>(0)?, cx.output::<O>(0)?);
-    let mut row = vec![0.0; features];
-    for i in 0..rows {
-        let from = input.get(i * features..(i + 1) * features).unwrap_or_default();
-        row.iter_mut().zip(from).for_each(|(to, x)| *to = x.to_f64());
-        let mut sums = collect::<O::Real>(forest, &row, targets, aggregate)?;
-        for (sum, base) in sums.iter_mut().zip(base) {
-            *sum += O::Real::of(*base);
-        }
-        transform.apply(&mut sums);
-        let to = output.get_mut(i * targets..(i + 1) * targets).unwrap_or_default();
-        to.iter_mut().zip(sums).for_each(|(y, sum)| *y = O::round_from(sum));
+fn regress(cx: &mut RunCx<'_>) -> Result<()> {
+    let regressor = Regressor::of_targets(cx)?;
+    match cx.dtype(0)? {
+        DataType::Double => regressor.predict::<f64, f32>(cx, f32::of),
+        _ => regressor.predict::<f32, f32>(cx, |score| score),
     }
-    Ok(())
 }
 
-/// What one row of features collects, for every target.
+fn infer_classifier(call: &Call<'_>) -> Result<Vec<OutSpec>> {
+    let ([rows, _], classifier) = (sizes(call)?, Classifier::of(call)?);
+    Ok(classifier.classes.specs(rows, classifier.classes.len()))
+}
+
+fn classify(cx: &mut RunCx<'_>) -> Result<()> {
+    let classifier = Classifier::of(cx)?;
+    match cx.dtype(0)? {
+        DataType::Double => classifier.classify::<f64>(cx),
+        _ => classifier.classify::<f32>(cx),
+    }
+}
+
+/// What one row of features collects, for every target; `None` where no leaf has a weight for it.
+///
+/// Where there is one target, onnxruntime leaves out all but the first of several weights of a leaf for it; here all
+/// count, as ONNX says.
 fn collect<R: Real>(
     forest: &Forest,
-    row: &[f64],
-    targets: usize,
+    features: &[f64],
     aggregate: Aggregate,
-) -> Result<Vec<R>> {
-    let mut sums: Vec<Option<R>> = vec![None; targets];
-    let trees = R::of(forest.trees() as f64);
-    for leaf in forest.leaves(row) {
+    sums: &mut [Option<R>],
+) -> Result<()> {
+    sums.fill(None);
+    for leaf in forest.leaves(features) {
         for (target, weight) in leaf? {
-            let sum = sums.get_mut(*target).ok_or_else(|| {
-                let reason = format!("a leaf belongs to target {target} of {targets}");
-                Error::new(ErrorKind::InvalidModel, reason)
-            })?;
+            let Some(sum) = sums.get_mut(*target) else {
+                return Err(Error::internal("a target that was not checked"));
+            };
             let weight = R::of(*weight);
-            let term = if aggregate == Aggregate::Average { weight / trees } else { weight };
             *sum = Some(match (*sum, aggregate) {
-                (None, _) => term,
-                (Some(sum), Aggregate::Average | Aggregate::Sum) => sum + term,
+                (None, _) => weight,
+                (Some(sum), Aggregate::Average | Aggregate::Sum) => sum + weight,
                 (Some(sum), Aggregate::Min) => {
-                    if term < sum {
-                        term
+                    if weight < sum {
+                        weight
                     } else {
                         sum
                     }
                 }
                 (Some(sum), Aggregate::Max) => {
-                    if term > sum {
-                        term
+                    if weight > sum {
+                        weight
                     } else {
                         sum
                     }
@@ -158,41 +211,5 @@ fn collect<R: Real>(
             });
         }
     }
-    Ok(sums.into_iter().map(|sum| sum.unwrap_or(R::ZERO)).collect())
-}
-
-impl Transform {
-    fn apply<R: Real>(self, sums: &mut [R]) {
-        match self {
-            Self::None => {}
-            Self::Softmax => softmax(sums, |_| true),
-            // What is zero stays zero.
-            Self::SoftmaxZero => softmax(sums, |x| x != R::ZERO),
-            Self::Logistic => {
-                sums.iter_mut().for_each(|x| *x = super::activation::sigmoid(*x));
-            }
-            Self::Probit => sums.iter_mut().for_each(|x| *x = probit(*x)),
-        }
-    }
-}
-
-fn softmax<R: Real>(sums: &mut [R], takes_part: impl Fn(R) -> bool) {
-    let highest = sums.iter().fold(R::LOWEST, |max, x| if *x > max { *x } else { max });
-    let mut total = R::ZERO;
-    for x in sums.iter_mut().filter(|x| takes_part(**x)) {
-        *x = (*x - highest).exp();
-        total += *x;
-    }
-    let parts = sums.iter_mut().filter(|x| takes_part(**x));
-    parts.for_each(|x| *x = *x / total);
-}
-
-/// The quantile function of the normal distribution, with Winitzki's approximation of the inverse of erf.
-fn probit<R: Real>(p: R) -> R {
-    let x = p + p - R::ONE;
-    let ln = ((R::ONE - x) * (R::ONE + x)).ln();
-    let a = R::of(0.147);
-    let v = R::of(2.0 / std::f64::consts::PI) / a + ln / R::of(2.0);
-    let root = ((v * v - ln / a).sqrt() - v).sqrt();
-    R::of(2.0).sqrt() * if x < R::ZERO { -root } else { root }
+    Ok(())
 }

@@ -1,7 +1,8 @@
 //! The SHA-256 of values: of the bytes of a tensor as they lie in M, and of what has no bytes there.
 //!
 //! A tensor of strings is the strings in order, each with its length before it as 8 little-endian bytes. A
-//! sequence or an optional is its elements in order, each as one line of JSON: `{"dt":..,"sh":..,"sha":..}`.
+//! sequence or an optional is its elements in order, each as one line of JSON: `{"dt":..,"sh":..,"sha":..}`. A map is
+//! a sequence of its keys in ascending order and its values, both vectors.
 
 use onnx_container::Tensor;
 use serde::Serialize;
@@ -53,6 +54,10 @@ fn sha(value: &Value) -> Result<String> {
         }
         Value::Optional(_, element) => {
             element.iter().try_for_each(|element| element_into(element, &mut hasher))?;
+        }
+        Value::Map(map) => {
+            let both = [map.keys(), map.values()].map(|tensor| Value::Tensor(tensor.clone()));
+            both.iter().try_for_each(|element| element_into(element, &mut hasher))?;
         }
     }
     Ok(hex(&hasher.finalize()))

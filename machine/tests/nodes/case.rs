@@ -8,7 +8,7 @@ use onnx_container::proto::{
 use onnx_container::{Buffer, Container, DataType, Tensor};
 use onnx_container_machine::plan::PlanOptions;
 use onnx_container_machine::{
-    Limits, Machine, Program, ProgramOptions, Registry, Result, Type, Value,
+    Limits, Machine, Map, Program, ProgramOptions, Registry, Result, Type, Value,
 };
 
 use crate::schemas::Schema;
@@ -134,6 +134,12 @@ pub fn proto(ty: &Type) -> TypeProto {
             optional.elem_type = Some(Box::new(proto(element)));
             TypeValue::OptionalType(Box::new(optional))
         }
+        Type::Map(key, value) => {
+            let mut map = type_proto::Map::default();
+            map.key_type = Some(key.number());
+            map.value_type = Some(Box::new(proto(&Type::Tensor(*value))));
+            TypeValue::MapType(Box::new(map))
+        }
     });
     message
 }
@@ -179,6 +185,11 @@ pub fn value(ty: &Type, dims: &[i64], numbers: &[f64]) -> Option<Value> {
         }
         Type::Optional(element) => {
             Value::Optional((**element).clone(), value(element, dims, numbers).map(Box::new))
+        }
+        Type::Map(key, of) => {
+            let count = i64::try_from(numbers.len()).ok()?;
+            let [keys, values] = [key, of].map(|dtype| tensor(*dtype, &[count], numbers));
+            Value::Map(Map::new(keys?, values?).ok()?)
         }
     })
 }

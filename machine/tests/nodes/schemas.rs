@@ -98,5 +98,12 @@ fn parse(name: &str) -> Option<Type> {
     };
     let tensor = DataType::ALL.iter().find(named).map(|dtype| Type::Tensor(*dtype));
     let sequence = || inside("seq(").map(Type::Sequence);
-    tensor.or_else(sequence).or_else(|| inside("optional(").map(Type::Optional))
+    let map = || {
+        let (key, value) = name.strip_prefix("map(")?.strip_suffix(')')?.split_once(',')?;
+        let key = if key == "string" { DataType::String } else { DataType::Int64 };
+        let Some(Type::Tensor(value)) = parse(value) else { return None };
+        Some(Type::Map(key, value))
+    };
+    let optional = || inside("optional(").map(Type::Optional);
+    tensor.or_else(sequence).or_else(optional).or_else(map)
 }

@@ -13,4 +13,5 @@ mod axes;
 mod casts;
 mod elements;
 mod images;
+mod ml;
 mod support;

@@ -1,16 +1,27 @@
 //! Models of one node, and their outputs.
 
 use onnx_container::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
+    ValueInfoProto, type_proto,
 };
 use onnx_container::{Container, Element};
 use onnx_container_machine::{
-    Limits, Machine, Profile, Program, ProgramOptions, Registry, Result, Value,
+    Limits, Machine, Map, Profile, Program, ProgramOptions, Registry, Result, Value,
 };
 
 pub fn tensor<T: Element>(dims: impl Into<Vec<i64>>, elements: &[T]) -> Value {
     Value::from_elements(dims, elements).unwrap()
+}
+
+fn map_input(name: &str, map: &Map) -> ValueInfoProto {
+    let mut of = type_proto::Map::default();
+    of.key_type = Some(map.keys().dtype().number());
+    of.value_type = Some(Box::new(TypeProto::tensor(map.values().dtype(), [])));
+    let mut ty = TypeProto::default();
+    ty.value = Some(type_proto::Value::MapType(Box::new(of)));
+    let mut input = ValueInfoProto::default();
+    (input.name, input.r#type) = (Some(name.into()), Some(Box::new(ty)));
+    input
 }
 
 /// The outputs of one node of operator `op` at version `version`. A domain is written in front: `my::Op`.
@@ -29,7 +40,13 @@ pub fn outputs(
     node.attribute = attributes.to_vec();
     let mut graph = GraphProto::new("g");
     for (name, value) in ins.iter().zip(inputs) {
-        let tensor = value.tensor().unwrap();
+        let tensor = match value {
+            Value::Map(map) => {
+                graph.input.push(map_input(name, map));
+                continue;
+            }
+            value => value.tensor().unwrap(),
+        };
         let dims = tensor.shape().into_iter().map(|dim| i64::try_from(dim).unwrap().into());
         let dims: Vec<_> = dims.collect();
         graph.input.push(ValueInfoProto::tensor_with(name.as_str(), tensor.dtype(), dims));

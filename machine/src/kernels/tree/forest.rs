@@ -4,7 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::scores::{check_len, invalid};
 use crate::numeric::{Number, for_type};
+
+/// The mode of a node that does not decide.
+const LEAF: &[u8] = b"LEAF";
 
 /// How a node decides: it compares the feature with its own value.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,10 +83,6 @@ pub(super) struct Forest {
     roots: Vec<Branch>,
 }
 
-fn invalid(reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidModel, reason)
-}
-
 fn index(value: i64) -> Result<usize> {
     usize::try_from(value)
         .map_err(|_| invalid("the number of a node, feature or target is negative"))
@@ -90,10 +90,12 @@ fn index(value: i64) -> Result<usize> {
 
 /// The floats of attribute `name`, or of the tensor `name` with `_as_tensor` behind it; none where there are neither.
 pub(super) fn floats(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
-    match call.node().attributes.floats(name)? {
-        Some(floats) => Ok(floats.iter().map(|x| f64::from(*x)).collect()),
-        None => tensor(call, &format!("{name}_as_tensor")),
+    let floats = call.node().attributes.floats(name)?.unwrap_or_default();
+    let wide = tensor(call, &format!("{name}_as_tensor"))?;
+    if !floats.is_empty() && !wide.is_empty() {
+        return Err(invalid(format!("`{name}` and `{name}_as_tensor` have elements, and one may")));
     }
+    Ok(if wide.is_empty() { floats.iter().map(|x| f64::from(*x)).collect() } else { wide })
 }
 
 /// The numbers of the tensor in attribute `name`; none where there is none.
@@ -102,26 +104,30 @@ fn tensor(call: &Call<'_>, name: &str) -> Result<Vec<f64>> {
     for_type!(tensor.dtype(), numbers, T => {
         Ok(tensor.to_slice::<T>()?.iter().map(|x| x.to_f64()).collect())
     })
+    .map_err(|error| invalid(format!("attribute `{name}`: {}", error.reason())))
 }
 
 /// The integers of attribute `name`, of which there have to be `len`.
 fn ints<'a>(call: &Call<'a>, name: &str, len: usize) -> Result<&'a [i64]> {
     let ints = call.ints(name)?.unwrap_or_default();
-    if ints.len() == len {
-        return Ok(ints);
-    }
-    Err(invalid(&format!("attribute `{name}` has {} elements, not {len}", ints.len())))
+    check_len(name, ints.len(), Some(len))?;
+    Ok(ints)
 }
 
 /// Whether a missing feature passes, for each of `len` nodes.
 fn missing(call: &Call<'_>, len: usize) -> Result<Vec<bool>> {
-    match call.ints("nodes_missing_value_tracks_true")?.unwrap_or_default() {
-        [] => Ok(vec![false; len]),
-        _ => Ok(ints(call, "nodes_missing_value_tracks_true", len)?
-            .iter()
-            .map(|x| *x != 0)
-            .collect()),
-    }
+    let passes = match call.ints(MISSING)?.unwrap_or_default() {
+        [] => return Ok(vec![false; len]),
+        _ => ints(call, MISSING, len)?,
+    };
+    Ok(passes.iter().map(|x| *x != 0).collect())
+}
+
+const MISSING: &str = "nodes_missing_value_tracks_true";
+
+/// Nothing here needs how often a node was reached; if it is there, it is there for every node.
+fn check_hitrates(found: usize, nodes: usize) -> Result<()> {
+    if found == 0 { Ok(()) } else { check_len("nodes_hitrates", found, Some(nodes)) }
 }
 
 impl Forest {
@@ -129,18 +135,22 @@ impl Forest {
         self.roots.len()
     }
 
+    /// The targets of all leaves with their weights.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &(usize, f64)> {
+        self.leaves.iter().flatten()
+    }
+
     /// The trees of TreeEnsemble.
     pub(super) fn of_ensemble(call: &Call<'_>) -> Result<Self> {
         let modes = tensor(call, "nodes_modes")?;
         let (len, splits) = (modes.len(), tensor(call, "nodes_splits")?);
-        if splits.len() != len {
-            return Err(invalid("there are more or fewer splits than modes"));
-        }
+        check_len("nodes_splits", splits.len(), Some(len))?;
         let nodes_of = |name| ints(call, name, len);
         let (features, missing) = (nodes_of("nodes_featureids")?, missing(call, len)?);
         let (passed, to_leaf) = (nodes_of("nodes_truenodeids")?, nodes_of("nodes_trueleafs")?);
         let (failed, failed_leaf) =
             (nodes_of("nodes_falsenodeids")?, nodes_of("nodes_falseleafs")?);
+        check_hitrates(tensor(call, "nodes_hitrates")?.len(), len)?;
         let branch = |id: &i64, leaf: &i64| {
             index(*id).map(if *leaf == 0 { Branch::Node } else { Branch::Leaf })
         };
@@ -165,6 +175,9 @@ impl Forest {
                 failed: branch(&at(failed), &at(failed_leaf))?,
             });
         }
+        if sets.any(|set| !set.is_empty()) {
+            return Err(invalid("`membership_values` has more sets than nodes that ask for one"));
+        }
         let weights = tensor(call, "leaf_weights")?;
         for (target, weight) in ints(call, "leaf_targetids", weights.len())?.iter().zip(weights) {
             forest.leaves.push(vec![(index(*target)?, weight)]);
@@ -175,38 +188,30 @@ impl Forest {
         Ok(forest)
     }
 
-    /// The trees of TreeEnsembleRegressor: nodes are named by their tree and a number in it, and the first one of
-    /// a tree is its root.
-    pub(super) fn of_targets(call: &Call<'_>) -> Result<Self> {
+    /// The trees of TreeEnsembleRegressor or TreeEnsembleClassifier, the weights of whose leaves are in attributes that
+    /// begin with `prefix`: nodes are named by their tree and a number in it, and the first one of a tree is its root.
+    pub(super) fn of_leaves(call: &Call<'_>, prefix: &str) -> Result<Self> {
         let modes = call.node().attributes.strings("nodes_modes")?.unwrap_or_default();
         let (len, splits) = (modes.len(), floats(call, "nodes_values")?);
+        check_len("nodes_values", splits.len(), Some(len))?;
         let nodes_of = |name| ints(call, name, len);
         let (trees, ids) = (nodes_of("nodes_treeids")?, nodes_of("nodes_nodeids")?);
         let (passed, failed) = (nodes_of("nodes_truenodeids")?, nodes_of("nodes_falsenodeids")?);
         let (features, missing) = (nodes_of("nodes_featureids")?, missing(call, len)?);
+        check_hitrates(floats(call, "nodes_hitrates")?.len(), len)?;
         let mut forest = Self::default();
-        let (mut branches, mut seen) = (HashMap::new(), HashSet::new());
-        let mut inner = 0;
-        for ((tree, id), mode) in trees.iter().zip(ids).zip(modes) {
-            let branch = if mode.as_slice() == b"LEAF" {
-                forest.leaves.push(Leaf::new());
-                Branch::Leaf(forest.leaves.len() - 1)
-            } else {
-                inner += 1;
-                Branch::Node(inner - 1)
-            };
-            if seen.insert(*tree) {
-                forest.roots.push(branch);
-            }
-            branches.insert((*tree, *id), branch);
-        }
+        let branches = forest.name_nodes(trees, ids, modes)?;
         let find = |tree: i64, id: i64| {
-            branches.get(&(tree, id)).copied().ok_or_else(|| invalid("a tree has no such node"))
+            branches
+                .get(&(tree, id))
+                .copied()
+                .ok_or_else(|| invalid(format!("tree {tree} has no node {id}")))
         };
-        for (i, mode) in modes.iter().enumerate().filter(|(_, mode)| mode.as_slice() != b"LEAF") {
+        for (i, (mode, split)) in modes.iter().zip(&splits).enumerate() {
+            if mode.as_slice() == LEAF {
+                continue;
+            }
             let at = |list: &[i64]| list.get(i).copied().unwrap_or_default();
-            let split =
-                splits.get(i).ok_or_else(|| invalid("there are fewer values than nodes"))?;
             let test = Test::of(&Mode::Name(mode), *split);
             forest.nodes.push(Node {
                 test: test.ok_or_else(|| invalid("the mode of a node is not known"))?,
@@ -216,13 +221,14 @@ impl Forest {
                 failed: find(at(trees), at(failed))?,
             });
         }
-        let weights = floats(call, "target_weights")?;
-        let of_leaf = |name| ints(call, name, weights.len());
-        let (trees, ids) = (of_leaf("target_treeids")?, of_leaf("target_nodeids")?);
-        let leaves = trees.iter().zip(ids).zip(of_leaf("target_ids")?.iter().zip(&weights));
+        let weights = floats(call, &format!("{prefix}_weights"))?;
+        let of_leaf = |name: &str| ints(call, &format!("{prefix}_{name}"), weights.len());
+        let (trees, ids) = (of_leaf("treeids")?, of_leaf("nodeids")?);
+        let leaves = trees.iter().zip(ids).zip(of_leaf("ids")?.iter().zip(&weights));
         for ((tree, id), (target, weight)) in leaves {
             let Branch::Leaf(leaf) = find(*tree, *id)? else {
-                return Err(invalid("a node with a weight is not a leaf"));
+                let reason = format!("node {id} of tree {tree} has a weight and is no leaf");
+                return Err(invalid(reason));
             };
             let target = (index(*target)?, *weight);
             forest.leaves.get_mut(leaf).into_iter().for_each(|leaf| leaf.push(target));
@@ -230,15 +236,88 @@ impl Forest {
         Ok(forest)
     }
 
-    /// Whether every leaf belongs to one of so many targets.
-    pub(super) fn check_targets(&self, targets: usize) -> Result<()> {
-        let outside = self.leaves.iter().flatten().find(|(target, _)| *target >= targets);
-        match outside {
-            Some((target, _)) => {
-                Err(invalid(&format!("a leaf belongs to target {target} of {targets}")))
+    /// Gives each node its place among the nodes that decide or the leaves, and each tree its root.
+    fn name_nodes(
+        &mut self,
+        trees: &[i64],
+        ids: &[i64],
+        modes: &[Vec<u8>],
+    ) -> Result<HashMap<(i64, i64), Branch>> {
+        let (mut branches, mut seen) = (HashMap::with_capacity(modes.len()), HashSet::new());
+        let (mut inner, mut last) = (0, None);
+        for ((tree, id), mode) in trees.iter().zip(ids).zip(modes) {
+            let branch = if mode.as_slice() == LEAF {
+                self.leaves.push(Leaf::new());
+                Branch::Leaf(self.leaves.len() - 1)
+            } else {
+                inner += 1;
+                Branch::Node(inner - 1)
+            };
+            if last != Some(*tree) {
+                // onnxruntime takes each part of such a tree for a tree.
+                if !seen.insert(*tree) {
+                    let reason = format!("the nodes of tree {tree} are not one after the other");
+                    return Err(invalid(reason));
+                }
+                self.roots.push(branch);
+                last = Some(*tree);
             }
-            None => Ok(()),
+            if branches.insert((*tree, *id), branch).is_some() {
+                return Err(invalid(format!("tree {tree} has two nodes {id}")));
+            }
         }
+        Ok(branches)
+    }
+
+    /// Whether every node asks for one of so many features and leads to one that there is, and every leaf belongs to one
+    /// of so many targets.
+    pub(super) fn check(&self, features: usize, targets: usize) -> Result<()> {
+        let is_there = |branch: &Branch| match *branch {
+            Branch::Node(node) => node < self.nodes.len(),
+            Branch::Leaf(leaf) => leaf < self.leaves.len(),
+        };
+        let branches = self.nodes.iter().flat_map(|node| [&node.passed, &node.failed]);
+        match branches.chain(&self.roots).find(|branch| !is_there(branch)) {
+            Some(Branch::Node(node)) => return Err(invalid(format!("there is no node {node}"))),
+            Some(Branch::Leaf(leaf)) => return Err(invalid(format!("there is no leaf {leaf}"))),
+            None => {}
+        }
+        if let Some((target, _)) = self.weights().find(|(target, _)| *target >= targets) {
+            return Err(invalid(format!("a leaf belongs to target {target} of {targets}")));
+        }
+        if let Some(node) = self.nodes.iter().find(|node| node.feature >= features) {
+            let reason = format!("a node asks for feature {} of {features}", node.feature);
+            return Err(Error::new(ErrorKind::Shape, reason));
+        }
+        if self.has_cycle() { Err(invalid("a tree has a cycle")) } else { Ok(()) }
+    }
+
+    /// Whether a path of nodes comes back to where it was: then some nodes are always left to which others lead.
+    fn has_cycle(&self) -> bool {
+        let mut leading = vec![0_usize; self.nodes.len()];
+        let next = |node: &Node| {
+            [node.passed, node.failed].into_iter().filter_map(|branch| match branch {
+                Branch::Node(node) => Some(node),
+                Branch::Leaf(_) => None,
+            })
+        };
+        for node in self.nodes.iter().flat_map(next) {
+            leading.get_mut(node).into_iter().for_each(|count| *count += 1);
+        }
+        let mut free: Vec<usize> =
+            (0..).zip(&leading).filter(|(_, n)| **n == 0).map(|(i, _)| i).collect();
+        let mut seen = 0;
+        while let Some(node) = free.pop() {
+            seen += 1;
+            for node in self.nodes.get(node).into_iter().flat_map(next) {
+                let Some(count) = leading.get_mut(node) else { continue };
+                *count -= 1;
+                if *count == 0 {
+                    free.push(node);
+                }
+            }
+        }
+        seen < self.nodes.len()
     }
 
     /// The leaf of every tree for a row of features.
@@ -290,6 +369,7 @@ mod tests {
             let forest = Forest { nodes: vec![node], leaves, roots: vec![Branch::Node(0)] };
             let error = forest.leaves(&[1.0]).next().unwrap().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+            assert!(forest.check(1, 1).is_err(), "{expected}");
         }
     }
 

@@ -177,6 +177,18 @@ struct Candidate {
 const PLACES: usize = 3;
 
 impl Candidate {
+    fn said(&self) -> String {
+        let named = |is: &bool| u8::from(*is);
+        format!(
+            "{:?} of {:?} to {:?} with {:?} at {}",
+            self.key,
+            self.inputs,
+            self.outputs.iter().map(named).collect::<Vec<_>>(),
+            self.attributes.iter().map(|a| (a.name.as_ref(), a.i, a.f)).collect::<Vec<_>>(),
+            self.place
+        )
+    }
+
     fn model(&self, pool: &[Value]) -> ModelProto {
         let (domain, op, version) = self.key;
         let name = |i: usize, is: bool, letter: &str| {
@@ -431,10 +443,16 @@ fn change(
     }
 }
 
-/// What models gave, by their digests.
+/// What the first model of a digest gave, once another one has the same digest.
+struct First {
+    candidate: Candidate,
+    result: Option<Option<Vec<Value>>>,
+}
+
+/// The models so far, by their digests.
 #[derive(Default)]
 struct Given {
-    by_digest: HashMap<String, (String, Option<Vec<Value>>)>,
+    by_digest: HashMap<String, First>,
     models: usize,
     equal: usize,
     failed: Vec<String>,
@@ -445,25 +463,20 @@ impl Given {
         let model = candidate.model(pool);
         let Ok(digest) = Container::new(model.clone()).semantic_digest() else { return };
         self.models += 1;
-        let named = |is: &bool| u8::from(*is);
-        let said = format!(
-            "{:?} of {:?} to {:?} with {:?} at {}",
-            candidate.key,
-            candidate.inputs,
-            candidate.outputs.iter().map(named).collect::<Vec<_>>(),
-            candidate.attributes.iter().map(|a| (a.name.as_ref(), a.i, a.f)).collect::<Vec<_>>(),
-            candidate.place
-        );
-        let result = candidate.run(model, pool);
-        let Some((first, expected)) = self.by_digest.get(&digest.to_string()) else {
-            self.by_digest.insert(digest.to_string(), (said, result));
+        let Some(first) = self.by_digest.get_mut(&digest.to_string()) else {
+            let first = First { candidate: candidate.clone(), result: None };
+            self.by_digest.insert(digest.to_string(), first);
             return;
         };
         self.equal += 1;
+        let First { candidate: other, result: expected } = first;
+        let expected = expected.get_or_insert_with(|| other.run(other.model(pool), pool));
+        let result = candidate.run(model, pool);
         // A node that lacks an output which its operator has to give is refused, and computes nothing.
         let both_run = expected.is_some() && result.is_some();
         if both_run && *expected != result {
-            self.failed.push(format!("{first}\n    {expected:?}\n{said}\n    {result:?}"));
+            let (other, said) = (other.said(), candidate.said());
+            self.failed.push(format!("{other}\n    {expected:?}\n{said}\n    {result:?}"));
         }
     }
 

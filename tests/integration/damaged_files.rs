@@ -13,7 +13,7 @@ use onnx_container::{
     MmapChoice, SaveOptions, check_model,
 };
 
-use crate::support::{graph, model, node};
+use crate::support::{few_or, graph, model, node};
 
 fn external(name: &str, dtype: i32, dims: &[i64], offset: u64) -> TensorProto {
     let mut tensor = TensorProto::external(name, dtype, dims, "w.bin");
@@ -95,7 +95,7 @@ fn read(path: &Path, at: &str) -> bool {
 }
 
 #[test]
-fn every_cut_and_every_changed_bit_is_an_error_or_a_model() {
+fn every_cut_and_changed_bits_of_every_byte_are_an_error_or_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
     fs::write(folder.path().join("w.bin"), [1; 16]).unwrap();
@@ -109,12 +109,14 @@ fn every_cut_and_every_changed_bit_is_an_error_or_a_model() {
         read(&bytes[..end], &format!("cut off at {end}"));
     }
     let (mut models, mut changed) = (0, bytes.clone());
-    for bit in 0..8 * bytes.len() {
+    // By default, two or three bits of each byte.
+    let bits = (0..8 * bytes.len()).step_by(few_or(3, 1));
+    for bit in bits.clone() {
         changed[bit / 8] ^= 1 << (bit % 8);
         models += usize::from(read(&changed, &format!("bit {bit}")));
         changed[bit / 8] ^= 1 << (bit % 8);
     }
-    assert!(models > 0 && models < 8 * bytes.len(), "{models} of {} bits", 8 * bytes.len());
+    assert!(models > 0 && models < bits.len(), "{models} of {} bits", bits.len());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::dump::dump;
 use crate::flow::{Id, id_of_function, id_of_node, inlining_faults, known_flow, nodes_of_function};
 use crate::interop::run_driver_with;
 use crate::random_models::{Choices, Flavour, random_model};
+use crate::support::few_or;
 
 type Outcome = Result<(), TestCaseError>;
 
@@ -149,7 +150,7 @@ fn an_error_changes_nothing(before: &ModelProto, limit: u64) -> Outcome {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(few_or(50, 200) as u32))]
 
     #[test]
     fn any_model_computes_the_same(

@@ -20,6 +20,12 @@ pub const LAYOUTS: [WeightFiles; 4] = [
     WeightFiles::Embedded,
 ];
 
+/// How many cases of a wide test there are: `few`, or `many` where `ONNX_CONTAINER_MANY_CASES` is set. Without
+/// optimization many take minutes.
+pub fn few_or(few: usize, many: usize) -> usize {
+    if std::env::var_os("ONNX_CONTAINER_MANY_CASES").is_some() { many } else { few }
+}
+
 /// Both ways to open files; every test of loading runs over both.
 pub fn both_choices() -> [MmapChoice; 2] {
     // SAFETY: the tests only replace mapped files by renaming, never write to or truncate them.

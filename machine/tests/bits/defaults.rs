@@ -19,7 +19,7 @@ struct Entry<'t> {
     domain: &'t str,
     name: &'t str,
     since: i64,
-    attributes: Vec<(&'t str, AttributeProto)>,
+    attributes: Vec<(String, AttributeProto)>,
 }
 
 fn table() -> Vec<Entry<'static>> {
@@ -30,7 +30,7 @@ fn table() -> Vec<Entry<'static>> {
         let words: Vec<_> = head.split('"').collect();
         let since = words.get(4)?.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
         // So that only names follow this.
-        let attributes = attributes.replace("String(\"", "String('").leak();
+        let attributes = attributes.replace("String(\"", "String('");
         let attributes = attributes.split("(\"").skip(1).filter_map(attribute).collect();
         Some(Entry { domain: words.get(1)?, name: words.get(3)?, since, attributes })
     };
@@ -38,7 +38,7 @@ fn table() -> Vec<Entry<'static>> {
 }
 
 /// `name", Kind(value))`, and what is behind it. Lists and tensors are as good as left out.
-fn attribute(text: &'static str) -> Option<(&'static str, AttributeProto)> {
+fn attribute(text: &str) -> Option<(String, AttributeProto)> {
     let (name, value) = text.split_once("\", ")?;
     let (kind, value) = value.split_once('(')?;
     let value = value.split_once(')')?.0;
@@ -51,7 +51,7 @@ fn attribute(text: &'static str) -> Option<(&'static str, AttributeProto)> {
         "String" => AttributeProto::string(name, value.trim_matches(['\'', '"'])),
         _ => return None,
     };
-    Some((name, attribute))
+    Some((name.to_owned(), attribute))
 }
 
 /// The output of the case at a version, with one more attribute, if it runs.
@@ -78,7 +78,7 @@ fn a_default_that_is_written_out_changes_nothing() {
                 continue;
             }
             let is_set = |name: &str| {
-                case.attributes.iter().any(|own| own.name.as_ref().is_some_and(|own| own == name))
+                case.attributes.iter().any(|own| own.name.as_ref().is_some_and(|own| *own == name))
             };
             for (name, default) in entry.attributes.iter().filter(|(name, _)| !is_set(name)) {
                 let with = run(&case, std::slice::from_ref(default));

@@ -344,6 +344,17 @@ macro_rules! for_type {
 }
 pub(crate) use for_type;
 
+/// The larger of two numbers, and of a number and a NaN the number. Which of two zeros, and what of a signalling NaN,
+/// the methods `max` and `min` of floats leave to the processor.
+pub(crate) fn larger<N: Number>(a: N, b: N) -> N {
+    if a > b || b.is_nan() { a } else { b }
+}
+
+/// The smaller of two numbers, and of a number and a NaN the number.
+pub(crate) fn smaller<N: Number>(a: N, b: N) -> N {
+    if a < b || b.is_nan() { a } else { b }
+}
+
 /// A number of elements, as a number to calculate with.
 pub(crate) fn number<N: Number>(len: usize) -> N {
     N::from_i128(i128::try_from(len).unwrap_or(i128::MAX))

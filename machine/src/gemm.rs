@@ -6,7 +6,8 @@
 //! processor's vectors change nothing: every tiling has the same bits. Integers wrap. In profile `fast` a product
 //! and its sum are rounded once where the processor has vectors that do so; the order is the same.
 //!
-//! Sums are kept in [`Number::Sum`] and rounded once. What is written has one NaN.
+//! Sums are kept in [`Number::Sum`] and rounded once. What is written has one NaN. Elements that are not of that type,
+//! FLOAT16 and BFLOAT16, are widened where they are packed or read: a part at a time, which stays in the caches.
 //!
 //! There are two ways. [`tiles`] computes a part of the result at a time from packed columns of the right matrix;
 //! [`strips`], for few rows, computes all of the result from a few rows of the right matrix at a time, which are read where
@@ -22,8 +23,7 @@ mod tiles;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use onnx_container::Element;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 
 use self::matrix::Grid;
 pub(crate) use self::matrix::{Matrix, Source, panels};
@@ -35,8 +35,6 @@ use crate::profile::Profile;
 
 /// With so many rows, most of the time is spent on reading the right matrix, and each element serves several sums.
 const FEW_ROWS: Range<usize> = 2..65;
-/// The elements that are widened at a time.
-const WIDENED: usize = 1 << 16;
 /// With fewer columns, preparing strips takes longer than packing.
 const FEW_COLUMNS: usize = 128;
 
@@ -52,102 +50,19 @@ pub(crate) fn product<T: Number>(
     [k, n]: [usize; 2],
 ) -> Result<()> {
     let Some(m) = c.len().checked_div(n) else { return Ok(()) };
-    let a = terms(a);
-    T::fill_sums(c, |sums| add_product(profile, Matrix::new(&a, m, k)?, b, false, sums))
+    let (a, b) = (Matrix::new(a, m, k)?, Matrix::new(b, k, n)?);
+    T::fill_sums(c, |sums| gemm(profile, a, &b, sums))
 }
 
 /// `values` as terms of sums: borrowed where these have the same type.
 pub(crate) fn terms<T: Number>(values: &[T]) -> Cow<'_, [T::Sum]> {
-    if let Some(same) = same_terms(values) {
+    let same = T::terms(values, &mut []);
+    if same.len() == values.len() {
         return Cow::Borrowed(same);
     }
     let mut terms = vec![T::Sum::ZERO; values.len()];
-    widen(values, &mut terms);
+    Arch::new().dispatch(|| T::terms(values, &mut terms).len());
     Cow::Owned(terms)
-}
-
-fn same_terms<T: Number>(values: &[T]) -> Option<&[T::Sum]> {
-    let is_same = T::DTYPE == T::Sum::DTYPE;
-    is_same.then(|| bytemuck::checked::try_cast_slice(values).ok()).flatten()
-}
-
-fn widen<T: Number>(values: &[T], terms: &mut [T::Sum]) {
-    Arch::new().dispatch(Widen { values, terms });
-}
-
-/// Writes elements as terms, in the processor's vectors.
-struct Widen<'t, T: Number> {
-    values: &'t [T],
-    terms: &'t mut [T::Sum],
-}
-
-impl<T: Number> WithSimd for Widen<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        self.terms.iter_mut().zip(self.values).for_each(|(term, x)| *term = x.to_sum());
-    }
-}
-
-/// `sums` plus `a` times `b`, which is row-major, or its columns are lines where it is `turned`. Elements that are not terms of
-/// sums are widened a part of `b` at a time, which then is still in the second cache.
-///
-/// # Errors
-/// [`ErrorKind::Shape`] when the three do not fit one another.
-pub(crate) fn add_product<T: Number>(
-    profile: Profile,
-    a: Matrix<'_, T::Sum>,
-    b: &[T],
-    turned: bool,
-    sums: &mut [T::Sum],
-) -> Result<()> {
-    let (m, k) = (a.rows, a.columns);
-    let Some(n) = sums.len().checked_div(m) else { return Ok(()) };
-    if let Some(b) = same_terms(b) {
-        return match turned {
-            false => gemm(profile, a, &Matrix::new(b, k, n)?, sums),
-            true => gemm(profile, a, &Matrix::new(b, n, k)?.transposed(), sums),
-        };
-    }
-    Matrix::new(b, k, n)?;
-    let (lines, len) = if turned { (n, k) } else { (k, n) };
-    let at_a_time = (WIDENED / len.max(1)).next_multiple_of(8).max(8);
-    let mut terms = Vec::new();
-    let mut part_of_a = Vec::new();
-    for part in matrix::parts(lines, at_a_time) {
-        let b = b.get(part.start * len..part.end * len).unwrap_or_default();
-        terms.resize(b.len(), T::Sum::ZERO);
-        widen(b, &mut terms);
-        if turned {
-            let b = Matrix::new(&terms, part.len(), k)?.transposed();
-            add_columns(profile, a, &b, part, n, sums)?;
-        } else {
-            a.copy_columns(part.clone(), &mut part_of_a);
-            let a = Matrix::new(&part_of_a, m, part.len())?;
-            gemm(profile, a, &Matrix::new(&terms, part.len(), n)?, sums)?;
-        }
-    }
-    Ok(())
-}
-
-/// `a` times `b` is added to `columns` of `sums`, which has `n` of them.
-fn add_columns<T: Number>(
-    profile: Profile,
-    a: Matrix<'_, T>,
-    b: &Matrix<'_, T>,
-    columns: Range<usize>,
-    n: usize,
-    sums: &mut [T],
-) -> Result<()> {
-    let of_line = |line: &[T]| line.get(columns.clone()).unwrap_or_default().to_vec();
-    let mut own: Vec<T> = sums.chunks_exact(n.max(1)).flat_map(of_line).collect();
-    gemm(profile, a, b, &mut own)?;
-    let lines = sums.chunks_exact_mut(n.max(1)).zip(own.chunks_exact(columns.len().max(1)));
-    lines.for_each(|(line, own)| {
-        line.get_mut(columns.clone()).into_iter().for_each(|line| line.copy_from_slice(own));
-    });
-    Ok(())
 }
 
 /// `result` plus `a` times `b`, where `result` is row-major.
@@ -157,8 +72,8 @@ fn add_columns<T: Number>(
 pub(crate) fn gemm<T: Number>(
     profile: Profile,
     a: Matrix<'_, T>,
-    b: &impl Source<T>,
-    result: &mut [T],
+    b: &impl Source<T::Sum>,
+    result: &mut [T::Sum],
 ) -> Result<()> {
     let (rows, columns) = (a.rows, b.columns());
     if a.columns != b.rows() || rows.checked_mul(columns) != Some(result.len()) {
@@ -186,15 +101,19 @@ pub(crate) fn gemm<T: Number>(
 fn multiply<T: Number>(
     profile: Profile,
     left: Matrix<'_, T>,
-    right: &impl Source<T>,
-    c: Grid<'_, T>,
+    right: &impl Source<T::Sum>,
+    c: Grid<'_, T::Sum>,
 ) {
     let fused = profile == Profile::Fast;
-    let lines = left.by_rows();
-    let lines: Vec<_> = lines.chunks_exact(left.columns.max(1)).collect();
+    let (rows, len) = (left.by_rows(), left.columns.max(1));
+    let lines: Vec<_> = rows.chunks_exact(len).collect();
     let few = FEW_ROWS.contains(&lines.len()) && right.columns() >= FEW_COLUMNS;
     match right.lines_of_rows().filter(|_| few && c.column == 1) {
-        Some(right) => Arch::new().dispatch(Strips { fused, lines, right, c: c.elements }),
+        Some(right) => {
+            let rows = terms(&rows);
+            let lines = rows.chunks_exact(len).collect();
+            Arch::new().dispatch(Strips { fused, lines, right, c: c.elements });
+        }
         None => Arch::new().dispatch(Tiles { fused, lines, right, c }),
     }
 }
@@ -228,7 +147,7 @@ mod tests {
         (0..rows * columns).map(|i| elements[i % rows * columns + i / rows]).collect()
     }
 
-    fn holds<T: Number + std::fmt::Debug>(sizes @ [m, k, n]: [usize; 3]) {
+    fn holds<T: Number<Sum = T> + std::fmt::Debug>(sizes @ [m, k, n]: [usize; 3]) {
         let (a, b) = (numbers::<T>(m * k), numbers::<T>(k * n));
         let (turned_a, turned_b) = (transpose(&a, m, k), transpose(&b, k, n));
         let (expected, fused) = (defined(&a, &b, sizes), defined_fused(&a, &b, sizes));
@@ -275,23 +194,39 @@ mod tests {
         }
     }
 
-    /// FLOAT16 and BFLOAT16, of which a part is widened at a time: the sums are those of FLOAT, rounded once.
+    /// FLOAT16 and BFLOAT16, on either side: the sums are those of FLOAT.
     #[test]
     fn halves_have_the_bits_of_the_definition() {
-        fn holds<T: Number<Sum = f32> + std::fmt::Debug>([m, k, n]: [usize; 3]) {
+        fn holds<T: Number<Sum = f32>>([m, k, n]: [usize; 3]) {
             let (a, b) = (numbers::<T>(m * k), numbers::<T>(k * n));
             let wide = |x: &[T]| x.iter().map(|x| x.to_sum()).collect::<Vec<f32>>();
             let expected = defined(&wide(&a), &wide(&b), [m, k, n]);
-            let turned = transpose(&b, k, n);
-            for (b, turned) in [(b, false), (turned, true)] {
-                let mut found = vec![1.0; m * n];
-                let wide = wide(&a);
-                let a = Matrix::new(&wide, m, k).unwrap();
-                add_product(Profile::Strict, a, &b, turned, &mut found).unwrap();
-                assert_eq!(found, expected, "{m} x {k} x {n}, turned: {turned}");
+            let (turned_a, turned_b) = (transpose(&a, m, k), transpose(&b, k, n));
+            let (wide_a, wide_b) = (wide(&a), wide(&b));
+            let forms_of_a = [
+                Matrix::new(&a, m, k).unwrap(),
+                Matrix::new(&turned_a, k, m).unwrap().transposed(),
+            ];
+            let forms_of_b = [
+                Matrix::new(&b, k, n).unwrap(),
+                Matrix::new(&turned_b, n, k).unwrap().transposed(),
+            ];
+            let sums = || vec![1.0; m * n];
+            for a in forms_of_a {
+                for b in forms_of_b {
+                    let mut found = sums();
+                    gemm(Profile::Strict, a, &b, &mut found).unwrap();
+                    assert_eq!(found, expected, "{m} x {k} x {n}");
+                }
+                let (mut found, wide) = (sums(), Matrix::new(&wide_b, k, n).unwrap());
+                gemm(Profile::Strict, a, &wide, &mut found).unwrap();
+                assert_eq!(found, expected, "{m} x {k} x {n}, the left one of halves");
             }
+            let (mut found, wide) = (sums(), Matrix::new(&wide_a, m, k).unwrap());
+            gemm(Profile::Strict, wide, &forms_of_b[0], &mut found).unwrap();
+            assert_eq!(found, expected, "{m} x {k} x {n}, the right one of halves");
         }
-        for sizes in [[1, 1, 1], [3, 70, 1030], [1, 300, 500], [70, 9, 9000], [4, 1100, 130]] {
+        for sizes in [[1, 1, 1], [3, 70, 1030], [1, 300, 500], [70, 9, 900], [4, 300, 130]] {
             holds::<half::f16>(sizes);
             holds::<half::bf16>(sizes);
         }

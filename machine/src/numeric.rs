@@ -7,6 +7,7 @@
 //! operation gives is the processor's choice, and what is written is [`OneNan`].
 
 use half::{bf16, f16};
+use pulp::Arch;
 
 use crate::nan::OneNan;
 use crate::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
@@ -46,6 +47,9 @@ pub(crate) trait Number: OneNan + Copy + PartialOrd {
     type Sum: Number<Sum = Self::Sum>;
     /// The value as a term of a sum.
     fn to_sum(self) -> Self::Sum;
+    /// The elements as terms of sums: themselves where they have that type, or else written to `room`, which then
+    /// is as long.
+    fn terms<'t>(elements: &'t [Self], room: &'t mut [Self::Sum]) -> &'t [Self::Sum];
     /// A sum, rounded once.
     fn from_sum(sum: Self::Sum) -> Self;
     /// Writes sums to `elements`: `fill` gets as many sums, which are zero, and each is rounded
@@ -97,7 +101,10 @@ macro_rules! integers {
             fn from_i128(value: i128) -> Self { value as Self }
             fn to_i128(self) -> i128 { self as i128 }
             type Sum = Self;
+            #[inline(always)]
             fn to_sum(self) -> Self { self }
+            #[inline(always)]
+            fn terms<'t>(elements: &'t [Self], _: &'t mut [Self]) -> &'t [Self] { elements }
             fn from_sum(sum: Self) -> Self { sum }
             fn fill_sums<E>(
                 elements: &mut [Self],
@@ -137,7 +144,10 @@ macro_rules! reals {
             fn from_i128(value: i128) -> Self { value as Self }
             fn to_i128(self) -> i128 { self as i128 }
             type Sum = Self;
+            #[inline(always)]
             fn to_sum(self) -> Self { self }
+            #[inline(always)]
+            fn terms<'t>(elements: &'t [Self], _: &'t mut [Self]) -> &'t [Self] { elements }
             fn from_sum(sum: Self) -> Self { sum }
             fn fill_sums<E>(
                 elements: &mut [Self],
@@ -190,7 +200,15 @@ macro_rules! halves {
             fn from_i128(value: i128) -> Self { Number::from_f64(odd_f64(value)) }
             fn to_i128(self) -> i128 { $widen(self).to_i128() }
             type Sum = f32;
+            #[inline(always)]
             fn to_sum(self) -> f32 { $widen(self) }
+            #[inline(always)]
+            fn terms<'t>(elements: &'t [Self], room: &'t mut [f32]) -> &'t [f32] {
+                for (term, x) in room.iter_mut().zip(elements) {
+                    *term = $widen(*x);
+                }
+                room
+            }
             fn from_sum(sum: f32) -> Self { $narrow(sum) }
             fn fill_sums<E>(
                 elements: &mut [Self],
@@ -198,7 +216,8 @@ macro_rules! halves {
             ) -> Result<(), E> {
                 let mut sums = vec![0.0; elements.len()];
                 fill(&mut sums)?;
-                elements.iter_mut().zip(sums).for_each(|(to, sum)| *to = Self::from_sum(sum));
+                let rounded = elements.iter_mut().zip(&sums);
+                Arch::new().dispatch(|| rounded.for_each(|(to, sum)| *to = $narrow(*sum)));
                 Ok(())
             }
         }
@@ -222,6 +241,7 @@ macro_rules! functions {
         /// `f32` and `f64`, in which floats are computed, with the functions of `libm`.
         pub(crate) trait Real:
             Float<Real = Self>
+            + Number<Sum = Self>
             + std::ops::Add<Output = Self>
             + std::ops::Sub<Output = Self>
             + std::ops::Mul<Output = Self>
@@ -323,6 +343,17 @@ macro_rules! for_type {
     }};
 }
 pub(crate) use for_type;
+
+/// The larger of two numbers, and of a number and a NaN the number. Which of two zeros, and what of a signalling NaN,
+/// the methods `max` and `min` of floats leave to the processor.
+pub(crate) fn larger<N: Number>(a: N, b: N) -> N {
+    if a > b || b.is_nan() { a } else { b }
+}
+
+/// The smaller of two numbers, and of a number and a NaN the number.
+pub(crate) fn smaller<N: Number>(a: N, b: N) -> N {
+    if a < b || b.is_nan() { a } else { b }
+}
 
 /// A number of elements, as a number to calculate with.
 pub(crate) fn number<N: Number>(len: usize) -> N {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::numeric::Number;
 
 /// The columns that are computed at a time where the right matrix is large and each row of it is read once.
 pub(super) const MANY_COLUMNS: usize = 4096;
@@ -11,20 +12,23 @@ pub(super) const MANY_COLUMNS: usize = 4096;
 /// A matrix whose columns can be packed: one in memory ([`Matrix`]), or one that is computed from something
 /// else, such as the windows of an image.
 pub(crate) trait Source<T> {
+    /// What the elements are in memory; sums have `T`.
+    type Element: Number<Sum = T>;
+
     fn rows(&self) -> usize;
     fn columns(&self) -> usize;
 
     /// The transpose as a matrix in memory, when its rows lie there as lines.
-    fn lines_of_columns(&self) -> Option<Matrix<'_, T>> {
+    fn lines_of_columns(&self) -> Option<Matrix<'_, Self::Element>> {
         None
     }
 
     /// The same matrix in memory, when its rows lie there as lines.
-    fn lines_of_rows(&self) -> Option<Matrix<'_, T>> {
+    fn lines_of_rows(&self) -> Option<Matrix<'_, Self::Element>> {
         None
     }
 
-    /// Copies the part in `rows` and `columns` to `packed`, which has the [`panels`] of these. What lies in the
+    /// Copies the part in `rows` and `columns`, as terms of sums, to `packed`, which has the [`panels`] of these. What lies in the
     /// last panel behind the columns stays as it is.
     fn pack<const N: usize>(
         &self,
@@ -77,16 +81,6 @@ impl<'a, T> Matrix<'a, T> {
 }
 
 impl<'a, T: Copy> Matrix<'a, T> {
-    /// Copies `columns` to `part`, row by row.
-    pub(super) fn copy_columns(&self, columns: Range<usize>, part: &mut Vec<T>) {
-        part.clear();
-        let (apart, along) = if self.by_rows { (self.columns, 1) } else { (1, self.rows) };
-        for row in 0..self.rows {
-            let line = self.elements.iter().skip(row * apart + columns.start * along);
-            part.extend(line.step_by(along.max(1)).take(columns.len()));
-        }
-    }
-
     /// The elements row by row; copied when they lie by columns.
     pub(super) fn by_rows(&self) -> Cow<'a, [T]> {
         if self.by_rows {
@@ -97,7 +91,9 @@ impl<'a, T: Copy> Matrix<'a, T> {
     }
 }
 
-impl<T: Copy> Source<T> for Matrix<'_, T> {
+impl<T: Number> Source<T::Sum> for Matrix<'_, T> {
+    type Element = T;
+
     fn rows(&self) -> usize {
         self.rows
     }
@@ -119,7 +115,7 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
         &self,
         rows: Range<usize>,
         columns: Range<usize>,
-        packed: &mut [[T; N]],
+        packed: &mut [[T::Sum; N]],
     ) {
         let len = rows.len();
         if self.by_rows {
@@ -128,9 +124,13 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
                 let (parts, rest) = line.get(columns.clone()).unwrap_or_default().as_chunks::<N>();
                 let row = packed.get_mut(k..).unwrap_or_default();
                 let mut row = row.iter_mut().step_by(len.max(1));
-                parts.iter().zip(&mut row).for_each(|(from, to)| *to = *from);
+                for (from, to) in parts.iter().zip(&mut row) {
+                    for (to, from) in to.iter_mut().zip(from) {
+                        *to = from.to_sum();
+                    }
+                }
                 let last = row.next().into_iter().flatten();
-                last.zip(rest).for_each(|(to, from)| *to = *from);
+                last.zip(rest).for_each(|(to, from)| *to = from.to_sum());
             }
         } else {
             for (columns, panel) in panels(packed, len, columns) {
@@ -138,7 +138,7 @@ impl<T: Copy> Source<T> for Matrix<'_, T> {
                 for (i, line) in lines.take(columns.len()).enumerate() {
                     let line = line.get(rows.clone()).unwrap_or_default();
                     for (packed, from) in panel.iter_mut().zip(line) {
-                        packed.get_mut(i).into_iter().for_each(|to| *to = *from);
+                        packed.get_mut(i).into_iter().for_each(|to| *to = from.to_sum());
                     }
                 }
             }

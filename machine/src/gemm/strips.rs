@@ -6,19 +6,20 @@
 use pulp::{Simd, WithSimd};
 
 use super::matrix::{MANY_COLUMNS, Matrix, parts};
+use crate::nan::OneNan;
 use crate::numeric::Number;
 
 /// The rows of the right matrix that are read at a time.
 const DEPTH: usize = 8;
 
 /// The product of `lines` and of `right`, whose rows are lines in memory, added to `c`, which is row-major.
-pub(super) struct Strips<'m, T> {
+pub(super) struct Strips<'m, T: Number> {
     /// Whether products and their sums are rounded once.
     pub(super) fused: bool,
     /// The rows of the left matrix.
-    pub(super) lines: Vec<&'m [T]>,
+    pub(super) lines: Vec<&'m [T::Sum]>,
     pub(super) right: Matrix<'m, T>,
-    pub(super) c: &'m mut [T],
+    pub(super) c: &'m mut [T::Sum],
 }
 
 impl<T: Number> WithSimd for Strips<'_, T> {
@@ -41,7 +42,7 @@ impl<T: Number> Strips<'_, T> {
     /// In tiles of the size that suits the type and the vectors.
     #[inline(always)]
     fn sized<S: Simd, const FUSED: bool>(self) {
-        match size_of::<T>() {
+        match size_of::<T::Sum>() {
             8 => self.blocks::<FUSED, 4, 8>(),
             _ if FUSED && S::F32_LANES >= 16 => self.blocks::<FUSED, 4, 32>(),
             _ => self.blocks::<FUSED, 4, 16>(),
@@ -52,10 +53,10 @@ impl<T: Number> Strips<'_, T> {
     fn blocks<const FUSED: bool, const M: usize, const N: usize>(mut self) {
         let (depth, width) = (self.right.rows, self.right.columns);
         let tiles = self.lines.len().div_ceil(M);
-        let mut sums: Sums<T, M, N> = Vec::new();
+        let mut sums: Sums<T::Sum, M, N> = Vec::new();
         for columns in parts(width, MANY_COLUMNS) {
             sums.clear();
-            sums.resize(columns.len().div_ceil(N) * tiles, [[T::ZERO; N]; M]);
+            sums.resize(columns.len().div_ceil(N) * tiles, [[T::Sum::ZERO; N]; M]);
             self.exchange(columns.start, columns.len(), &mut sums, |sum, c| *sum = *c);
             let rows = self.right.elements.chunks_exact(width);
             let mut rows = rows.map(|row| row.get(columns.clone()).unwrap_or_default());
@@ -79,10 +80,10 @@ impl<T: Number> Strips<'_, T> {
         &self,
         k: usize,
         rows: [&[T]; D],
-        sums: &mut Sums<T, M, N>,
+        sums: &mut Sums<T::Sum, M, N>,
     ) {
         let left = self.columns_of_left::<M, D>(k);
-        let zeros = [T::ZERO; N];
+        let zeros = [T::Sum::ZERO; N];
         let (mut full, mut rest) = ([&[] as &[[T; N]]; D], [[T::ZERO; N]; D]);
         for ((row, full), rest) in rows.iter().zip(&mut full).zip(&mut rest) {
             let (chunks, last) = row.as_chunks();
@@ -90,12 +91,15 @@ impl<T: Number> Strips<'_, T> {
             rest.iter_mut().zip(last).for_each(|(to, from)| *to = *from);
         }
         for (chunk, sums) in sums.chunks_exact_mut(left.len().max(1)).enumerate() {
-            let mut rows = full.iter().zip(&rest);
-            let right = std::array::from_fn(|_| {
-                rows.next().map_or(&zeros, |(row, rest)| row.get(chunk).unwrap_or(rest))
-            });
+            let (mut widened, mut right) = ([[T::Sum::ZERO; N]; D], [&zeros; D]);
+            for (((to, row), rest), room) in
+                right.iter_mut().zip(&full).zip(&rest).zip(&mut widened)
+            {
+                let row = row.get(chunk).unwrap_or(rest);
+                *to = T::terms(row, room).first_chunk().unwrap_or(&zeros);
+            }
             for (sums, left) in sums.iter_mut().zip(&left) {
-                *sums = added::<T, FUSED, M, N, D>(*sums, left, right);
+                *sums = added::<T::Sum, FUSED, M, N, D>(*sums, left, right);
             }
         }
     }
@@ -103,11 +107,11 @@ impl<T: Number> Strips<'_, T> {
     /// For each `M` lines, their elements at `k` and the following ones. Where there are fewer lines, the last one stands
     /// for the others.
     #[inline(always)]
-    fn columns_of_left<const M: usize, const D: usize>(&self, k: usize) -> Vec<[[T; M]; D]> {
-        let tile = |lines: &[&[T]]| {
+    fn columns_of_left<const M: usize, const D: usize>(&self, k: usize) -> Vec<[[T::Sum; M]; D]> {
+        let tile = |lines: &[&[T::Sum]]| {
             let element = |i: usize, d: usize| {
                 let line = lines.get(i.min(lines.len().saturating_sub(1)));
-                line.and_then(|line| line.get(k + d)).copied().unwrap_or(T::ZERO)
+                line.and_then(|line| line.get(k + d)).copied().unwrap_or(T::Sum::ZERO)
             };
             std::array::from_fn(|d| std::array::from_fn(|i| element(i, d)))
         };
@@ -120,8 +124,8 @@ impl<T: Number> Strips<'_, T> {
         &mut self,
         start: usize,
         len: usize,
-        sums: &mut Sums<T, M, N>,
-        f: impl Fn(&mut T, &mut T),
+        sums: &mut Sums<T::Sum, M, N>,
+        f: impl Fn(&mut T::Sum, &mut T::Sum),
     ) {
         let tiles = self.lines.len().div_ceil(M).max(1);
         let lines = self.c.chunks_exact_mut(self.right.columns.max(1));

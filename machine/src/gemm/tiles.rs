@@ -15,16 +15,16 @@ const ROW_BLOCK: usize = 96;
 const COLUMN_BLOCK: usize = 512;
 
 /// The product of lines and of a matrix that is packed, added to `c`.
-pub(super) struct Tiles<'m, T, R> {
+pub(super) struct Tiles<'m, T: Number, R> {
     /// Whether products and their sums are rounded once.
     pub(super) fused: bool,
     /// The rows of the left matrix.
     pub(super) lines: Vec<&'m [T]>,
     pub(super) right: &'m R,
-    pub(super) c: Grid<'m, T>,
+    pub(super) c: Grid<'m, T::Sum>,
 }
 
-impl<T: Number, R: Source<T>> WithSimd for Tiles<'_, T, R> {
+impl<T: Number, R: Source<T::Sum>> WithSimd for Tiles<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
@@ -42,14 +42,14 @@ fn behind(start: usize, part: &Range<usize>) -> Range<usize> {
     start + part.start..start + part.end
 }
 
-impl<T: Number, R: Source<T>> Tiles<'_, T, R> {
+impl<T: Number, R: Source<T::Sum>> Tiles<'_, T, R> {
     /// In tiles of the size that suits the type and the rows.
     #[inline(always)]
     fn sized<const FUSED: bool>(self) {
         let rows = self.lines.len();
         // Rows of 4 fill their tiles better than rows of 6, which compute faster.
         let by_four = rows <= 16 && rows.next_multiple_of(4) < rows.next_multiple_of(6);
-        match (size_of::<T>(), rows, self.right.columns()) {
+        match (size_of::<T::Sum>(), rows, self.right.columns()) {
             (_, _, 1) => self.blocks::<FUSED, 6, 1>(),
             (8, 1, _) => self.blocks::<FUSED, 1, 32>(),
             (8, _, _) => self.blocks::<FUSED, 6, 8>(),
@@ -62,42 +62,51 @@ impl<T: Number, R: Source<T>> Tiles<'_, T, R> {
     /// In tiles of `M` rows and `N` columns.
     #[inline(always)]
     fn blocks<const FUSED: bool, const M: usize, const N: usize>(mut self) {
-        let mut packed = Vec::new();
+        let (mut packed, mut room) = (Vec::new(), Vec::new());
         // Most of the time is spent on reading the right matrix then.
         let most = if self.lines.len() <= ROW_BLOCK { MANY_COLUMNS } else { COLUMN_BLOCK };
         for columns in parts(self.right.columns(), most) {
             // Odd, so that the panels do not begin at the same place of the first cache.
             let depth = (PACKED / columns.len()).max(16) | 1;
             for ks in parts(self.right.rows(), depth) {
-                packed.resize(columns.len().div_ceil(N) * ks.len(), [T::ZERO; N]);
+                packed.resize(columns.len().div_ceil(N) * ks.len(), [T::Sum::ZERO; N]);
                 self.right.pack(ks.clone(), columns.clone(), &mut packed);
                 for rows in parts(self.lines.len(), ROW_BLOCK) {
-                    self.block::<FUSED, M, N>(&rows, &ks, &columns, &packed);
+                    self.block::<FUSED, M, N>(&rows, &ks, &columns, &packed, &mut room);
                 }
             }
         }
     }
 
-    /// Adds the products of `ks` to the result in `rows` and `columns`.
+    /// Adds the products of `ks` to the result in `rows` and `columns`. `room` is where lines are widened.
     #[inline(always)]
     fn block<const FUSED: bool, const M: usize, const N: usize>(
         &mut self,
         rows: &Range<usize>,
         ks: &Range<usize>,
         columns: &Range<usize>,
-        packed: &[[T; N]],
+        packed: &[[T::Sum; N]],
+        room: &mut Vec<T::Sum>,
     ) {
+        let lines = self.lines.get(rows.clone()).unwrap_or_default();
+        let is_widened = size_of::<T>() < size_of::<T::Sum>();
+        room.resize(if is_widened { lines.len() * ks.len() } else { 0 }, T::Sum::ZERO);
+        let mut rooms = room.chunks_exact_mut(ks.len());
+        let mut terms: Vec<&[T::Sum]> = Vec::with_capacity(lines.len());
+        for line in lines {
+            let line = line.get(ks.clone()).unwrap_or_default();
+            terms.push(T::terms(line, rooms.next().unwrap_or_default()));
+        }
         let right = parts(columns.len(), N).zip(packed.chunks_exact(ks.len()));
         for (width, right) in right {
             let width = behind(columns.start, &width);
             for height in parts(rows.len(), M) {
-                let height = behind(rows.start, &height);
-                let from = height.start * self.c.row + width.start * self.c.column;
-                let left: [&[T]; M] = std::array::from_fn(|i| {
-                    // Where there are fewer rows, the last one stands for the others.
-                    let line = self.lines.get((height.start + i).min(height.end - 1));
-                    line.and_then(|line| line.get(ks.clone())).unwrap_or_default()
-                });
+                let row = rows.start + height.start;
+                let from = row * self.c.row + width.start * self.c.column;
+                // Where there are fewer rows, the last one stands for the others.
+                let line = |i: usize| terms.get((height.start + i).min(height.end - 1));
+                let left: [&[T::Sum]; M] =
+                    std::array::from_fn(|i| line(i).copied().unwrap_or_default());
                 self.c.tile::<FUSED, M, N>(from, height.len(), width.len(), left, right);
             }
         }

@@ -3,7 +3,9 @@
 //!
 //! See <https://onnx.ai/onnx/operators/onnx__Attention.html>. Queries are taken in blocks, so that the memory
 //! beside the inputs and outputs grows with the number of keys alone. What enters and leaves the softmax is rounded to the
-//! type that `softmax_precision` names; without it, the softmax is computed in the type in which the elements are.
+//! type that `softmax_precision` names; without it, to that of the queries and keys.
+
+use onnx_container::Element as _;
 
 use super::attention_bias::Bias;
 use super::cast::dtype_of;
@@ -193,7 +195,7 @@ struct Steps<R> {
 }
 
 impl<R: Real> Steps<R> {
-    fn new(cx: &RunCx<'_>, head: usize) -> Result<Self> {
+    fn new<T: Float<Real = R>>(cx: &RunCx<'_>, head: usize) -> Result<Self> {
         let scale = match cx.node().attributes.float("scale")? {
             Some(scale) => f64::from(scale),
             None => 1.0 / Real::sqrt(crate::numeric::number::<f64>(head)),
@@ -202,7 +204,7 @@ impl<R: Real> Steps<R> {
             scale: R::of(Real::sqrt(scale)),
             cap: R::of(f64::from(cx.float_or("softcap", 0.0)?)),
             shown: cx.int_or("qk_matmul_output_mode", 0)?,
-            softmax: softmax_of(cx)?,
+            softmax: softmax_of::<T>(cx)?,
         })
     }
 
@@ -235,12 +237,16 @@ impl<R: Real> Steps<R> {
     }
 }
 
-/// The softmax of a row, in the precision of the attribute.
-fn softmax_of<R: Real>(call: &Call<'_>) -> Result<fn(&mut [R])> {
-    if call.node().attributes.get("softmax_precision").is_none() {
+/// The softmax of a row, in the precision of the attribute, which is `T`, the type of queries and keys, without one.
+fn softmax_of<T: Float>(call: &Call<'_>) -> Result<fn(&mut [T::Real])> {
+    let precision = match call.node().attributes.get("softmax_precision") {
+        Some(_) => dtype_of(call, "softmax_precision")?,
+        None => T::DTYPE,
+    };
+    if precision == T::Real::DTYPE {
         return Ok(softmax);
     }
-    for_type!(dtype_of(call, "softmax_precision")?, floats, S => Ok(softmax_in::<R, S>))
+    for_type!(precision, floats, S => Ok(softmax_in::<T::Real, S>))
 }
 
 /// The softmax of a row whose elements are rounded to `S` before and after it.
@@ -260,7 +266,7 @@ fn attention<T: Float, V: Float>(cx: &mut RunCx<'_>) -> Result<()> {
     if let Some(output) = cx.output_if::<V>(2)? {
         output.copy_from_slice(&values);
     }
-    let steps = Steps::<T::Real>::new(cx, sizes.head)?;
+    let steps = Steps::new::<T>(cx, sizes.head)?;
     let bias = Bias::new(cx, sizes.scores(), sizes.past)?;
     let run = Run { sizes, steps, bias, query: cx.input::<T>(0)? };
     let (y, shown) = (cx.output::<T>(0)?, cx.output_if::<T>(3)?.unwrap_or_default());

@@ -90,9 +90,8 @@ fn conv_spec(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 fn conv(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let sizes = Sizes::new(cx, [0, 1])?;
     for_type!(cx.dtype(0)?, floats, T => {
-        let (x, w) = (terms(cx.input::<T>(0)?), terms(cx.input::<T>(1)?));
-        let bias = cx.input_if::<T>(2)?.map(terms);
-        T::fill_sums(cx.output::<T>(0)?, |y| convolve(profile, &sizes, &x, &w, bias.as_deref(), y))
+        let (x, w, bias) = (cx.input::<T>(0)?, cx.input::<T>(1)?, cx.input_if::<T>(2)?);
+        T::fill_sums(cx.output::<T>(0)?, |y| convolve(profile, &sizes, x, w, bias, y))
     })
 }
 
@@ -103,7 +102,7 @@ fn convolve<T: Number>(
     x: &[T],
     w: &[T],
     bias: Option<&[T]>,
-    y: &mut [T],
+    y: &mut [T::Sum],
 ) -> Result<()> {
     let window = &sizes.window;
     let plane = window.output_len();
@@ -125,16 +124,17 @@ fn convolve<T: Number>(
         if window.is_pointwise() {
             gemm(profile, Matrix::new(w, sizes.outputs, taps)?, &Matrix::new(x, taps, plane)?, y)?;
         } else if sizes.inputs == 1 && sizes.outputs < 8 {
+            let (x, w) = (terms(x), terms(w));
             let channels = y.chunks_exact_mut(plane).zip(w.chunks_exact(taps));
             for (y, w) in channels {
-                depthwise(window, x, w, y);
+                depthwise(window, &x, w, y);
                 settle_elements(y);
             }
         } else {
             gemm(
                 profile,
                 Matrix::new(w, sizes.outputs, taps)?,
-                &Patches { window, x, rows: taps },
+                &Patches { window, x: &terms(x), rows: taps },
                 y,
             )?;
         }
@@ -147,13 +147,15 @@ pub(super) fn add_bias<T: Number>(
     bias: &[T],
     channels: usize,
     plane: usize,
-    y: &mut [T],
+    y: &mut [T::Sum],
 ) -> Result<()> {
     if bias.len() != channels {
         let reason = format!("a bias of {} elements for {channels} channels", bias.len());
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    y.chunks_exact_mut(plane.max(1)).zip(bias.iter().cycle()).for_each(|(y, bias)| y.fill(*bias));
+    y.chunks_exact_mut(plane.max(1))
+        .zip(bias.iter().cycle())
+        .for_each(|(y, bias)| y.fill(bias.to_sum()));
     Ok(())
 }
 
@@ -222,7 +224,9 @@ impl<T: Number> Patches<'_, T> {
     }
 }
 
-impl<T: Number> Source<T> for Patches<'_, T> {
+impl<T: Number<Sum = T>> Source<T> for Patches<'_, T> {
+    type Element = T;
+
     fn rows(&self) -> usize {
         self.rows
     }

@@ -112,7 +112,7 @@ fn conv_transpose(cx: &mut RunCx<'_>) -> Result<()> {
     })
 }
 
-fn transposed<T: Number>(
+fn transposed<T: Number<Sum = T>>(
     sizes: &Sizes,
     x: &[T],
     w: &[T],

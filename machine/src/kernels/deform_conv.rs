@@ -141,6 +141,8 @@ fn between<R: Real>(place: R, len: usize) -> [Option<(usize, R)>; 2] {
 }
 
 impl<R: Real> Source<R> for Moved<'_, R> {
+    type Element = R;
+
     fn rows(&self) -> usize {
         self.sizes.inputs * self.sizes.window.taps()
     }

@@ -4,7 +4,7 @@
 use crate::broadcast::{broadcast, broadcast_strides, offsets};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, add_product, terms};
+use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
 use crate::profile::Profile;
@@ -43,15 +43,15 @@ fn run(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
 fn compute<T: Number>(cx: &mut RunCx<'_>, profile: Profile) -> Result<()> {
     let (alpha, beta) = (cx.float_or("alpha", 1.0)?, cx.float_or("beta", 1.0)?);
     let [m, k] = matrix(cx, 0, "transA")?;
-    let (a, b) = (terms(cx.input::<T>(0)?), cx.input::<T>(1)?);
-    let a = oriented(&a, [m, k], cx.flag("transA", false)?)?;
-    let turned = cx.flag("transB", false)?;
+    let n = matrix(cx, 1, "transB")?[1];
+    let a = oriented(cx.input::<T>(0)?, [m, k], cx.flag("transA", false)?)?;
+    let b = oriented(cx.input::<T>(1)?, [k, n], cx.flag("transB", false)?)?;
     // What is multiplied by 0 is not read, so a NaN there does not count.
     let c = if beta == 0.0 { None } else { cx.input_if::<T>(2)? };
     let shape = cx.out_shape(0)?;
     let strides = if c.is_some() { broadcast_strides(&cx.shape(2)?, shape) } else { vec![0, 0] };
     T::fill_sums(cx.output::<T>(0)?, |sums| {
-        add_product(profile, a, b, turned, sums)?;
+        gemm(profile, a, &b, sums)?;
         sums.iter_mut().for_each(|sum| *sum = scaled(*sum, alpha));
         let places = offsets(shape, &strides).map(|at| c.unwrap_or_default().get(at));
         for (sum, c) in sums.iter_mut().zip(places.map_while(|c| c)) {

@@ -8,7 +8,8 @@
 use std::iter::repeat_n;
 use std::ops::Range;
 
-use onnx_container::Element;
+use onnx_container::{DataType, Element};
+use pulp::Arch;
 
 use crate::broadcast::{broadcast_strides, count, offsets};
 use crate::call::RunCx;
@@ -21,10 +22,29 @@ const COPIES: usize = 512;
 /// `f` of each element of input 0.
 pub(super) fn map<A: Element, B: OneNan>(cx: &mut RunCx<'_>, f: impl Fn(A) -> B) -> Result<()> {
     over(cx, &|y, x| {
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = f(*x).one_nan();
-        }
+        looped::<A, B>(
+            #[inline(always)]
+            || {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y = f(*x).one_nan();
+                }
+            },
+        );
     })
+}
+
+/// Runs a loop over elements of these types, over FLOAT16 and BFLOAT16 in the widest vectors of the processor: what
+/// converts them are some ten operations on integers, which other elements do not need.
+#[inline(always)]
+fn looped<A: Element, B: Element>(each: impl FnOnce()) {
+    const fn is_half(dtype: DataType) -> bool {
+        matches!(dtype, DataType::Float16 | DataType::Bfloat16)
+    }
+    if const { is_half(A::DTYPE) || is_half(B::DTYPE) } {
+        Arch::new().dispatch(each);
+    } else {
+        each();
+    }
 }
 
 /// Calls `row` with output 0 and input 0.
@@ -40,7 +60,12 @@ pub(super) fn zip<A: Element, B: Element, C: OneNan>(
     shapes: &[Vec<usize>],
     f: impl Fn(A, B) -> C,
 ) -> Result<()> {
-    over_pairs(cx, shapes, &|y, a, b| pairs(y, a, b, &f))
+    over_pairs(cx, shapes, &|y, a, b| {
+        looped::<A, C>(
+            #[inline(always)]
+            || pairs(y, a, b, &f),
+        );
+    })
 }
 
 #[inline(always)]
@@ -99,9 +124,14 @@ pub(super) fn fold<'a, T: OneNan>(
     f: impl Fn(T, T) -> T,
 ) -> Result<&'a mut [T]> {
     over_all(cx, shapes, &|y, x| {
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = f(*y, *x).one_nan();
-        }
+        looped::<T, T>(
+            #[inline(always)]
+            || {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y = f(*y, *x).one_nan();
+                }
+            },
+        );
     })
 }
 

@@ -7,7 +7,7 @@
 
 use onnx_container::DataType;
 
-use super::loops::zip_with;
+use super::loops::{map, zip_with};
 use crate::call::RunCx;
 use crate::error::Result;
 use crate::numeric::{Number, Real, for_type};
@@ -26,7 +26,16 @@ pub(super) fn pow(cx: &mut RunCx<'_>, shapes: &[Vec<usize>]) -> Result<()> {
     let exponents: Vec<f64> = for_type!(cx.dtype(1)?, floats, B => {
         Ok(cx.input::<B>(1)?.iter().map(|x| x.to_f64()).collect())
     })?;
-    for_type!(cx.dtype(0)?, numbers, A => zip_with(cx, shapes, &exponents, power::<A>))
+    // The loop over one exponent that is known is one of vectors.
+    match (exponents.as_slice(), shapes) {
+        ([2.0], [x, by]) if by.len() <= x.len() => {
+            for_type!(cx.dtype(0)?, numbers, A => map(cx, |x: A| power(x, 2.0)))
+        }
+        ([3.0], [x, by]) if by.len() <= x.len() => {
+            for_type!(cx.dtype(0)?, numbers, A => map(cx, |x: A| power(x, 3.0)))
+        }
+        _ => for_type!(cx.dtype(0)?, numbers, A => zip_with(cx, shapes, &exponents, power::<A>)),
+    }
 }
 
 fn power_by_integer<A: Number>(base: A, exponent: i128) -> A {
@@ -36,6 +45,7 @@ fn power_by_integer<A: Number>(base: A, exponent: i128) -> A {
     }
 }
 
+#[inline(always)]
 fn power<A: Number>(base: A, exponent: f64) -> A {
     let wide = base.to_f64();
     match A::DTYPE {
@@ -43,7 +53,12 @@ fn power<A: Number>(base: A, exponent: f64) -> A {
             if exponent == 2.0 {
                 A::from_f64(wide * wide)
             } else if exponent == 3.0 {
-                A::from_f64(cube(wide))
+                // Of 16 bits the cube is exact.
+                A::from_f64(if A::DTYPE == DataType::Float {
+                    cube(wide)
+                } else {
+                    wide * wide * wide
+                })
             } else {
                 let power = Real::pow(f32::of(wide), f32::of(exponent));
                 A::from_f64(f64::from(power))
@@ -69,6 +84,7 @@ fn integer_power<A: Number>(base: A, exponent: i128) -> A {
 
 /// The cube of a number with 24 significant bits, rounded to odd: if it is not exact, its last bit is set. What is
 /// rounded from it to 24 bits or fewer is the nearest to the exact cube.
+#[inline(always)]
 fn cube(x: f64) -> f64 {
     const LOW: u64 = (1 << 29) - 1;
     // The square is exact, and so are the products of both of its halves.

@@ -15,7 +15,7 @@ use crate::broadcast::{count, strides};
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::numeric::{Float, Number, Real, for_type};
+use crate::numeric::{Float, Number, Real, for_type, larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("Resize", infer, resize), Builtin::new("Upsample", infer, resize)];
@@ -154,7 +154,7 @@ fn axis_taps(call: &Call<'_>, scale: &Scale) -> Result<Vec<Taps>> {
         _ => call.str_or("coordinate_transformation_mode", "half_pixel")?,
     };
     let crop = coordinates == "tf_crop_and_resize";
-    let squeeze = if call.flag("antialias", false)? { scale.factor.min(1.0) } else { 1.0 };
+    let squeeze = if call.flag("antialias", false)? { smaller(scale.factor, 1.0) } else { 1.0 };
     if 4.0 / squeeze > MOST_TAPS {
         let reason = format!("a scale of {squeeze} needs too many inputs for each output");
         return Err(Error::new(ErrorKind::Value, reason));
@@ -200,7 +200,7 @@ fn weights(scale: &Scale, place: f64, mode: Mode<'_>, squeeze: f64, exclude: boo
         let distance = squeeze * Number::abs(offset - (place - base));
         let weight = match mode {
             Mode::Cubic(a) => cubic(distance, a),
-            _ => (1.0 - distance).max(0.0),
+            _ => larger(1.0 - distance, 0.0),
         };
         let inside = (0.0..=scale.last()).contains(&(base + offset));
         let weight = if exclude && !inside { 0.0 } else { weight };

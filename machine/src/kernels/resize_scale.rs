@@ -3,7 +3,7 @@
 use crate::broadcast::{axis, size};
 use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
-use crate::numeric::{Number, Real, for_type};
+use crate::numeric::{Number, Real, for_type, larger, smaller};
 
 /// One axis: its lengths, the factor between them, and the part of the input that is taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ impl Scale {
 
     /// The input at `index`, or the first or last one.
     pub(super) fn clamp(&self, index: f64) -> usize {
-        length(index.max(0.0)).unwrap_or(usize::MAX).min(self.input.saturating_sub(1))
+        length(larger(index, 0.0)).unwrap_or(usize::MAX).min(self.input.saturating_sub(1))
     }
 
     /// Whether the axis stays as it is.
@@ -173,8 +173,8 @@ fn resize(keep: &str, axes: &[usize], sizes: &[usize], scales: &mut [Scale]) -> 
     let factors = axes.iter().filter_map(|at| scales.get(*at)).map(|scale| scale.factor);
     let factor = match keep {
         "stretch" => return Ok(()),
-        "not_larger" => factors.fold(f64::INFINITY, f64::min),
-        "not_smaller" => factors.fold(0.0, f64::max),
+        "not_larger" => factors.fold(f64::INFINITY, smaller),
+        "not_smaller" => factors.fold(0.0, larger),
         other => {
             let reason = format!("there is no keep_aspect_ratio_policy `{other}`");
             return Err(Error::new(ErrorKind::InvalidModel, reason));

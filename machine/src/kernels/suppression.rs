@@ -6,6 +6,7 @@ use onnx_container::DataType;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::numeric::{larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("NonMaxSuppression", infer, run)];
 
@@ -23,7 +24,7 @@ impl Corners {
             let (x, y) = (c / 2.0, d / 2.0);
             return Self { low: [a - x, b - y], high: [a + x, b + y] };
         }
-        Self { low: [a.min(c), b.min(d)], high: [a.max(c), b.max(d)] }
+        Self { low: [smaller(a, c), smaller(b, d)], high: [larger(a, c), larger(b, d)] }
     }
 
     fn area(&self) -> f32 {
@@ -34,7 +35,7 @@ impl Corners {
     /// Whether the intersection is more than `threshold` of the union.
     fn overlaps(&self, other: &Self, threshold: f32) -> bool {
         let (([a, b], [c, d]), ([e, f], [g, h])) = ((self.low, self.high), (other.low, other.high));
-        let (low, high) = ([a.max(e), b.max(f)], [c.min(g), d.min(h)]);
+        let (low, high) = ([larger(a, e), larger(b, f)], [smaller(c, g), smaller(d, h)]);
         let common = Self { low, high }.area();
         let apart = high.iter().zip(&low).any(|(high, low)| high <= low);
         let (one, two) = (self.area(), other.area());

@@ -7,7 +7,7 @@
 use super::matmul::Sizes;
 use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, add_product, terms};
+use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
 use crate::numeric::{Number, for_type};
 use crate::profile::Profile;
@@ -59,12 +59,12 @@ fn by_left<T: Number>(
     c: &mut [T],
 ) -> Result<()> {
     let Sizes { m, k, n, .. } = *sizes;
-    let a = terms(a);
+    let left = Matrix::new(a, k, m)?.transposed();
     let each = c.chunks_exact_mut((m * n).max(1)).enumerate();
     for (i, c) in each {
         let b = b.get(i * k * n..(i + 1) * k * n).unwrap_or_default();
-        let left = Matrix::new(&a, k, m)?.transposed();
-        T::fill_sums(c, |sums| add_product(profile, left, b, false, sums))?;
+        let b = Matrix::new(b, k, n)?;
+        T::fill_sums(c, |sums| gemm(profile, left, &b, sums))?;
     }
     Ok(())
 }
@@ -79,6 +79,6 @@ fn by_right<T: Number>(
 ) -> Result<()> {
     let Sizes { k, n, .. } = *sizes;
     let Some(rows) = c.len().checked_div(n) else { return Ok(()) };
-    let a = terms(a);
-    T::fill_sums(c, |sums| add_product(profile, Matrix::new(&a, rows, k)?, b, true, sums))
+    let (a, b) = (Matrix::new(a, rows, k)?, Matrix::new(b, n, k)?.transposed());
+    T::fill_sums(c, |sums| gemm(profile, a, &b, sums))
 }

@@ -1,7 +1,7 @@
 //! Every operator that computes, with inputs that it takes, and how to run them.
 //!
 //! A line is `operators | attributes | inputs`, with a name for each of several operators. An input is a kind and a shape: `T`
-//! a float of the type in question, `f` FLOAT, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 with one value,
+//! a float of the type in question, `F` FLOAT, `f` FLOAT that is plain, `h` 0.5, `u` UINT8, `c` INT8, `i` INT64 0, 1, 2.., `s` INT64 with one value,
 //! `b` BOOL. An attribute is an integer, a float, integers in brackets, or a word. `@N` is a version, 26 without one.
 
 use half::{bf16, f16};
@@ -92,6 +92,10 @@ SpaceToDepth | blocksize=2 | T:1x1x4x4
 Resize | mode=linear | T:1x1x4x4 - g:4
 Resize | mode=cubic | T:1x1x4x4 - g:4
 Resize | mode=nearest | T:1x1x4x4 - g:4
+Resize | mode=linear antialias=1 | T:1x1x4x4 - - s:4=2
+Resize | mode=linear keep_aspect_ratio_policy=not_larger | T:1x1x4x4 - - s:4=3
+Resize | mode=linear keep_aspect_ratio_policy=not_smaller | T:1x1x4x4 - - s:4=3
+Resize | mode=linear coordinate_transformation_mode=tf_crop_and_resize | T:1x1x4x4 h:8 - s:4=3
 GridSample | | T:1x1x4x4 T:1x2x2x2
 AffineGrid | | T:3x2x3 s:4=3
 Col2Im | | T:1x4x4 s:2=3 s:2=2
@@ -121,7 +125,8 @@ SoftmaxCrossEntropyLoss | | T:3x4 i:3
 NegativeLogLikelihoodLoss | | T:3x4 i:3
 Range | | T: T: T:
 Dropout | | T:5x7
-NonMaxSuppression | | f:1x3x4 f:1x1x3
+NonMaxSuppression | | F:1x9x4 F:1x1x9 s:=9 h:
+NonMaxSuppression | center_point_box=1 | F:1x9x4 F:1x1x9 s:=9 h:
 ai.onnx.ml.Scaler@5 | offset=[0.5] scale=[2.0] | T:5x7
 ai.onnx.ml.Normalizer@5 | norm=L2 | T:5x7
 ai.onnx.ml.Binarizer@5 | threshold=0.5 | T:5x7
@@ -210,7 +215,9 @@ impl Case {
             let seed = u32::try_from(i * 31).unwrap();
             Some(match kind {
                 "T" => floats(dtype, dims, count, seed, fill),
+                "F" => floats(DataType::Float, dims, count, seed, fill),
                 "f" => floats(DataType::Float, dims, count, seed, Fill::Plain),
+                "h" => values(dims, count, |_| 0.5_f32),
                 "r" => Value::from_elements(dims, &[0.0_f32, 0.5, 0.5, 2.5, 2.5]).unwrap(),
                 "g" => Value::from_elements(dims, &[1.0_f32, 1.0, 1.5, 2.0]).unwrap(),
                 "u" => values(dims, count, |i| u8::try_from((i * 37 + i * i) % 251).unwrap()),

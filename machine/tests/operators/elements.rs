@@ -152,6 +152,77 @@ fn a_nan_is_the_highest_element() {
     }
 }
 
+/// Two scores whose difference, 0.25, is lost in FLOAT16 and BFLOAT16: the softmax tells in which type they entered it.
+/// Without a precision it is that of the queries and keys.
+#[test]
+fn scores_enter_the_softmax_of_attention_in_its_precision() {
+    let lost = 0.5;
+    let kept = 0.562_176_500_885_798; // 1 / (1 + exp(-0.25))
+    let elements = |shape: [i64; 4], of: &[f64], dtype: i64| {
+        let to = [AttributeProto::int("to", dtype)];
+        output(("Cast", 26), &to, &[tensor(shape, of)]).unwrap()
+    };
+    // The element type, and half a unit in the last place of 0.56 in it.
+    for (dtype, unit) in [(1, 3e-8), (10, 2.5e-4), (11, 1e-15), (16, 2e-3)] {
+        for precision in [None, Some(1), Some(10), Some(11), Some(16)] {
+            let inputs = [
+                elements([1, 1, 1, 2], &[1.0, 1.0], dtype),
+                elements([1, 1, 2, 2], &[1024.0, 0.25, 1024.0, 0.0], dtype),
+                elements([1, 1, 2, 1], &[1.0, 0.0], dtype),
+            ];
+            let scale = AttributeProto::float("scale", 1.0);
+            let precise = precision.map(|number| AttributeProto::int("softmax_precision", number));
+            let attributes: Vec<_> = [scale].into_iter().chain(precise).collect();
+            let found = output(("Attention", 23), &attributes, &inputs).unwrap();
+            let to = [AttributeProto::int("to", 11)];
+            let found = output(("Cast", 26), &to, &[found]).unwrap();
+            let found = found.tensor().unwrap().to_slice::<f64>().unwrap()[0];
+            let is_double = dtype == 11 && precision.unwrap_or(dtype) == 11;
+            let (expected, unit) = match precision.unwrap_or(dtype) {
+                10 | 16 => (lost, 0.0),
+                _ => (kept, if is_double { unit } else { f64::max(unit, 6e-8) }),
+            };
+            let is_near = (found - expected).abs() <= unit;
+            assert!(is_near, "type {dtype}, precision {precision:?}: {found}, not {expected}");
+        }
+    }
+}
+
+/// The error of FLOAT16 and BFLOAT16 is that of rounding scores, probabilities and the result once each. Relative to the
+/// largest value, 1, onnx's reference implementation, which rounds every step, has up to twice the error.
+#[test]
+fn attention_in_halves_is_near_the_exact_result() {
+    let (queries, keys, len) = (5, 9, 8);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    for (dtype, unit) in [(10, 2_f64.powi(-11)), (16, 2_f64.powi(-8))] {
+        let numbers = |rows: i64, seed: usize| {
+            let of = |i: usize| ((i + seed) * 7919 % 257) as f64 / 128.0 - 1.0;
+            let wide: Vec<_> = (0..usize::try_from(rows * len).unwrap()).map(of).collect();
+            let cast = |to: i64, value: Value| {
+                output(("Cast", 26), &[AttributeProto::int("to", to)], &[value]).unwrap()
+            };
+            let half = cast(dtype, tensor([1, 1, rows, len], &wide));
+            let exact = cast(11, half.clone());
+            (half, exact.tensor().unwrap().to_slice::<f64>().unwrap().to_vec())
+        };
+        let ((q, exact_q), (k, exact_k), (v, exact_v)) =
+            (numbers(queries, 1), numbers(keys, 50), numbers(keys, 99));
+        let found = output(("Attention", 23), &[], &[q, k, v]).unwrap();
+        let found = output(("Cast", 26), &[AttributeProto::int("to", 11)], &[found]).unwrap();
+        let found = found.tensor().unwrap().to_slice::<f64>().unwrap().to_vec();
+        for (q, found) in exact_q.chunks(8).zip(found.chunks(8)) {
+            let scores = exact_k.chunks(8).map(|k| (dot(q, k) / 8_f64.sqrt()).exp());
+            let scores: Vec<_> = scores.collect();
+            for (j, found) in found.iter().enumerate() {
+                let column: Vec<_> = exact_v.iter().skip(j).step_by(8).copied().collect();
+                let exact = dot(&scores, &column) / scores.iter().sum::<f64>();
+                // Scores below 4, of which half a unit is `2 * unit`, and two roundings of numbers below 1.
+                assert!((found - exact).abs() <= 4.0 * unit, "{dtype}: {found}, not {exact}");
+            }
+        }
+    }
+}
+
 /// The least bits of the result tell which softmax it was.
 #[test]
 fn attention_computes_its_softmax_in_the_precision_that_it_is_given() {

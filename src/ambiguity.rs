@@ -177,6 +177,20 @@ mod tests {
                 &[b"\x3a\x08\x2a\x06\x6a\x04\x0a\0\x18\x01"],
                 "StringStringEntryProto has a field that ONNX does not have, and no digest covers it",
             ),
+            (
+                "a text where a digest is stored",
+                &[b"\x72\x1a\x0a\x15onnx_container.sha256\x12\x01a"],
+                "`metadata_props` of ModelProto has something else than a digest",
+            ),
+            (
+                "a digest of a tensor, and more",
+                &[
+                    b"\x3a\x60\x2a\x5e\x82\x01\x5b\x0a\x15onnx_container.sha256\x12\x40",
+                    &[b'0'; 64],
+                    b"\x48\x01",
+                ],
+                "`metadata_props` of TensorProto has something else than a digest",
+            ),
         ];
         for (what, records, expected) in cases {
             let (place, reason) =
@@ -202,6 +216,8 @@ mod tests {
             ),
             ("a field of a later version", &[IR, b"\xa2\x06\x01a\xa2\x06\x01a"]),
             ("lists", &[b"\x42\x02\x10\x01\x42\x02\x10\x02"]),
+            ("a stored digest", &[b"\x72\x59\x0a\x15onnx_container.sha256\x12\x40", &[b'0'; 64]]),
+            ("another entry", &[b"\x72\x06\x0a\x01k\x12\x01v"]),
             ("numbers of a list", &[b"\x3a\x06\x2a\x04\x08\x02\x08\x03"]),
         ] {
             // Two shapes of 32 bits above are lists of one dimension, which is not packed.

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn an_arity_is_that_of_the_version() {
         for (domain, op_type, version, inputs, outputs) in [
-            ("", "Split", 1, "ro", "*0"),
+            ("", "Split", 1, "ro", "*1"),
             ("", "Split", 11, "r", "*1"),
             ("ai.onnx", "Split", 18, "ro", "*1"),
             ("", "Loop", 25, "oo*0", "*1"),

@@ -4,7 +4,8 @@
 //! right as long as nothing changes, so whatever changes a model removes them all. What they are digests of, and
 //! comparing with them, is left to `digest`.
 
-use crate::proto::{ModelProto, StringStringEntryProto, TensorProto};
+use crate::buffer::Buffer;
+use crate::proto::{Message, ModelProto, Str, StringStringEntryProto, TensorProto};
 use crate::traversal;
 
 /// The key of these entries.
@@ -13,6 +14,25 @@ pub(crate) const KEY: &str = "onnx_container.sha256";
 /// Whether `entry` is where a digest is stored.
 pub(crate) fn is_digest(entry: &StringStringEntryProto) -> bool {
     entry.key.as_ref().is_some_and(|key| *key == KEY)
+}
+
+/// The digits of a SHA-256 digest.
+const DIGITS: usize = 64;
+/// How long the entry of a digest is: two tags, two lengths, the key and the digits.
+const ENTRY_LEN: usize = 4 + KEY.len() + DIGITS;
+
+/// Whether the entry that is encoded in `bytes` is where a digest is stored, but is not a key and a digest alone.
+/// Digests leave such an entry out whatever is in it.
+pub(crate) fn hides_in_digest(bytes: &[u8]) -> bool {
+    // Most entries are others, which need not be decoded.
+    if !bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()) {
+        return false;
+    }
+    let Ok(entry) = StringStringEntryProto::decode(&Buffer::from(bytes)) else { return false };
+    let is_digit = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let value = entry.value.as_ref().map_or(&b""[..], Str::as_bytes);
+    let is_alone = bytes.len() == ENTRY_LEN && value.len() == DIGITS && value.iter().all(is_digit);
+    is_digest(&entry) && !is_alone
 }
 
 /// Whether the digest of `model` itself is stored with it.

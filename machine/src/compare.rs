@@ -84,8 +84,8 @@ impl Distance {
             let apart = found.apart(*expected);
             let apart = if apart.is_nan() { f64::INFINITY } else { apart };
             self.differing += 1;
-            self.max_abs = self.max_abs.max(apart);
-            self.max_rel = self.max_rel.max(apart / expected.size());
+            self.max_abs = larger(self.max_abs, apart);
+            self.max_rel = larger(self.max_rel, apart / expected.size());
         }
     }
 }

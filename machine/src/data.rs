@@ -8,14 +8,16 @@
 //! read here.
 
 mod map;
+mod records;
 
 use std::io::Write;
 
 use onnx_container::proto::{Message, TensorProto};
 use onnx_container::{Buffer, DataType, Tensor};
 
+use self::records::{malformed, payload, push_varint, record, varint};
 use crate::error::{Error, ErrorKind, Result};
-use crate::value::{Type, Value};
+use crate::value::{Map, Type, Value};
 
 // SequenceProto and OptionalProto have the same field numbers.
 const NAME: u64 = 1;
@@ -60,7 +62,7 @@ pub fn decode(bytes: &Buffer, ty: &Type) -> Result<Value> {
             elements(bytes, element).map(|values| Value::Sequence((**element).clone(), values))
         }
         Type::Optional(element) => elements(bytes, element).and_then(|values| one(element, values)),
-        Type::Map(key, value) => map::decode(bytes, *key, *value).map(Value::Map),
+        Type::Map(key, value) => map_of(bytes, *key, *value).map(Value::Map),
     };
     decoded.map_err(|error| match tensor(bytes) {
         Ok(tensor) => Error::new(
@@ -90,6 +92,13 @@ fn tensor_of(bytes: &Buffer, dtype: DataType) -> Result<Tensor> {
         return Err(Error::new(ErrorKind::Type, reason));
     }
     Ok(tensor)
+}
+
+/// The map from `key` to `value` in `bytes`.
+fn map_of(bytes: &Buffer, key: DataType, value: DataType) -> Result<Map> {
+    let (keys, values) = map::decode(bytes, key)?;
+    let values = elements(&values, &Type::Tensor(value))?;
+    Map::new(keys, map::joined(&values, value)?)
 }
 
 /// The optional of what is at most one of `values`.
@@ -125,7 +134,11 @@ pub fn write(value: &Value, out: &mut dyn Write) -> Result<()> {
         Value::Tensor(tensor) => return Ok(tensor.to_proto("").encode(&mut { out })?),
         Value::Sequence(element, values) => (element, values.iter().collect()),
         Value::Optional(element, value) => (element, value.iter().map(|value| &**value).collect()),
-        Value::Map(map) => return written(out.write_all(&map::encode(map)?)),
+        Value::Map(map) => {
+            let values = map.values();
+            let values = Value::Sequence(Type::Tensor(values.dtype()), map::scalars(values)?);
+            return written(out.write_all(&map::encode(map.keys(), &encode(&values)?)?));
+        }
     };
     let mut head = Vec::new();
     push_varint(&mut head, ELEM_TYPE << 3);
@@ -160,14 +173,6 @@ fn written(result: std::io::Result<()>) -> Result<()> {
     result.map_err(|error| {
         onnx_container::Error::new(onnx_container::ErrorKind::Io, error.to_string()).into()
     })
-}
-
-/// The tag and the length before a payload of `len` bytes.
-fn record(field: u64, len: usize) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_varint(&mut out, (field << 3) | 2);
-    push_varint(&mut out, len as u64);
-    out
 }
 
 /// The field that holds elements of type `ty`.
@@ -248,38 +253,4 @@ fn list(bytes: &Buffer) -> Result<List> {
         }
     }
     Ok(list)
-}
-
-fn payload(bytes: &Buffer, at: &mut usize) -> Result<Buffer> {
-    let len = usize::try_from(varint(bytes, at)?).map_err(|_| malformed(*at))?;
-    let end = at.checked_add(len).ok_or_else(|| malformed(*at))?;
-    let payload = bytes.slice(*at..end).ok_or_else(|| malformed(*at))?;
-    *at = end;
-    Ok(payload)
-}
-
-fn varint(bytes: &[u8], at: &mut usize) -> Result<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(*at).ok_or_else(|| malformed(*at))?;
-        *at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Ok(value);
-        }
-    }
-    Err(malformed(*at))
-}
-
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push((value & 0x7f) as u8);
-}
-
-fn malformed(at: usize) -> Error {
-    let reason = format!("byte {at} is not part of a sequence, optional or map");
-    Error::new(ErrorKind::Container, reason)
 }

@@ -30,6 +30,8 @@ pub(super) enum Way {
     Wide,
     /// A field of no version that is known, where digests leave the message out.
     NotCovered,
+    /// An entry with the key of stored digests, which digests leave out, that has something else.
+    NoDigest,
 }
 
 /// Something of a model file that single readers take for something else.
@@ -96,6 +98,11 @@ impl Ambiguity {
                 )
             }
             Way::Wide => format!("{of} has a number beyond 32 bits, which only some readers cut"),
+            Way::NoDigest => {
+                format!(
+                    "{of} has something else than a digest where one is stored, and no digest covers it"
+                )
+            }
             Way::NotCovered => {
                 format!("{of} has a field that ONNX does not have, and no digest covers it")
             }

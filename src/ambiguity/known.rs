@@ -29,6 +29,8 @@ pub(super) struct Field {
     pub(super) message: Option<usize>,
     /// Whether digests leave it out where a tensor is external.
     pub(super) is_left_out: bool,
+    /// Whether it has the entries of which digests leave out stored digests.
+    pub(super) is_metadata: bool,
 }
 
 static TABLE: LazyLock<Vec<Known>> = LazyLock::new(|| {
@@ -74,6 +76,8 @@ impl Field {
             is_narrow: info.kind == "int32",
             message: Known::index(info.kind),
             is_left_out: (message, info.name) == ("TensorProto", "external_data"),
+            is_metadata: matches!(message, "ModelProto" | "TensorProto")
+                && info.name == "metadata_props",
         }
     }
 }

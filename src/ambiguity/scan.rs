@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::found::{Ambiguity, Way};
 use super::known::{Field, Known};
 use crate::limits::{Limit, Limits};
+use crate::stored_digests::hides_in_digest;
 use crate::wire::Wire;
 
 /// What of the model in `bytes` readers differ on, in the order of the first bytes concerned; `None` where it is no message.
@@ -97,6 +98,9 @@ impl Scan<'_> {
             Wire::Fixed64 => self.advance(8, end),
             Wire::Len => {
                 let end = self.length(known, field.name, end)?;
+                if field.is_metadata && self.bytes.get(self.at..end).is_some_and(hides_in_digest) {
+                    self.note(Way::NoDigest, known, field.name, start);
+                }
                 match field.message {
                     Some(message) => self.message(message, end, field.is_left_out),
                     None if as_packed && field.wire == Wire::Varint => {

@@ -31,18 +31,28 @@ pub(super) fn fault(attribute: &AttributeProto, is_default: bool) -> Option<Faul
     }
     let filled = filled(attribute);
     let wrong = filled.iter().find(|(kind, _, filled)| *filled && *kind != r#type);
-    let (_, wrong, _) = wrong?;
     let right = filled.iter().find(|(kind, _, _)| *kind == r#type);
-    match right {
-        Some((_, right, true)) => {
+    match (right?, wrong) {
+        ((_, right, true), Some((_, wrong, _))) => {
             error(format!("has values in both `{right}` and `{wrong}`: readers refuse it"))
         }
-        Some((_, right, false)) => error(format!(
+        ((_, right, false), Some((_, wrong, _))) => error(format!(
             "has its value in `{wrong}`, and its type says `{right}`: readers refuse it"
         )),
-        None => None,
+        ((kind, right, false), None) if MESSAGES.contains(kind) => {
+            error(format!("has no value, and its type says `{right}`: readers refuse it"))
+        }
+        _ => None,
     }
 }
+
+/// The types whose one value is a message: that of others has a default, and a list may be empty.
+const MESSAGES: [i32; 4] = [
+    AttributeProto::TENSOR,
+    AttributeProto::GRAPH,
+    AttributeProto::SPARSE_TENSOR,
+    AttributeProto::TYPE_PROTO,
+];
 
 /// The fields of values: the type that each is for, its name, and whether it has a value.
 fn filled(attribute: &AttributeProto) -> [(i32, &'static str, bool); 14] {

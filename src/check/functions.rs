@@ -1,6 +1,9 @@
 //! Whether a local function has a name that calls find, and one that readers do not take for an operator's.
 
+use std::collections::HashSet;
+
 use super::attributes::Fault;
+use super::described::short;
 use super::finding::Severity;
 use crate::opset::{has_operator, normalized};
 use crate::proto::{FunctionProto, Str};
@@ -25,5 +28,22 @@ pub(super) fn faults(function: &FunctionProto) -> impl Iterator<Item = Fault> {
                 "is in a domain of onnxruntime's own operators: where it has one of this name, it runs that one",
             )
         });
-    [nameless, homeless, shadowed, of_onnxruntime].into_iter().flatten()
+    let inputs: HashSet<_> = function.input.iter().collect();
+    let passed = function.output.iter().find(|output| inputs.contains(output));
+    let passed = passed.map(|name| {
+        let name = short(name.as_bytes());
+        let reason = format!(
+            "has `{name}` as an input and an output: onnxruntime asks for an Identity between them"
+        );
+        (Severity::Error, reason)
+    });
+    let mut known = HashSet::new();
+    let defaults = function.attribute_proto.iter().filter_map(|default| default.name.as_ref());
+    let twice = function.attribute.iter().chain(defaults).find(|name| !known.insert(*name));
+    let twice = twice.map(|name| {
+        let name = short(name.as_bytes());
+        advice(&format!("lists the attribute `{name}` twice, which onnx.checker refuses"))
+    });
+    let all = [nameless, homeless, shadowed, of_onnxruntime, passed, twice];
+    all.into_iter().flatten()
 }

@@ -261,6 +261,7 @@ impl<'m> Walk<'m> {
             self.types(values);
         }
         self.initializers(graph);
+        self.initialized(graph);
         self.nodes(&graph.node);
         self.node_names(&graph.node);
         for output in &graph.output {
@@ -331,6 +332,24 @@ impl<'m> Walk<'m> {
                 self.find(Severity::Advice, Some(name), || reason);
             }
             self.names.define(name);
+        }
+    }
+
+    /// Reports initializers that are not what the inputs of their names declare.
+    fn initialized(&mut self, graph: &'m GraphProto) {
+        if graph.initializer.is_empty() {
+            return;
+        }
+        let types = |input: &'m ValueInfoProto| (value_name(input), input.r#type.as_deref());
+        let declared: HashMap<_, _> = graph.input.iter().map(types).collect();
+        for initializer in &graph.initializer {
+            let name = text(&initializer.name);
+            let declared = declared.get(name).copied().flatten();
+            if let Some(what) = types::unlike(initializer, declared) {
+                self.error(Some(name), || {
+                    format!("an initializer of another {what} than the input of this name, which onnxruntime refuses")
+                });
+            }
         }
     }
 

@@ -7,7 +7,10 @@
 use super::finding::{Finding, Severity};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind};
-use crate::proto::{GraphProto, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
+use crate::proto::tensor_shape_proto::{Dimension, DimensionValue};
+use crate::proto::{
+    GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
+};
 
 /// What a declared type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,27 @@ pub(super) fn unknown_element(declared: Option<&TypeProto>) -> Option<i32> {
         }
         Value::OpaqueType(_) => None,
     }
+}
+
+/// What an initializer is unlike the type that the input of its name declares in, if it is.
+pub(super) fn unlike(
+    initializer: &TensorProto,
+    declared: Option<&TypeProto>,
+) -> Option<&'static str> {
+    let Some(type_proto::Value::TensorType(declared)) = declared?.value.as_ref() else {
+        return None;
+    };
+    if declared.elem_type.is_some_and(|of| initializer.data_type.is_some_and(|own| own != of)) {
+        return Some("element type");
+    }
+    let dims = &declared.shape.as_deref()?.dim;
+    let fits = |(dim, own): (&Dimension, &i64)| match dim.value {
+        Some(DimensionValue::DimValue(of)) => of < 0 || of == *own,
+        _ => true,
+    };
+    let is_like =
+        dims.len() == initializer.dims.len() && dims.iter().zip(&initializer.dims).all(fits);
+    (!is_like).then_some("shape")
 }
 
 fn lack(declared: Option<&TypeProto>) -> Option<Lack> {

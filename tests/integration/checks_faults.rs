@@ -71,17 +71,9 @@ fn with_default(default: AttributeProto) -> ModelProto {
     model
 }
 
-fn changed(
-    mut attribute: AttributeProto,
-    change: impl FnOnce(&mut AttributeProto),
-) -> AttributeProto {
-    change(&mut attribute);
-    attribute
-}
-
-fn changed_model(mut model: ModelProto, change: impl FnOnce(&mut ModelProto)) -> ModelProto {
-    change(&mut model);
-    model
+fn changed<T>(mut message: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut message);
+    message
 }
 
 fn graph(model: &mut ModelProto) -> &mut GraphProto {
@@ -252,12 +244,9 @@ fn values_of_types_that_there_are_not() {
 #[test]
 fn names_and_versions_that_are_not_there() {
     let sound = || of(vec![copy("x", "y")]);
-    let version =
-        |number: Option<i64>| changed_model(sound(), |m| m.opset_import[0].version = number);
+    let version = |number: Option<i64>| changed(sound(), |m| m.opset_import[0].version = number);
     let of_body = |number: Option<i64>| {
-        changed_model(called(vec![copy("a", "b")]), |m| {
-            m.functions[0].opset_import[0].version = number
-        })
+        changed(called(vec![copy("a", "b")]), |m| m.functions[0].opset_import[0].version = number)
     };
     let mut branch = graph_of(&[], &["p"], vec![copy("x", "p")]);
     branch.output[0].name = None;
@@ -273,10 +262,10 @@ fn names_and_versions_that_are_not_there() {
         ("a body's", of_body(Some(0)), &["E in `local::F`: operator set 0 is imported"]),
         ("a body's -1", of_body(Some(-1)), &["E in `local::F`: operator set -1 is imported"]),
         ("a body's none", of_body(None), &["E in `local::F`: an operator set without a version"]),
-        ("another domain's", changed_model(sound(), |m| m.opset_import[1].version = Some(0)), &[]),
+        ("another domain's", changed(sound(), |m| m.opset_import[1].version = Some(0)), &[]),
         (
             "a domain twice",
-            changed_model(sound(), |m| {
+            changed(sound(), |m| {
                 let mut again = m.opset_import[0].clone();
                 (again.domain, again.version) = (Some("ai.onnx".into()), Some(20));
                 m.opset_import.push(again);
@@ -285,24 +274,24 @@ fn names_and_versions_that_are_not_there() {
         ),
         (
             "IR 0",
-            changed_model(sound(), |m| m.ir_version = Some(0)),
+            changed(sound(), |m| m.ir_version = Some(0)),
             &["A ir_version 0, which onnx.checker refuses"],
         ),
-        ("IR -1", changed_model(sound(), |m| m.ir_version = Some(-1)), &["A ir_version -1"]),
+        ("IR -1", changed(sound(), |m| m.ir_version = Some(-1)), &["A ir_version -1"]),
         (
             "an output",
-            changed_model(sound(), |m| graph(m).output[0].name = None),
+            changed(sound(), |m| graph(m).output[0].name = None),
             &["E an output has no name"],
         ),
         (
             "an empty one",
-            changed_model(sound(), |m| graph(m).output[0].name = Some("".into())),
+            changed(sound(), |m| graph(m).output[0].name = Some("".into())),
             &["E an output has"],
         ),
         ("an output of a branch", unnamed, &["E in `y.then_branch`: an output has no name"]),
         (
             "an input",
-            changed_model(sound(), |m| {
+            changed(sound(), |m| {
                 let mut input = vectors(&[""]);
                 graph(m).input.append(&mut input);
             }),
@@ -310,7 +299,7 @@ fn names_and_versions_that_are_not_there() {
         ),
         (
             "a function's",
-            changed_model(called(vec![copy("a", "b")]), |m| {
+            changed(called(vec![copy("a", "b")]), |m| {
                 m.functions[0].input.push("".into());
                 m.functions[0].output.push("".into());
             }),
@@ -322,7 +311,7 @@ fn names_and_versions_that_are_not_there() {
         ),
         (
             "a function without a name",
-            changed_model(sound(), |m| {
+            changed(sound(), |m| {
                 let mut nameless = function("", &["a"], &["b"], vec![copy("a", "b")]);
                 nameless.name = None;
                 m.functions.push(nameless);
@@ -331,7 +320,7 @@ fn names_and_versions_that_are_not_there() {
         ),
         (
             "a function without a domain",
-            changed_model(sound(), |m| {
+            changed(sound(), |m| {
                 m.functions.push(function("F", &["a"], &["b"], vec![copy("a", "b")]));
                 m.functions[0].domain = None;
             }),
@@ -346,7 +335,7 @@ fn sparse(dims: &[i64], indices: TensorProto, values: usize) -> ModelProto {
     sparse.dims = dims.to_vec();
     sparse.indices = Some(Box::new(indices));
     sparse.values = Some(Box::new(floats("w", 1, values)));
-    changed_model(of(vec![node("Add", &["x", "w"], &["y"], vec![])]), |model| {
+    changed(of(vec![node("Add", &["x", "w"], &["y"], vec![])]), |model| {
         graph(model).sparse_initializer.push(sparse);
     })
 }
@@ -373,7 +362,7 @@ fn sparse_tensors_whose_indices_do_not_fit() {
     const FIT: &str = "E whose indices do not fit its values and dimensions";
     let list = |indices: &[i64]| sparse(&[4], int64s("i", indices), indices.len());
     let grid = |indices: &[i64]| sparse(&[2, 2], rows(indices, [2, 2]), 2);
-    let short = changed_model(list(&[0, 2]), |m| {
+    let short = changed(list(&[0, 2]), |m| {
         graph(m).sparse_initializer[0].indices.as_mut().unwrap().data_type =
             Some(TensorProto::INT32);
         graph(m).sparse_initializer[0].indices.as_mut().unwrap().raw_data = Some(vec![0; 8].into());
@@ -396,7 +385,7 @@ fn sparse_tensors_whose_indices_do_not_fit() {
         ("not INT64", short, &["A whose indices are not INT64"]),
         (
             "no indices",
-            changed_model(list(&[0]), |m| graph(m).sparse_initializer[0].indices = None),
+            changed(list(&[0]), |m| graph(m).sparse_initializer[0].indices = None),
             &["E without values or indices"],
         ),
     ];
@@ -419,7 +408,7 @@ fn calling(inputs: &[&str], outputs: &[&str]) -> ModelProto {
 
 /// A function of operator set `version` in a model of operator set 21.
 fn of_set(version: i64, nodes: Vec<NodeProto>) -> ModelProto {
-    changed_model(called(nodes), |m| m.functions[0].opset_import[0].version = Some(version))
+    changed(called(nodes), |m| m.functions[0].opset_import[0].version = Some(version))
 }
 
 fn relu(from: &str, to: &str) -> NodeProto {
@@ -444,7 +433,7 @@ fn nodes_that_do_not_fit_what_they_stand_for() {
     );
     let mut custom = node("Add", &["x", ""], &["y"], vec![]);
     custom.domain = Some("custom".into());
-    let custom = changed_model(of(vec![custom]), |m| {
+    let custom = changed(of(vec![custom]), |m| {
         m.opset_import.push(onnx_container::proto::OperatorSetIdProto::new("custom", 1));
     });
     check(vec![
@@ -561,5 +550,50 @@ fn functions_that_readers_take_for_operators() {
         ),
         ("one's own", named("local", "Relu", "local"), &[]),
         ("an unknown one", named("", "Foo", ""), &["E calls a function in the domain of ONNX"]),
+    ]);
+}
+
+#[test]
+fn values_that_are_not_there_or_are_other_ones() {
+    let empty = |kind| {
+        changed(AttributeProto::default(), |a| {
+            (a.name, a.r#type) = (Some("value".into()), Some(kind));
+        })
+    };
+    let constant = |kind| of(vec![node("Constant", &[], &["y"], vec![empty(kind)])]);
+    let initialized = |tensor: TensorProto| {
+        changed(of(vec![copy("x", "y")]), |model| graph(model).initializer.push(tensor))
+    };
+    let body = |change: fn(&mut onnx_container::proto::FunctionProto)| {
+        changed(in_body(vec![]), |model| change(&mut model.functions[0]))
+    };
+    check(vec![
+        ("no tensor", constant(AttributeProto::TENSOR), &["E has no value, and its type says `t`"]),
+        ("no graph", constant(AttributeProto::GRAPH), &["E its type says `g`"]),
+        ("no sparse tensor", constant(AttributeProto::SPARSE_TENSOR), &["E `sparse_tensor`"]),
+        ("no type", constant(AttributeProto::TYPE_PROTO), &["E its type says `tp`"]),
+        ("no numbers", constant(AttributeProto::INTS), &[]),
+        ("as declared", initialized(floats("x", 0, 2)), &[]),
+        ("another shape", initialized(floats("x", 0, 3)), &["E an initializer of another shape"]),
+        (
+            "another rank",
+            initialized(changed(floats("x", 0, 2), |x| x.dims = vec![2, 1])),
+            &["E an initializer of another shape"],
+        ),
+        (
+            "another type",
+            initialized(int64s("x", &[1, 2])),
+            &["E an initializer of another element type than the input of this name"],
+        ),
+        (
+            "an attribute twice",
+            body(|f| f.attribute = vec!["k".into(), "k".into()]),
+            &["A lists the attribute `k` twice"],
+        ),
+        (
+            "an output that is an input",
+            body(|f| (f.output, f.node) = (vec!["a".into()], vec![])),
+            &["E has `a` as an input and an output"],
+        ),
     ]);
 }

@@ -287,9 +287,8 @@ fn repacks_share_extents(folder: &Path) {
         (true, WeightFiles::PerTensor),
         (true, WeightFiles::Sharded { max_bytes: 40 << 20 }),
     ] {
-        let path = folder
-            .join(format!("second-{sync}-{files:?}").replace(' ', ""))
-            .with_extension("onnx");
+        let path =
+            folder.join(format!("second-{sync}-{files:?}").replace(' ', "")).with_extension("onnx");
         let before = free_bytes(&loaded, &folder);
         loaded.save(&path, SaveOptions::from(files).sync(sync)).unwrap();
         let taken = before.saturating_sub(free_bytes(&loaded, &folder));

@@ -17,6 +17,16 @@ pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
     path.ends_with(".sig") && bundle::read(&root.join(path), key).is_ok()
 }
 
+/// Why the file at `path` is not replaced by a signature: it is there and is none.
+pub fn no_signature(path: &Path) -> Option<Error> {
+    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() > 0);
+    if !is_file || bundle::claim(path).is_some() {
+        return None;
+    }
+    let reason = "this is no signature that is read here, and is not replaced by one: remove it, or give another name with -o";
+    Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
+}
+
 /// Why the file at `path` is not replaced by a signature of the model of `places`: it is a signature of another model, which
 /// is still in the folder. What it says is believed for this alone.
 pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {

@@ -2,9 +2,9 @@
 
 use onnx_container::{Buffer, DataType, Tensor};
 
-use super::{malformed, payload, push_varint, record, varint};
+use super::records::{malformed, payload, push_varint, record, varint};
 use crate::error::{Error, ErrorKind, Result};
-use crate::value::{Map, Type, Value};
+use crate::value::Value;
 
 const NAME: u64 = 1;
 const KEY_TYPE: u64 = 2;
@@ -12,8 +12,8 @@ const KEYS: u64 = 3;
 const STRING_KEYS: u64 = 4;
 const VALUES: u64 = 5;
 
-/// The map from `key` to `value` in `bytes`.
-pub(super) fn decode(bytes: &Buffer, key: DataType, value: DataType) -> Result<Map> {
+/// The keys, of type `key`, of the map in `bytes`, and the SequenceProto of its values.
+pub(super) fn decode(bytes: &Buffer, key: DataType) -> Result<(Tensor, Buffer)> {
     let (mut key_type, mut values) = (None, None);
     let (mut integers, mut strings) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -47,8 +47,7 @@ pub(super) fn decode(bytes: &Buffer, key: DataType, value: DataType) -> Result<M
         DataType::String => Tensor::from_strings([dim(strings.len())?], strings)?,
         _ => Value::from_elements([dim(integers.len())?], &integers)?.tensor()?.clone(),
     };
-    let values = super::elements(&values.unwrap_or_default(), &Type::Tensor(value))?;
-    Map::new(keys, joined(&values, value)?)
+    Ok((keys, values.unwrap_or_default()))
 }
 
 fn dim(len: usize) -> Result<i64> {
@@ -56,7 +55,7 @@ fn dim(len: usize) -> Result<i64> {
 }
 
 /// The vector of what are tensors of one element.
-fn joined(values: &[Value], dtype: DataType) -> Result<Tensor> {
+pub(super) fn joined(values: &[Value], dtype: DataType) -> Result<Tensor> {
     let (mut bytes, mut strings) = (Vec::new(), Vec::new());
     for value in values {
         let tensor = value.tensor()?;
@@ -75,13 +74,13 @@ fn joined(values: &[Value], dtype: DataType) -> Result<Tensor> {
     })
 }
 
-/// The message of `map`.
-pub(super) fn encode(map: &Map) -> Result<Vec<u8>> {
+/// The message of a map with these keys, whose values are in `sequence`.
+pub(super) fn encode(keys: &Tensor, sequence: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     push_varint(&mut out, KEY_TYPE << 3);
-    let key_type = map.keys().dtype().number();
+    let key_type = keys.dtype().number();
     push_varint(&mut out, u64::try_from(key_type).map_err(Error::internal)?);
-    match map.keys().strings() {
+    match keys.strings() {
         Some(strings) => {
             for key in strings {
                 out.extend(record(STRING_KEYS, key.len()));
@@ -89,22 +88,19 @@ pub(super) fn encode(map: &Map) -> Result<Vec<u8>> {
             }
         }
         None => {
-            for key in map.keys().to_slice::<i64>()?.iter() {
+            for key in keys.to_slice::<i64>()?.iter() {
                 push_varint(&mut out, KEYS << 3);
                 push_varint(&mut out, key.cast_unsigned());
             }
         }
     }
-    let dtype = map.values().dtype();
-    let values = scalars(map.values())?;
-    let sequence = super::encode(&Value::Sequence(Type::Tensor(dtype), values))?;
     out.extend(record(VALUES, sequence.len()));
-    out.extend(sequence);
+    out.extend_from_slice(sequence);
     Ok(out)
 }
 
 /// Each element of a vector as a tensor.
-fn scalars(tensor: &Tensor) -> Result<Vec<Value>> {
+pub(super) fn scalars(tensor: &Tensor) -> Result<Vec<Value>> {
     if let Some(strings) = tensor.strings() {
         let scalar = |string: &Buffer| Tensor::from_strings([], vec![string.clone()]);
         return strings.iter().map(|string| Ok(Value::Tensor(scalar(string)?))).collect();

@@ -113,6 +113,10 @@ fn convert<S: Number, D: Number>(x: S) -> D {
 fn from_codes(cx: &mut RunCx<'_>, to: DataType, decode: fn(u8) -> f32) -> Result<()> {
     let (from, codes) = (cx.dtype(0)?, codes(cx, 0)?);
     let value = |code: usize| decode(u8::try_from(code).unwrap_or_default());
+    if to == DataType::String && from.is_integer() {
+        let text = |code: &u8| Buffer::from(decode(*code).to_i128().to_string().into_bytes());
+        return cx.set_strings(0, codes.iter().map(text).collect());
+    }
     if to == DataType::String {
         let encode = Rounding::of(cx)?.encode(from)?;
         let text = |code: &u8| text(f64::from(decode(*code)), |x| encode(x) == *code);

@@ -30,7 +30,11 @@ fn steps<T: Number>(call: &Call<'_>) -> Result<usize> {
         let towards_zero = span / step;
         towards_zero + i128::from(span % step != 0 && (span < 0) == (step < 0))
     } else {
-        ((limit.to_f64() - start.to_f64()) / delta.to_f64()).ceil().to_i128()
+        let steps = (limit.to_f64() - start.to_f64()) / delta.to_f64();
+        if steps.is_nan() {
+            return Err(Error::new(ErrorKind::Value, "the number of elements is not a number"));
+        }
+        steps.ceil().to_i128()
     };
     usize::try_from(whole.max(0))
         .map_err(|_| Error::new(ErrorKind::Shape, format!("a range of {whole} elements")))

@@ -4,7 +4,7 @@
 //! others likewise. Updates are written from first to last: of two updates at one place the last one
 //! stays, and a reduction takes them in this order, rounding after each.
 
-use onnx_container::Element;
+use onnx_container::{DataType, Element};
 
 use super::gather::{positions, slices};
 use super::reduce::{higher, lower};
@@ -52,7 +52,7 @@ fn scatter_elements(cx: &mut RunCx<'_>) -> Result<()> {
 fn scatter_nd(cx: &mut RunCx<'_>) -> Result<()> {
     let (shape, of_indices) = (cx.shape(0)?, cx.shape(1)?);
     let (k, tuples) = match of_indices.split_last() {
-        Some((k, tuples)) if (1..=shape.len()).contains(k) => (*k, tuples),
+        Some((k, tuples)) if *k <= shape.len() => (*k, tuples),
         _ => {
             let reason =
                 format!("indices of shape {of_indices:?} into a tensor of shape {shape:?}");
@@ -61,7 +61,12 @@ fn scatter_nd(cx: &mut RunCx<'_>) -> Result<()> {
     };
     let slice = shape.get(k..).unwrap_or_default();
     expect_updates(cx, &[tuples, slice].concat())?;
-    let targets = slices(&shape, &cx.integers(1)?, k)?;
+    // Indices without coordinates each name the whole tensor.
+    let targets = match k {
+        0 if count(slice) == 0 => Vec::new(),
+        0 => vec![0; count(tuples)],
+        _ => slices(&shape, &cx.integers(1)?, k)?,
+    };
     update(cx, count(slice), &targets, 2)
 }
 
@@ -76,9 +81,13 @@ fn expect_updates(call: &Call<'_>, shape: &[usize]) -> Result<()> {
 }
 
 /// Writes the slices of `len` elements of input `updates` in order over those of input 0 that `targets`
-/// name, as attribute `reduction` says.
+/// name, as attribute `reduction` says. Of BOOL, a sum and the larger are an "or", a product and the smaller an "and".
 fn update(cx: &mut RunCx<'_>, len: usize, targets: &[usize], updates: usize) -> Result<()> {
-    match one_of(cx, "reduction", &REDUCTIONS)? {
+    let reduction = one_of(cx, "reduction", &REDUCTIONS)?;
+    let is_bool = cx.dtype(0)? == DataType::Bool;
+    match reduction {
+        "add" | "max" if is_bool => reduce(cx, len, targets, |a: bool, b: bool| a | b),
+        "mul" | "min" if is_bool => reduce(cx, len, targets, |a: bool, b: bool| a & b),
         "add" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, T::add)),
         "mul" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, T::mul)),
         "max" => for_type!(cx.dtype(0)?, numbers, T => reduce(cx, len, targets, higher::<T>)),

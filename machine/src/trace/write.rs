@@ -390,8 +390,8 @@ fn stats(touched: &Touched, memory: &Memory) -> Result<Stats> {
             stats.nan += u64::from(element.is_nan());
             stats.inf += u64::from(element.is_infinite());
             if element.is_finite() {
-                stats.min = Some(stats.min.map_or(element, |min| min.min(element)));
-                stats.max = Some(stats.max.map_or(element, |max| max.max(element)));
+                stats.min = Some(stats.min.map_or(element, |min| smaller(min, element)));
+                stats.max = Some(stats.max.map_or(element, |max| larger(max, element)));
             }
         }
     }

@@ -336,6 +336,23 @@ fn strings_round_once() {
     }
 }
 
+/// Integers of every width are written without a point.
+#[test]
+fn integers_are_written_as_such() {
+    for (from, codes, expected) in [
+        (Int4, [1, 0xe, 0], ["1", "-2", "0"]),
+        (Uint4, [1, 0xf, 0], ["1", "15", "0"]),
+        (Int2, [1, 2, 0], ["1", "-2", "0"]),
+        (Uint2, [1, 3, 0], ["1", "3", "0"]),
+        (Int8, [1, 0xfe, 0], ["1", "-2", "0"]),
+    ] {
+        let input = of_codes(from, &codes);
+        let found = output(("Cast", 25), &[to_attribute(DataType::String)], &[input]).unwrap();
+        let found = found.tensor().unwrap().strings().unwrap().to_vec();
+        assert_eq!(found, expected.map(|text| Buffer::from(text.as_bytes().to_vec())), "{from}");
+    }
+}
+
 /// Numbers as they were reported, worked out by hand.
 #[test]
 fn casts_that_were_rounded_twice() {

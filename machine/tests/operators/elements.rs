@@ -250,3 +250,45 @@ fn attention_computes_its_softmax_in_the_precision_that_it_is_given() {
     let half = f64::from(half::f16::from_f64(exact));
     assert_eq!(of(Some(10)), half);
 }
+
+/// Of BOOL a sum and the larger are an "or", a product and the smaller an "and".
+#[test]
+fn truth_values_are_scattered_by_every_reduction() {
+    let (x, updates) = (tensor([2], &[true, false]), tensor([2], &[false, true]));
+    for (op, indices) in
+        [("ScatterElements", tensor([2], &[0_i64, 0])), ("ScatterND", tensor([2, 1], &[0_i64, 0]))]
+    {
+        for (reduction, expected) in
+            [("none", true), ("add", true), ("mul", false), ("max", true), ("min", false)]
+        {
+            let reduction = AttributeProto::string("reduction", reduction);
+            let inputs = [x.clone(), indices.clone(), updates.clone()];
+            let found = output((op, 18), std::slice::from_ref(&reduction), &inputs).unwrap();
+            assert_eq!(found, tensor([2], &[expected, false]), "{op} {reduction:?}");
+        }
+    }
+}
+
+/// An index without coordinates names the whole tensor, and the last update stays.
+#[test]
+fn an_empty_index_scatters_the_whole_tensor() {
+    let x = tensor([2], &[1_i64, 2]);
+    let indices = |count| tensor::<i64>([count, 0], &[]);
+    let updates = tensor([2, 2], &[3_i64, 4, 5, 6]);
+    let inputs = [x.clone(), indices(2), updates];
+    assert_eq!(output(("ScatterND", 18), &[], &inputs).unwrap(), tensor([2], &[5_i64, 6]));
+    let add = AttributeProto::string("reduction", "add");
+    assert_eq!(output(("ScatterND", 18), &[add], &inputs).unwrap(), tensor([2], &[9_i64, 12]));
+    // No index of many: nothing is written, however many there are.
+    let empty = tensor::<i64>([0], &[]);
+    let vast = [empty.clone(), indices(1 << 40), tensor::<i64>([1 << 40, 0], &[])];
+    assert_eq!(output(("ScatterND", 18), &[], &vast).unwrap(), empty);
+}
+
+#[test]
+fn a_range_ends_at_a_number() {
+    for limit in [f32::NAN, f32::INFINITY] {
+        let inputs = [0.0, limit, 1.0].map(|x: f32| tensor([], &[x]));
+        assert!(output(("Range", 11), &[], &inputs).is_err(), "{limit}");
+    }
+}

@@ -69,7 +69,7 @@ fn solve(q: &Square) -> Vec<f32> {
     for _ in 0..ROUNDS {
         let mut qp: Vec<_> = (0..q.size).map(|i| super::dot(q.row(i), &p)).collect();
         let mut pqp = super::dot(&p, &qp);
-        let error = qp.iter().fold(0.0_f32, |most, x| most.max((x - pqp).abs()));
+        let error = qp.iter().fold(0.0_f32, |most, x| larger(most, (x - pqp).abs()));
         if error < enough {
             break;
         }

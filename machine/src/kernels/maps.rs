@@ -116,7 +116,7 @@ fn vectorize(cx: &mut RunCx<'_>) -> Result<()> {
             let own = by_key(own.iter().map(AsRef::as_ref), Twice::First);
             keys.iter().map(|key| own.get(key.as_slice()).copied()).collect()
         }
-        Classes::Ints(keys) if keys.is_empty() => Vec::new(),
+        Classes::Ints([]) => Vec::new(),
         Classes::Ints(keys) => {
             let own = by_key(map.keys().to_slice::<i64>()?.iter().copied(), Twice::First);
             keys.iter().map(|key| own.get(key).copied()).collect()

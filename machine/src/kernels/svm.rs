@@ -80,8 +80,8 @@ impl Likeness {
 
     fn power(self, x: f32) -> f32 {
         match self.degree {
-            degree if degree == 2.0 => x * x,
-            degree if degree == 3.0 => x * x * x,
+            2.0 => x * x,
+            3.0 => x * x * x,
             degree => Real::pow(x, degree),
         }
     }

@@ -66,12 +66,23 @@ impl OutSpec {
 pub struct Call<'a> {
     node: &'a Node,
     inputs: Vec<Operand<'a>>,
+    most: Option<u64>,
 }
 
 impl<'a> Call<'a> {
     /// `node` applied to `inputs`.
     pub fn new(node: &'a Node, inputs: Vec<Operand<'a>>) -> Self {
-        Self { node, inputs }
+        Self { node, inputs, most: None }
+    }
+
+    /// The same, in a run that may use `most` bytes.
+    pub(crate) fn within(self, most: u64) -> Self {
+        Self { most: Some(most), ..self }
+    }
+
+    /// How many bytes the kernel may use beside its inputs, if the run says it.
+    pub(crate) fn most(&self) -> Option<u64> {
+        self.most
     }
 
     /// The node.
@@ -368,8 +379,6 @@ fn elements<T: Element>(bytes: &[u8]) -> Result<&[T]> {
 pub struct RunCx<'a> {
     call: Call<'a>,
     outputs: Vec<Output<'a>>,
-    /// How many bytes each output outside of M may take.
-    most_outside: u64,
 }
 
 /// An output to write to.
@@ -393,12 +402,7 @@ impl<'a> Deref for RunCx<'a> {
 
 impl<'a> RunCx<'a> {
     pub(crate) fn new(call: Call<'a>, outputs: Vec<Output<'a>>) -> Self {
-        Self { call, outputs, most_outside: u64::MAX }
-    }
-
-    /// The same, of which each output outside of M may take `most` bytes.
-    pub(crate) fn within(self, most: u64) -> Self {
-        Self { most_outside: most, ..self }
+        Self { call, outputs }
     }
 
     /// Whether there may be a sequence of `count` tensors of `rank` dimensions and `bytes` of elements, asked before it is made.
@@ -407,7 +411,7 @@ impl<'a> RunCx<'a> {
     /// [`ErrorKind::OutOfMemory`] when it is more than the run may use.
     pub(crate) fn check_sequence(&self, count: usize, rank: usize, bytes: usize) -> Result<()> {
         let len = Value::tensors_bytes(count, rank).saturating_add(bytes as u64);
-        check_outside(len, self.most_outside)
+        check_outside(len, self.most().unwrap_or(u64::MAX))
     }
 
     /// The element type of output `j`.

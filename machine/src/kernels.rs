@@ -58,6 +58,7 @@ mod fourier;
 mod gather;
 mod gemm;
 mod grid;
+mod image;
 mod label_encoder;
 mod linear;
 mod linear_attention;
@@ -248,6 +249,7 @@ fn strict() -> impl IntoIterator<Item = &'static [Builtin]> {
         gather::KERNELS,
         gemm::KERNELS,
         grid::KERNELS,
+        image::KERNELS,
         label_encoder::KERNELS,
         linear::KERNELS,
         linear_attention::KERNELS,

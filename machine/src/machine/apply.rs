@@ -30,7 +30,8 @@ impl Runner {
         watch: &dyn Watch,
     ) -> Result<Vec<Option<Entry>>> {
         let inputs: Vec<Option<&Entry>> = inputs(node, table)?;
-        let call = Call::new(node, self.operands(&inputs)?);
+        let most = self.memory.limit();
+        let call = Call::new(node, self.operands(&inputs)?).within(most);
         let specs = kernel.infer(&call)?;
         check_outputs(node, &specs)?;
         if let Alias::View(i) = kernel.alias(&call)? {
@@ -49,12 +50,11 @@ impl Runner {
         let spans: Vec<_> = inputs.iter().flatten().filter_map(|entry| slot_of(entry)).collect();
         let reads = spans.iter().map(|slot| slot.span()).collect::<Result<Vec<_>>>()?;
         let writes = slots.iter().flatten().map(Slot::span).collect::<Result<Vec<_>>>()?;
-        let most_outside = self.memory.limit();
         let values = {
             let (reads, writes) = self.memory.borrow_step(&reads, &writes)?;
             let operands = operands(&inputs, reads.into_iter().map(Some).collect())?;
             let outputs = outputs(&specs, &slots, writes);
-            let mut cx = RunCx::new(Call::new(node, operands), outputs).within(most_outside);
+            let mut cx = RunCx::new(Call::new(node, operands).within(most), outputs);
             kernel.run(&mut cx).map(|()| cx.into_values())
         };
         if kernel.leaves_nans() {

@@ -130,6 +130,15 @@ NonMaxSuppression | center_point_box=1 | F:1x9x4 F:1x1x9 s:=9 h:
 ai.onnx.ml.Scaler@5 | offset=[0.5] scale=[2.0] | T:5x7
 ai.onnx.ml.Normalizer@5 | norm=L2 | T:5x7
 ai.onnx.ml.Binarizer@5 | threshold=0.5 | T:5x7
+ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=LOGISTIC coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
+ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=SOFTMAX coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
+ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=SOFTMAX_ZERO coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
+ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=PROBIT coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
+ai.onnx.ml.SVMRegressor@5 | kernel_type=LINEAR kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
+ai.onnx.ml.SVMRegressor@5 | kernel_type=POLY kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
+ai.onnx.ml.SVMRegressor@5 | kernel_type=RBF kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
+ai.onnx.ml.SVMRegressor@5 | kernel_type=SIGMOID kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
+ai.onnx.ml.FeatureVectorizer@5 | inputdimensions=[7,3] | T:5x7 T:5x7
 ";
 
 /// The float types, with the columns of the table.

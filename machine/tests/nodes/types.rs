@@ -11,7 +11,6 @@ use crate::schemas::{self, Formal, Schema};
 const LEFT_OUT: &[(&str, &str)] = &[
     ("Constant", "no input; it is no node of a program"),
     ("Gradient", "needs the graph around it"),
-    ("ImageDecoder", "no kernel"),
     ("LabelEncoder", "keys and values are attributes and have the types of the input and output"),
     ("OneHotEncoder", "categories are attributes and have the type of the input"),
 ];

@@ -14,4 +14,5 @@ mod casts;
 mod elements;
 mod images;
 mod ml;
+mod pictures;
 mod support;

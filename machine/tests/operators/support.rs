@@ -26,6 +26,17 @@ fn map_input(name: &str, map: &Map) -> ValueInfoProto {
 
 /// The outputs of one node of operator `op` at version `version`. A domain is written in front: `my::Op`.
 pub fn outputs(
+    op: (&str, i64),
+    attributes: &[AttributeProto],
+    inputs: &[Value],
+    count: usize,
+) -> Result<Vec<Value>> {
+    outputs_within(Limits::new(), op, attributes, inputs, count)
+}
+
+/// As [`outputs`], within limits.
+pub fn outputs_within(
+    limits: Limits,
     (op, version): (&str, i64),
     attributes: &[AttributeProto],
     inputs: &[Value],
@@ -60,7 +71,7 @@ pub fn outputs(
     let mut model = ModelProto::new(graph);
     model.opset_import = vec![OperatorSetIdProto::new(domain, version)];
     let program = Program::new(&Container::new(model), ProgramOptions::new())?;
-    let mut machine = Machine::new(program, Registry::new(), Limits::new());
+    let mut machine = Machine::new(program, Registry::new(), limits);
     for (name, value) in ins.iter().zip(inputs) {
         machine.bind(name, value.clone())?;
     }

@@ -12,6 +12,7 @@ use std::ops::Range;
 use onnx_container::{Buffer, DataType, Tensor};
 
 use crate::error::{Error, Result};
+use crate::numeric::larger;
 use crate::value::Value;
 
 /// How far an element may be from the expected one. Integers and truth values have to be equal.

@@ -17,6 +17,7 @@ use crate::data;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched, Watch};
 use crate::memory::{Memory, Span};
+use crate::numeric::{larger, smaller};
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
 use crate::table::{Entry, dims};

@@ -4,6 +4,8 @@
 //! Coupling](https://www.jmlr.org/papers/v5/wu04a.html), section 4.2 and its algorithm 2, as LIBSVM uses it: at most 100
 //! rounds in FLOAT.
 
+use crate::numeric::larger;
+
 /// The most rounds.
 const ROUNDS: usize = 100;
 

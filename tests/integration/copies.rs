@@ -289,9 +289,9 @@ fn repacks_share_extents(folder: &Path) {
     ] {
         let path =
             folder.join(format!("second-{sync}-{files:?}").replace(' ', "")).with_extension("onnx");
-        let before = free_bytes(&loaded, &folder);
+        let before = free_bytes(&loaded, folder);
         loaded.save(&path, SaveOptions::from(files).sync(sync)).unwrap();
-        let taken = before.saturating_sub(free_bytes(&loaded, &folder));
+        let taken = before.saturating_sub(free_bytes(&loaded, folder));
         println!("{}: {taken} bytes for {} MiB", path.display(), 64);
         assert!(taken < 2 << 20, "{}: {taken} bytes were written", path.display());
         assert_holds(&path, &weights, "shared");

@@ -281,14 +281,16 @@ fn a_made_name_hides_nothing_wherever_the_name_is_already() {
     assert!(cases > few_or(150, 1000), "{cases}");
 }
 
+type Change = fn(&mut ModelProto);
+
 /// The call itself, and the values around it, may have the name too.
 #[test]
 fn a_made_name_is_none_of_those_around_the_call() {
-    let changes: [(&str, &dyn Fn(&mut ModelProto)); 4] = [
-        ("its input", &|model| rename(model, "x")),
-        ("its output", &|model| rename(model, "y")),
-        ("an input that it does not take", &|model| rename(model, "z")),
-        ("its own name", &|model| {
+    let changes: [(&str, Change); 4] = [
+        ("its input", |model| rename(model, "x")),
+        ("its output", |model| rename(model, "y")),
+        ("an input that it does not take", |model| rename(model, "z")),
+        ("its own name", |model| {
             main_of(model).node[0].name = Some(MADE.into());
         }),
     ];

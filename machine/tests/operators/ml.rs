@@ -165,7 +165,7 @@ fn targets_are_aggregated_and_transformed() {
 #[test]
 fn what_is_no_double_is_compared_in_float() {
     let mut attributes = stump("class", &[0, 0], &[0.3, 0.7]);
-    attributes.retain(|one| one.name.as_ref().unwrap().to_string() != "nodes_values");
+    attributes.retain(|one| *one.name.as_ref().unwrap() != "nodes_values");
     attributes.push(floats("nodes_values", &[16_777_216.0, 0.0, 0.0]));
     attributes.push(ints("classlabels_int64s", &[10, 20]));
     let op = ("ai.onnx.ml::TreeEnsembleClassifier", 1);
@@ -189,7 +189,8 @@ fn linear_models_score_and_label() {
     ];
     let logistic: &[f64] =
         &[0.475_020_8, 0.524_979_2, 0.326_292_9, 0.673_707_1, 0.462_570_2, 0.537_429_8];
-    let cases: [(&[AttributeProto], &str, &[i64], &[f64]); 4] = [
+    type Case<'a> = (&'a [AttributeProto], &'a str, &'a [i64], &'a [f64]);
+    let cases: [Case<'_>; 4] = [
         (&labeled, "NONE", &[20, 20, 20], &[0.9, 0.1, 0.275, 0.725, 0.85, 0.15]),
         (&labeled, "LOGISTIC", &[20, 20, 20], logistic),
         (&model, "NONE", &[1, 1, 1], &[0.1, 0.725, 0.15]),
@@ -198,11 +199,13 @@ fn linear_models_score_and_label() {
     for (attributes, post, labels, scores) in cases {
         let attributes = [attributes, &[text("post_transform", post)]].concat();
         let found =
-            outputs(("ai.onnx.ml::LinearClassifier", 1), &attributes, &[x.clone()], 2).unwrap();
+            outputs(("ai.onnx.ml::LinearClassifier", 1), &attributes, std::slice::from_ref(&x), 2)
+                .unwrap();
         assert_eq!(found[0], tensor([3], labels), "{post}");
         assert_near(&found[1], scores, post);
     }
-    let found = outputs(("ai.onnx.ml::LinearClassifier", 1), &two, &[x.clone()], 2).unwrap();
+    let found =
+        outputs(("ai.onnx.ml::LinearClassifier", 1), &two, std::slice::from_ref(&x), 2).unwrap();
     assert_eq!(found[0], words([3], &["b", "a", "a"]));
     assert_near(&found[1], &[0.1, 1.3, 0.725, -0.15, 0.15, -0.07], "two");
     let found = output(("ai.onnx.ml::LinearRegressor", 1), &model, &[x]).unwrap();
@@ -221,8 +224,12 @@ fn support_vectors_score_and_label() {
             AttributeProto::int("n_supports", 3),
             text("kernel_type", kind),
         ];
-        output(("ai.onnx.ml::SVMRegressor", 1), &[&attributes, more].concat(), &[x.clone()])
-            .unwrap()
+        output(
+            ("ai.onnx.ml::SVMRegressor", 1),
+            &[&attributes, more].concat(),
+            std::slice::from_ref(&x),
+        )
+        .unwrap()
     };
     let cases = [
         ("LINEAR", [0.025, -0.075, 0.102_5]),
@@ -241,7 +248,8 @@ fn support_vectors_score_and_label() {
         floats("rho", &[0.1, 0.2, 0.3]),
         ints("classlabels_ints", &[3, 4, 5]),
     ];
-    let found = outputs(("ai.onnx.ml::SVMClassifier", 1), &linear, &[x.clone()], 2).unwrap();
+    let found =
+        outputs(("ai.onnx.ml::SVMClassifier", 1), &linear, std::slice::from_ref(&x), 2).unwrap();
     assert_eq!(found[0], tensor([3], &[4_i64, 3, 3]));
     let scores = [0.1, 1.2, 0.1, 0.725, -0.25, 0.35, 0.15, -0.17, 0.12];
     assert_near(&found[1], &scores, "linear");
@@ -255,13 +263,13 @@ fn support_vectors_score_and_label() {
             strings("classlabels_strings", &["a", "b"]),
         ];
         let attributes = [&attributes, more].concat();
-        outputs(("ai.onnx.ml::SVMClassifier", 1), &attributes, &[x.clone()], 2).unwrap()
+        outputs(("ai.onnx.ml::SVMClassifier", 1), &attributes, std::slice::from_ref(&x), 2).unwrap()
     };
     let found = pair(&[]);
     assert_eq!(found[0], words([3], &["b", "a", "a"]));
     assert_near(&found[1], &[2.5, -2.5, -1.0, 1.0, -1.2, 1.2], "a pair");
     let found = pair(&[floats("prob_a", &[-1.0]), floats("prob_b", &[0.0])]);
-    let p = |score: f64| 1.0 / (1.0 + (-score).exp());
+    let p = |score: f64| 1.0 / (1.0 + libm::exp(-score));
     let expected = [-2.5, 1.0, 1.2].map(|score| [p(score), 1.0 - p(score)]).concat();
     for (found, expected) in
         found[1].tensor().unwrap().to_slice::<f32>().unwrap().iter().zip(expected)
@@ -277,14 +285,17 @@ fn categories_are_found() {
     };
     let cats = ints("cats_int64s", &[1, 2, 1]);
     let expected = tensor([2, 3], &[0.0_f32, 0.0, 1.0, 0.0, 1.0, 0.0]);
-    assert_eq!(one_hot(&[cats.clone()], tensor([2], &[1.5_f32, 2.0])).unwrap(), expected);
-    assert_eq!(one_hot(&[cats.clone()], tensor([2], &[1_i32, 2])).unwrap(), expected);
+    assert_eq!(
+        one_hot(std::slice::from_ref(&cats), tensor([2], &[1.5_f32, 2.0])).unwrap(),
+        expected
+    );
+    assert_eq!(one_hot(std::slice::from_ref(&cats), tensor([2], &[1_i32, 2])).unwrap(), expected);
     let none = tensor([1, 1, 3], &[0.0_f32; 3]);
-    assert_eq!(one_hot(&[cats.clone()], tensor([1, 1], &[3_i64])).unwrap(), none);
+    assert_eq!(one_hot(std::slice::from_ref(&cats), tensor([1, 1], &[3_i64])).unwrap(), none);
     let error = one_hot(&[cats.clone(), AttributeProto::int("zeros", 0)], tensor([1], &[3_i64]));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Value);
     let strings_of = strings("cats_strings", &["a", "b"]);
-    let found = one_hot(&[strings_of.clone()], words([2], &["b", "c"])).unwrap();
+    let found = one_hot(std::slice::from_ref(&strings_of), words([2], &["b", "c"])).unwrap();
     assert_eq!(found, tensor([2, 2], &[0.0_f32, 1.0, 0.0, 0.0]));
     for wrong in [vec![], vec![cats, strings_of.clone()], vec![strings_of]] {
         let error = one_hot(&wrong, tensor([1], &[3_i64])).unwrap_err();
@@ -316,7 +327,7 @@ fn features_are_put_side_by_side() {
         tensor([2, 6], &[0.0_f32, 1.0, 2.0, 0.0, 0.0, 1.0, 3.0, 4.0, 5.0, 0.0, 3.0, 4.0])
     );
     let row = tensor([3], &[7_i64, 8, 9]);
-    assert_eq!(vectors(&[1], &[row.clone()]).unwrap(), tensor([1, 1], &[7.0_f32]));
+    assert_eq!(vectors(&[1], std::slice::from_ref(&row)).unwrap(), tensor([1, 1], &[7.0_f32]));
     assert!(vectors(&[3, 3], &[x.clone(), tensor([1, 3], &[0.0_f32; 3])]).is_err());
     for wrong in [&[3][..], &[3, -1], &[3, 1, 1], &[i64::MAX, i64::MAX]] {
         assert!(vectors(wrong, &[x.clone(), x.clone()]).is_err(), "{wrong:?}");
@@ -353,7 +364,7 @@ fn rows_become_maps_and_maps_tensors() {
         assert_eq!(zip(&wrong, x.clone()).unwrap_err().kind(), ErrorKind::InvalidModel);
     }
     let vector = |attribute: AttributeProto, map: &Value| {
-        output(("ai.onnx.ml::DictVectorizer", 1), &[attribute], &[map.clone()])
+        output(("ai.onnx.ml::DictVectorizer", 1), &[attribute], std::slice::from_ref(map))
     };
     let of_words = map_of(&keys, &[7_i64, 8]);
     let vocabulary = strings("string_vocabulary", &["b", "z", "b", "a"]);
@@ -375,7 +386,7 @@ fn maps_are_cast() {
         let form = if max > 0 { "SPARSE" } else { "DENSE" };
         let mut attributes = vec![text("cast_to", to), text("map_form", form)];
         attributes.push(AttributeProto::int("max_map", max));
-        output(("ai.onnx.ml::CastMap", 1), &attributes, &[map.clone()])
+        output(("ai.onnx.ml::CastMap", 1), &attributes, std::slice::from_ref(map))
     };
     assert_eq!(cast("TO_FLOAT", 0, &numbers).unwrap(), tensor([1, 2], &[-0.5_f32, 1.75]));
     assert_eq!(cast("TO_FLOAT", 4, &numbers).unwrap(), tensor([1, 4], &[-0.5_f32, 0.0, 1.75, 0.0]));
@@ -412,8 +423,11 @@ fn a_map_has_every_key_once_and_in_order() {
     }
 }
 
-/// Valid nodes of every operator with lists among its attributes, and those lists whose length decides nothing else.
-fn valid() -> Vec<(&'static str, i64, Vec<AttributeProto>, Value, &'static [&'static str])> {
+/// An operator, its version, its attributes, its input, and the lists whose length decides nothing else.
+type Valid = (&'static str, i64, Vec<AttributeProto>, Value, &'static [&'static str]);
+
+/// Valid nodes of every operator with lists among its attributes.
+fn valid() -> Vec<Valid> {
     let mut classifier = stump("class", &[0, 1, 2, 0], &[0.1, 0.2, 0.3, 0.4]);
     classifier.push(ints("classlabels_int64s", &[5, 6, 7]));
     classifier.push(floats("base_values", &[0.5, 0.5, 0.5]));
@@ -529,7 +543,7 @@ fn lists_of_lengths_that_do_not_fit_are_refused() {
         let name = format!("ai.onnx.ml::{op}");
         let run = |attributes: &[AttributeProto]| {
             let count = if op.ends_with("Classifier") { 2 } else { 1 };
-            outputs((&name, version), attributes, &[input.clone()], count)
+            outputs((&name, version), attributes, std::slice::from_ref(&input), count)
         };
         run(&attributes).unwrap_or_else(|error| panic!("{op}: {error}"));
         for (i, attribute) in attributes.iter().enumerate() {
@@ -596,10 +610,10 @@ fn trees_that_are_none_are_refused() {
         if reason == "a tree has a cycle" && name == "nodes_modes" {
             // Node 1 is no leaf any more, and has no weight.
             attributes = stump("target", &[0], &[0.3]);
-            attributes.retain(|one| one.name.as_ref().unwrap().to_string() != "target_nodeids");
+            attributes.retain(|one| *one.name.as_ref().unwrap() != "target_nodeids");
             attributes.push(ints("target_nodeids", &[2]));
         }
-        attributes.retain(|one| one.name.as_ref().unwrap().to_string() != name);
+        attributes.retain(|one| *one.name.as_ref().unwrap() != name);
         attributes.extend([make(name), AttributeProto::int("n_targets", 2)]);
         let error = output(("ai.onnx.ml::TreeEnsembleRegressor", 3), &attributes, &[two_rows()]);
         let error = error.unwrap_err();

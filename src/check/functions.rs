@@ -29,7 +29,8 @@ pub(super) fn faults(function: &FunctionProto) -> impl Iterator<Item = Fault> {
             )
         });
     let inputs: HashSet<_> = function.input.iter().collect();
-    let passed = function.output.iter().find(|output| inputs.contains(output));
+    let passed = |output: &&Str| !output.is_empty() && inputs.contains(output);
+    let passed = function.output.iter().find(passed);
     let passed = passed.map(|name| {
         let name = short(name.as_bytes());
         let reason = format!(

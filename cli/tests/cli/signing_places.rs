@@ -254,6 +254,9 @@ fn two_models_of_a_folder_have_signatures_of_their_own() {
     fs::write(folder.path("two/x.sig"), "{}").unwrap();
     verify("encoder", &[]).failed(&[]).says(&["unsigned `x.sig`"]);
     let other = ["sign", "m/m.onnx", "--key", "keys/other.pem", "-o", "two/x.sig"];
+    folder.run(&other).failed(&["`two/x.sig`: this is no signature", "remove it, or give another"]);
+    assert_eq!(fs::read(folder.path("two/x.sig")).unwrap(), b"{}");
+    fs::remove_file(folder.path("two/x.sig")).unwrap();
     folder.run(&other).done();
     verify("encoder", &[]).failed(&[]).says(&["unsigned `x.digest.sig`", "unsigned `x.sig`"]);
     fs::remove_file(folder.path("two/x.sig")).unwrap();

@@ -281,8 +281,8 @@ fn an_empty_index_scatters_the_whole_tensor() {
     assert_eq!(output(("ScatterND", 18), &[add], &inputs).unwrap(), tensor([2], &[9_i64, 12]));
     // No index of many: nothing is written, however many there are.
     let empty = tensor::<i64>([0], &[]);
-    let vast = [empty.clone(), indices(1 << 40), tensor::<i64>([1 << 40, 0], &[])];
-    assert_eq!(output(("ScatterND", 18), &[], &vast).unwrap(), empty);
+    let many = [empty.clone(), indices(1 << 20), tensor::<i64>([1 << 20, 0], &[])];
+    assert_eq!(output(("ScatterND", 18), &[], &many).unwrap(), empty);
 }
 
 #[test]

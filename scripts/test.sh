@@ -155,32 +155,27 @@ announce_shared() {
 # shellcheck disable=SC2086 # several words
 test_workspace() { cargo test $WORKSPACE "$@"; }
 
-# Most of the library is the same with every set of features: the first set runs all tests, the others those of modules
-# that name a feature.
+# Most of the library is the same with every set of features: the first set runs all tests, the others those of the
+# library itself, and that of libtorch those of its tensors. That all of them compile is checked by clippy.
 run_tests() {
-    local modules
     if [[ $* == "$WORKSPACE" ]]; then
         announce_shared
         cargo test --lib --bins --tests --examples "$@" -- --skip onnxruntime:: # a section of its own
         return
     fi
-    if [[ $* == *tch* ]]; then
-        modules=(torch)
-    else
-        mapfile -t modules < <(grep -l 'feature = ' tests/integration/*.rs | sed 's|.*/\(.*\)\.rs|\1::|' | grep -v '^main::')
-    fi
-    printf 'only the tests of the library itself, and of: %s\n' "${modules[*]}"
+    printf 'only the tests of the library itself, and of tensors of torch where they are\n'
     cargo test --lib "$@"
-    cargo test --test integration --examples "$@" -- "${modules[@]}"
+    [[ $* != *tch* ]] || cargo test --test integration --examples "$@" -- torch::
 }
 
-# Each starts a process, which loads libtorch where the library is linked with it.
+# Without default features there are fewer, and none that is another one. Each starts a process where the library is linked
+# with libtorch.
 run_doc_tests() {
-    if [[ $* == *tch* ]]; then
-        cargo test --doc "$@" torch
-    else
-        cargo test --doc "$@"
-    fi
+    case $* in
+        *tch*) cargo test --doc "$@" torch ;;
+        *no-default-features*) ;;
+        *) cargo test --doc "$@" ;;
+    esac
 }
 
 # A folder of its own, as another compiler's results replace those in the folder of the others.
@@ -442,7 +437,7 @@ seed_corpus() {
 
 # fuzz TARGET: run it from its corpus for some seconds, and print the end of what it said.
 fuzz() {
-    local options=("-max_total_time=$FUZZ_SECONDS" -timeout=30 -artifact_prefix=fuzz/artifacts/) said=$BUILD/tmp/fuzz-$1
+    local options=("-max_total_time=$FUZZ_SECONDS" -timeout=60 -artifact_prefix=fuzz/artifacts/) said=$BUILD/tmp/fuzz-$1
     # A run under small limits asks for no large memory.
     [[ $1 != machine ]] || options+=(-malloc_limit_mb=256)
     if "fuzz/target/$HOST/release/$1" "${options[@]}" "fuzz/corpus/$1" >"$said" 2>&1; then
@@ -497,6 +492,29 @@ list() {
     [[ $# -eq 0 ]] || printf -- "$kind: %s\n" "$@"
 }
 
+# What has a folder of its own for what it builds, so that it runs at the same time as the others. FILE gets how it ended.
+run_beside() {
+    passed=() failed=() skipped=()
+    section 'stated Rust version' check_msrv
+    section 'fuzz' run_fuzz
+    section 'address sanitizer' run_sanitized
+    section 'Miri' run_interpreted
+    declare -p passed failed skipped >"$1"
+}
+
+# Waits for `run_beside`, and prints what it said.
+join_beside() {
+    local all_passed=("${passed[@]}") all_failed=("${failed[@]}") all_skipped=("${skipped[@]}")
+    wait "$1" || true
+    cat "$2/said"
+    passed=() failed=('what runs beside the others') skipped=()
+    # shellcheck disable=SC1091 # made by `run_beside`
+    [[ ! -e $2/ended ]] || eval "$(sed 's/^declare -a/declare -ga/' "$2/ended")"
+    passed=("${all_passed[@]}" "${passed[@]}") failed=("${all_failed[@]}" "${failed[@]}")
+    skipped=("${all_skipped[@]}" "${skipped[@]}")
+    rm -r "$2"
+}
+
 summary() {
     say 'summary'
     list passed "${passed[@]}"
@@ -518,11 +536,13 @@ section 'libtorch' fetch_libtorch
 section 'clippy' for_each_feature_set lint
 section 'Python environment' make_venv
 section 'models' fetch_models
+beside=$(mktemp -d)
+run_beside "$beside/ended" >"$beside/said" 2>&1 &
+beside_process=$!
 section 'tests' for_each_feature_set run_tests
 section 'other disks' run_on_other_disks
 section 'doc tests' for_each_feature_set run_doc_tests
 section 'docs' build_all_docs
-section 'stated Rust version' check_msrv
 section 'dependencies' check_dependencies
 section 'interop' run_interop
 section 'onnxruntime' run_with_onnxruntime
@@ -531,7 +551,5 @@ section 'processors' run_on_processors
 section 'Python package' run_python_package
 section 'Python with torch' run_python_with_torch
 section 'PyTorch interop' with_libtorch run_torch_interop
-section 'fuzz' run_fuzz
-section 'address sanitizer' run_sanitized
-section 'Miri' run_interpreted
+join_beside "$beside_process" "$beside"
 summary

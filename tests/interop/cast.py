@@ -21,9 +21,11 @@ TOLERANCE = {"FLOAT16": 0.02, "BFLOAT16": 0.15}
 
 
 def cast(*arguments) -> list[int]:
-    """Runs the driver; gives tensors, bytes before, bytes after, tensors left out."""
+    """Runs the driver; gives tensors, bytes before, bytes after, tensors left out. A cast of nothing is an error there."""
     command = [os.environ["ONNX_CONTAINER_CAST"], *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if "nothing is cast" in done.stderr:
+        return [0, 0, 0, 0]
     assert done.returncode == 0, done.stderr
     return [int(number) for number in done.stdout.split()]
 

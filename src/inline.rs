@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::{iter, mem};
 
 pub(crate) use calls::call_depth;
+pub(crate) use functions::is_reference;
 pub use options::{FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction};
 
 use self::bodies::Bodies;

@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use onnx_container::{ByteSize, Container, Error, SaveOptions, Tensor};
+use onnx_container::{ByteSize, Container, Error, ErrorKind, SaveOptions, Tensor};
 use serde::Serialize;
 
 use crate::args::{ExtractArgs, FileFormat};
@@ -24,6 +24,10 @@ use crate::output::{Output, count, lossy};
 use crate::staged::{Staged, refusal, refusals};
 use crate::tensor_file::{SUFFIXES, safetensors};
 use crate::{leftovers, needed, progress, reading, save, stop};
+
+/// How often, on average, each byte of the files may be written, and how many bytes are written however often.
+const MOST_USES: u64 = 8;
+const FEW_BYTES: u64 = 1 << 28;
 
 /// Writes the tensors and prints a report.
 pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -41,6 +45,7 @@ pub fn run(args: &ExtractArgs, out: &mut Output) -> Result<Outcome, Failure> {
             let mut names = FileNames::new(format.suffix());
             let each = job.tensors.iter().map(|(name, _)| folder.join(names.name(name)));
             let paths = each.collect();
+            job.refuse_out_of_proportion()?;
             fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
             job.write(paths, out)
         }
@@ -141,6 +146,24 @@ impl Job<'_> {
             Err(error) => return Err(stop::unwritten(error).into()),
         }
         self.report(extracted, BTreeMap::new(), &[], out)
+    }
+
+    /// Refuses tensors that overlap, or are one, so often that much more would be written than the files have.
+    fn refuse_out_of_proportion(&self) -> Result<(), Error> {
+        let lengths = self.own.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+        let there = lengths.fold(0, u64::saturating_add);
+        let lengths = self.tensors.iter().map(|(_, tensor)| tensor.byte_len());
+        let written = lengths.fold(0, usize::saturating_add);
+        let written = u64::try_from(written).unwrap_or(u64::MAX);
+        if written <= FEW_BYTES.max(there.saturating_mul(MOST_USES)) {
+            return Ok(());
+        }
+        let reason = format!(
+            "tensors overlap: {} of files would be written as {}: give fewer names at a time",
+            ByteSize(there),
+            ByteSize(written)
+        );
+        Err(Error::new(ErrorKind::TooLarge, reason))
     }
 
     /// Writes all tensors to one safetensors file.

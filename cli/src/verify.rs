@@ -45,11 +45,15 @@ pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
         differences,
     };
     // An engine that the user asked for runs even when the digests are the same.
-    if (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0 {
+    let runs = (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0;
+    if runs || !sizes.is_empty() {
         let (a, b) = (Model::new(&args.a, a, reading)?, Model::new(other, b, reading)?);
         let sizes = sizes_of(&a.program, sizes);
+        a.program.check_sizes(&sizes)?;
         memory::bound(args.limits.max_memory);
-        report.compare_runs(&a, &b, &sizes, args)?;
+        if runs {
+            report.compare_runs(&a, &b, &sizes, args)?;
+        }
     }
     if args.json {
         out.json(&report)?;

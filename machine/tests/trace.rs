@@ -63,6 +63,33 @@ fn branched() -> ModelProto {
     model
 }
 
+/// The digest of a map is that of a sequence of its keys, in ascending order, and its values.
+#[test]
+fn a_map_has_the_digest_that_the_page_defines() {
+    let mut node = NodeProto::new("ZipMap", ["x"], ["y"]);
+    node.domain = Some("ai.onnx.ml".into());
+    node.attribute.push(AttributeProto::ints("classlabels_int64s", vec![7, 5, 6]));
+    let mut model = model(vec![node]);
+    model.graph.as_mut().unwrap().output[0].r#type = None;
+    model.opset_import.push(OperatorSetIdProto::new("ai.onnx.ml", 1));
+    let trace = String::from_utf8(traced(model, TraceOptions::new())).unwrap();
+    let hex = |bytes: &[u8]| -> String {
+        Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let line = |dt: &str, sh: &str, sha: &str| {
+        format!(r#"{{"dt":"{dt}","sh":{sh},"sha":"{sha}"}}"#) + "\n"
+    };
+    let keys: Vec<u8> = [5_i64, 6, 7].into_iter().flat_map(i64::to_le_bytes).collect();
+    let values: Vec<u8> = [1.0_f32, 0.25, -4.0].into_iter().flat_map(f32::to_le_bytes).collect();
+    let map = line("INT64", "[3]", &hex(&keys)) + &line("FLOAT", "[3]", &hex(&values));
+    let sequence = line("map(INT64,tensor(FLOAT))", "null", &hex(map.as_bytes()));
+    let expected = format!(
+        r#""off":null,"dt":"seq(map(INT64,tensor(FLOAT)))","sh":null,"sha":"{}""#,
+        hex(sequence.as_bytes())
+    );
+    assert!(trace.contains(&expected), "{trace}");
+}
+
 fn traced(model: ModelProto, options: TraceOptions) -> Vec<u8> {
     traced_on(model, options, &[-4.0, 1.0, 0.25])
 }

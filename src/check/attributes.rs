@@ -1,6 +1,7 @@
 //! Whether an attribute has a name, a type, and no value but one of its type.
 
 use super::finding::Severity;
+use crate::inline::is_reference;
 use crate::proto::AttributeProto;
 use crate::proto::attribute_proto::AttributeMore;
 use crate::wire::has_no_value;
@@ -11,7 +12,7 @@ pub(super) type Fault = (Severity, String);
 /// What is wrong with `attribute`: that of a node, or the default of one of a function, which needs no name.
 pub(super) fn fault(attribute: &AttributeProto, is_default: bool) -> Option<Fault> {
     let error = |reason: String| Some((Severity::Error, reason));
-    let is_reference = attribute.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty());
+    let is_reference = is_reference(attribute);
     if has_no_value::<AttributeProto>(&attribute.unknown) {
         return error("has a type that ONNX does not have: readers disagree on its value".into());
     }

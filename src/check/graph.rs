@@ -16,7 +16,7 @@ use super::finding::{Findings, Severity};
 use super::scopes::Names;
 use super::{attributes, calls, functions, sparse, types};
 use crate::error::{Error, ErrorKind};
-use crate::inline::Callable;
+use crate::inline::{Callable, is_reference};
 use crate::limits::Limits;
 use crate::opset::{has_operator, normalized, same_operator};
 use crate::proto::{
@@ -49,6 +49,7 @@ pub(super) fn check(model: &ModelProto, limits: &Limits) -> GraphReport {
         let reason = "the model imports no operator set, which readers refuse since IR version 3";
         walk.error(None, || reason);
     }
+    walk.metadata(model);
     let mut known = HashSet::new();
     let mut distinct = true;
     for function in &model.functions {
@@ -182,6 +183,19 @@ impl<'m> Walk<'m> {
 
     fn error<R: Into<String>>(&mut self, value: Option<&[u8]>, reason: impl FnOnce() -> R) {
         self.find(Severity::Error, value, reason);
+    }
+
+    /// Reports keys of the model's metadata that are there twice.
+    fn metadata(&mut self, model: &'m ModelProto) {
+        let mut known = HashSet::new();
+        for key in model.metadata_props.iter().map(|entry| text(&entry.key)) {
+            if !known.insert(key) {
+                self.find(Severity::Advice, None, || {
+                    let key = short(key);
+                    format!("two entries of `metadata_props` have the key `{key}`, which onnx.checker refuses")
+                });
+            }
+        }
     }
 
     /// Takes the operator sets of a model or function.
@@ -428,6 +442,10 @@ impl<'m> Walk<'m> {
             let name = text(&attribute.name);
             let what = || format!("attribute `{}` of {}", short(name), described(node));
             self.fault(what, attributes::fault(attribute, false));
+            if !self.in_function && is_reference(attribute) {
+                let reason = "refers to one of a function, and this node is in none: readers take the default";
+                self.fault(what, Some((Severity::Advice, reason.to_owned())));
+            }
             if node.attribute.len() > 1 && !known.insert(name) {
                 let twice =
                     "is there twice: readers refuse it, or differ on which counts".to_owned();

@@ -119,7 +119,7 @@ pub(super) fn name_of(attribute: &AttributeProto) -> &[u8] {
 }
 
 /// Whether the attribute takes its value from an attribute of the call.
-pub(super) fn is_reference(attribute: &AttributeProto) -> bool {
+pub(crate) fn is_reference(attribute: &AttributeProto) -> bool {
     attribute.ref_attr_name.as_ref().is_some_and(|name| !name.is_empty())
 }
 

@@ -5,8 +5,8 @@ use std::fs;
 
 use onnx_container::proto::type_proto::Value;
 use onnx_container::proto::{
-    AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto, TensorProto,
-    TypeProto, ValueInfoProto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto,
+    StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
 use onnx_container::{MmapChoice, check_model};
 
@@ -584,6 +584,19 @@ fn values_that_are_not_there_or_are_other_ones() {
             "another type",
             initialized(int64s("x", &[1, 2])),
             &["E an initializer of another element type than the input of this name"],
+        ),
+        (
+            "a key of the metadata twice",
+            changed(of(vec![copy("x", "y")]), |model| {
+                let entry = StringStringEntryProto::new("k", "v");
+                model.metadata_props = vec![entry.clone(), entry];
+            }),
+            &["A two entries of `metadata_props` have the key `k`"],
+        ),
+        (
+            "a reference in no function",
+            leaky(vec![parameter("alpha", AttributeProto::FLOAT, "slope")]),
+            &["A attribute `alpha` of the node of `y` (LeakyRelu) refers to one of a function"],
         ),
         (
             "an attribute twice",

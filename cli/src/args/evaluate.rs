@@ -155,11 +155,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
     /// The tolerance relative to the expected element. Integers and BOOL have to be equal
-    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance, requires = "expect")]
+    #[arg(long, value_name = "X", default_value_t = 1e-3, allow_negative_numbers = true, value_parser = tolerance, requires = "expect")]
     pub rtol: f64,
     /// The absolute tolerance, which is added to the relative one. Integers and BOOL have to be
     /// equal
-    #[arg(long, value_name = "X", default_value_t = 1e-7, value_parser = tolerance, requires = "expect")]
+    #[arg(long, value_name = "X", default_value_t = 1e-7, allow_negative_numbers = true, value_parser = tolerance, requires = "expect")]
     pub atol: f64,
     /// Print how long the run took (loading the model is not counted), and the share of each operator
     #[arg(long)]

@@ -21,7 +21,7 @@ pub struct SignArgs {
     /// The private key, in PEM and not encrypted: P-256, P-384 or P-521
     #[arg(long, value_name = "PEM")]
     pub key: PathBuf,
-    /// The signature to write, NAME.sig; an existing one of this model is replaced [default: model.sig beside the model]
+    /// The signature to write, NAME.sig; an existing one of this model by this key is replaced [default: model.sig beside the model]
     #[arg(short, long, value_name = "SIG")]
     pub output: Option<PathBuf>,
     /// Sign every file of the model's folder, not only those of the model

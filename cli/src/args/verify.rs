@@ -34,11 +34,11 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "NAME=N", value_parser = dim)]
     pub dim: Vec<(String, usize)>,
     /// Allow this difference relative to the element of A. Integers and BOOL have to be equal
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = tolerance)]
     pub rtol: f64,
     /// Allow this absolute difference, which is added to the relative one. Integers and BOOL have
     /// to be equal
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = tolerance)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = tolerance)]
     pub atol: f64,
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -75,7 +75,10 @@ pub fn inputs(
         let file = named.get(name).map(|file| Path::new(file).to_owned()).or_else(in_folder);
         let read = |path: &Path| {
             let value = match values::read(path, name, &Wanted::of(declared))? {
-                Read::Value(value) => value,
+                Read::Value(value) => {
+                    check_sizes(name, path, &value, declared, &sizes)?;
+                    value
+                }
                 Read::OtherShape(shape) => return Err(other_shape(name, path, &shape, declared)),
             };
             Ok::<_, Failure>((value, Source::File(path.display().to_string())))
@@ -111,6 +114,29 @@ fn other_shape(name: &str, path: &Path, shape: &[usize], declared: &Declared) ->
     let dims: Vec<_> = declared.dims.iter().flatten().map(dim).collect();
     let reason = format!("its shape is {shape:?}, the graph declares [{}]", dims.join(", "));
     Error::new(ErrorKind::Shape, reason).with_tensor(name).with_path(path).into()
+}
+
+/// Refuses the file at `path` where a dimension of its array has another size than `--dim` gives.
+fn check_sizes(
+    name: &str,
+    path: &Path,
+    value: &Value,
+    declared: &Declared,
+    sizes: &HashMap<String, usize>,
+) -> Result<(), Failure> {
+    let Ok(tensor) = value.tensor() else { return Ok(()) };
+    for (axis, (dim, found)) in declared.dims.iter().flatten().zip(tensor.shape()).enumerate() {
+        let open = match dim {
+            Dim::Fixed(_) => continue,
+            Dim::Symbol(symbol) => symbol.clone(),
+            Dim::Unknown => format!("{name}[{axis}]"),
+        };
+        if let Some(given) = sizes.get(&open).filter(|given| **given != found) {
+            let reason = format!("--dim makes `{open}` {given}, and here it is {found}");
+            return Err(Error::new(ErrorKind::Shape, reason).with_path(path).into());
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a name in `--input` that is no input of the graph, or that is given twice.

@@ -57,10 +57,25 @@ pub fn read(path: &Path, key: &PublicKey) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// What the bundle at `path` states, whoever signed it: to be believed by nobody.
-pub fn claim(path: &Path) -> Option<Vec<u8>> {
-    let Object(bundle): Object<Bundle> = serde_json::from_slice(&bytes(path).ok()?).ok()?;
-    STANDARD.decode(bundle.dsse_envelope.payload).ok()
+/// What a bundle says of itself, whoever signed it: to be believed by nobody.
+pub struct Claim {
+    pub payload: Vec<u8>,
+    /// The name of the key that signed it, or that this was a certificate, where it says so.
+    pub signer: Option<String>,
+}
+
+impl Claim {
+    /// That of the bundle at `path`; `None` for another file.
+    pub fn of(path: &Path) -> Option<Self> {
+        let Object(bundle): Object<Bundle> = serde_json::from_slice(&bytes(path).ok()?).ok()?;
+        let payload = STANDARD.decode(bundle.dsse_envelope.payload).ok()?;
+        let material = bundle.verification_material;
+        let signer = match material.is_by_certificate() {
+            true => Some("a certificate".to_owned()),
+            false => material.public_key.and_then(|key| key.hint).filter(|hint| !hint.is_empty()),
+        };
+        Some(Self { payload, signer })
+    }
 }
 
 /// Why a bundle is not one of what a key signed.
@@ -102,8 +117,7 @@ fn verified(bytes: &[u8], key: &PublicKey, hint: &str) -> Result<Vec<u8>, Refuse
         )));
     }
     let material = bundle.verification_material;
-    let by_certificate =
-        material.x509_certificate_chain.is_some() || material.certificate.is_some();
+    let by_certificate = material.is_by_certificate();
     let Some(named) = material.public_key else {
         let how = if by_certificate { "a certificate" } else { "no key" };
         let reason = format!("this is signed by {how}, and only signatures by keys are verified");
@@ -160,6 +174,12 @@ struct Material {
     public_key: Option<Key>,
     x509_certificate_chain: Option<IgnoredAny>,
     certificate: Option<IgnoredAny>,
+}
+
+impl Material {
+    fn is_by_certificate(&self) -> bool {
+        self.x509_certificate_chain.is_some() || self.certificate.is_some()
+    }
 }
 
 #[derive(Deserialize)]

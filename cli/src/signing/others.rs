@@ -7,7 +7,7 @@ use std::path::Path;
 
 use onnx_container::{Error, ErrorKind};
 
-use super::bundle;
+use super::bundle::{self, Claim};
 use super::keys::PublicKey;
 use super::places::Places;
 use super::statement::{self, Statement};
@@ -17,13 +17,18 @@ pub fn is_signature(root: &Path, path: &str, key: &PublicKey) -> bool {
     path.ends_with(".sig") && bundle::read(&root.join(path), key).is_ok()
 }
 
-/// Why the file at `path` is not replaced by a signature: it is there and is none.
-pub fn no_signature(path: &Path) -> Option<Error> {
+/// Why the file at `path` is not replaced by a signature of the key called `hint`: it is there and is no signature, or one
+/// by another key.
+pub fn of_another_key(path: &Path, hint: &str) -> Option<Error> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() > 0);
-    if !is_file || bundle::claim(path).is_some() {
-        return None;
-    }
-    let reason = "this is no signature that is read here, and is not replaced by one: remove it, or give another name with -o";
+    let what = match Claim::of(path) {
+        _ if !is_file => return None,
+        None => "no signature that is read here",
+        Some(Claim { signer: Some(other), .. }) if other != hint => "a signature by another key",
+        Some(_) => return None,
+    };
+    let reason =
+        format!("this is {what}, and is not replaced: remove it, or give another name with -o");
     Some(Error::new(ErrorKind::AlreadyExists, reason).with_path(path))
 }
 
@@ -32,7 +37,7 @@ pub fn no_signature(path: &Path) -> Option<Error> {
 pub fn of_another_model(places: &Places, path: &Path) -> Option<Error> {
     let model = places.model.as_ref()?;
     let is_there = |name: &String| name != model && places.folder.join(name).is_file();
-    let other = match statement::parse(&bundle::claim(path)?).ok()? {
+    let other = match statement::parse(&Claim::of(path)?.payload).ok()? {
         Statement::Content(signed) => Some(signed.model).filter(is_there),
         Statement::Files(signed) if signed.files.contains_key(model) => None,
         Statement::Files(signed) => {

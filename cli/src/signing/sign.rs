@@ -157,7 +157,7 @@ impl<'a> Job<'a> {
         Ok(Some(container))
     }
 
-    /// Refuses to replace the model, its weights, the key, models, what is no signature, and signatures of another model.
+    /// Refuses to replace the model, its weights, the key, models, what is no signature, and signatures of another model or key.
     fn check_targets(&self) -> Result<(), Failure> {
         let Places { files, content, model, .. } = &self.places;
         let mut own = match model {
@@ -165,10 +165,11 @@ impl<'a> Job<'a> {
             None => Vec::new(),
         };
         own.extend(self.args.key.canonicalize());
+        let hint = self.key.hint()?;
         let targets = [Some(files), model.as_ref().map(|_| content)];
         let refusals = targets.into_iter().flatten().filter_map(|path| {
             refusal(path, &own, self.args.out.no_clobber)
-                .or_else(|| others::no_signature(path))
+                .or_else(|| others::of_another_key(path, &hint))
                 .or_else(|| others::of_another_model(&self.places, path))
         });
         let mut refusals: Vec<_> = refusals.collect();

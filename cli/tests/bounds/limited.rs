@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use onnx_container::DataType;
 use onnx_container::proto::{
-    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorProto, ValueInfoProto,
 };
+use onnx_container::{Buffer, DataType, Tensor};
 
 use crate::measured::{Measured, measure};
 
@@ -224,4 +224,54 @@ fn runs_keep_to_their_memory() {
         }
     }
     assert!(failed.is_empty(), "{} runs:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// The bytes of constants that operators count, and what a plan may take for each and at all, in bytes.
+const CONSTANT: usize = 8 << 20;
+const PER_BYTE: u64 = 16;
+const PLAN: u64 = 64 << 20;
+
+/// The shape of an output is known by counting, and nothing that is counted is kept.
+#[test]
+fn plans_keep_nothing_of_what_they_count() {
+    let one = |name: &str, inputs: &[&str], attribute: Option<AttributeProto>| {
+        let outputs = if name == "StringSplit" { &["y", "n"][..] } else { &["y"] };
+        let mut node = NodeProto::new(name, inputs.iter().copied(), outputs.iter().copied());
+        node.attribute.extend(attribute);
+        node
+    };
+    let strings = |strings: Vec<Buffer>| {
+        let len = i64::try_from(strings.len()).unwrap();
+        Tensor::from_strings([len], strings).unwrap().to_proto("w")
+    };
+    let bytes = |dims: &[i64], dtype| {
+        Tensor::new(dtype, dims, Buffer::from(vec![1; CONSTANT])).unwrap().to_proto("w")
+    };
+    let words = || strings(vec![Buffer::from(b"ab".to_vec()); CONSTANT / 4]);
+    let comma = || Some(AttributeProto::string("delimiter", ","));
+    let upper = Some(AttributeProto::string("case_change_action", "UPPER"));
+    let len = i64::try_from(CONSTANT).unwrap();
+    let (rank, truths) = ([vec![1; 50], vec![len]].concat(), bytes(&[len], DataType::Bool));
+    let cases = [
+        (one("StringSplit", &["w"], comma()), strings(vec![Buffer::from(vec![b','; CONSTANT])])),
+        (one("StringSplit", &["w"], comma()), words()),
+        (one("StringNormalizer", &["w"], upper), words()),
+        (one("NonZero", &["w"], None), bytes(&rank, DataType::Uint8)),
+        (one("Compress", &["w", "w"], None), truths),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let program = limited(folder.path(), &["--version"]).0.peak;
+    for (node, tensor) in cases {
+        let what = format!("{:?} of {:?}", node.op_type, tensor.dims);
+        let mut model = model(vec![], node, false);
+        model.graph.as_mut().unwrap().initializer.push(tensor);
+        let bytes = model.encode_to_vec().unwrap();
+        fs::write(folder.path().join("m.onnx"), &bytes).unwrap();
+        let (Measured { peak, code, .. }, said) = limited(folder.path(), &["plan", "m.onnx"]);
+        let most = PLAN + PER_BYTE * bytes.len() as u64;
+        let taken = peak.saturating_sub(program);
+        println!("{what}: {} of {} MiB", taken >> 20, most >> 20);
+        assert_eq!(code, 0, "{what}: {said}");
+        assert!(taken <= most, "{what}: {taken} bytes, {most} are allowed");
+    }
 }

@@ -50,6 +50,14 @@ fn no_command_writes_overlapping_tensors_many_times_over() {
         folder.run(args).failed(&["tensors overlap in part", "629 MB"]);
         assert!(folder.contents() == before, "{args:?}: {:?}", folder.names());
     }
+    let names: Vec<_> = (0..600).map(|number| format!("w{number}\n")).collect();
+    fs::write(folder.path("names"), names.concat()).unwrap();
+    let before = folder.contents();
+    for format in ["raw", "npy", "pb"] {
+        let args = ["extract", "m.onnx", "--names-from", "names", "--format", format, "-o", "o/"];
+        folder.run(&args).failed(&["tensors overlap", "629 MB", "fewer names"]);
+        assert!(folder.contents() == before, "{format}: {:?}", folder.names());
+    }
 }
 
 #[test]

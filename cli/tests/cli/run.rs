@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use onnx_container::proto::{
-    GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
-    ValueInfoProto, type_proto,
+    AttributeProto, GraphProto, Message, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TypeProto, ValueInfoProto, type_proto,
 };
 use onnx_container::{DataType, Tensor};
 use serde_json::json;
@@ -242,6 +242,13 @@ fn wrong_inputs_are_reported() {
     for args in misused {
         folder.run(&[&["run", "m.onnx"], args].concat()).misused(&[]);
     }
+    let negative = ["run", "m.onnx", "--expect", "data", "--rtol", "-1"];
+    folder.run(&negative).misused(&["not a tolerance such as 1e-3"]);
+    // What is given contradicts itself.
+    for command in ["run", "trace"] {
+        let args = [command, "m.onnx", "--input-dir", "data", "--dim", "batch=7"];
+        folder.run(&args).failed(&["input_0.pb", "--dim makes `batch` 7, and here it is "]);
+    }
 }
 
 /// The outputs and limits are those of one run.
@@ -337,6 +344,45 @@ fn sequences_are_read_written_and_compared_as_pb() {
     let run = folder.run(&["run", "m.onnx"]);
     assert!(!run.stderr().contains("--dim"), "{run:?}");
     run.failed(&["`x`", "there are random tensors only", "--input NAME=FILE"]);
+}
+
+/// y = a map from 7 and 5 to the elements of each row of x, FLOAT [2].
+fn zipped() -> ModelProto {
+    let mut model = of_one("ZipMap", DataType::Float);
+    let graph = model.graph.as_mut().unwrap();
+    graph.node[0].domain = Some("ai.onnx.ml".into());
+    graph.node[0].attribute = vec![AttributeProto::ints("classlabels_int64s", vec![7, 5])];
+    let mut map = type_proto::Map::default();
+    map.key_type = Some(DataType::Int64.number());
+    map.value_type = graph.output[0].r#type.take();
+    let mut element = TypeProto::default();
+    element.value = Some(type_proto::Value::MapType(Box::new(map)));
+    let mut sequence = type_proto::Sequence::default();
+    sequence.elem_type = Some(Box::new(element));
+    let mut ty = TypeProto::default();
+    ty.value = Some(type_proto::Value::SequenceType(Box::new(sequence)));
+    graph.output[0].r#type = Some(Box::new(ty));
+    model.opset_import.push(OperatorSetIdProto::new("ai.onnx.ml", 1));
+    model
+}
+
+#[test]
+fn maps_are_printed_written_and_compared_as_pb() {
+    let folder = Folder::new();
+    folder.save("m.onnx", &zipped());
+    write_pb(&folder.path("x.pb"), &[0.5, -1.5], &[2]);
+    let run = ["run", "m.onnx", "--input", "x=x.pb"];
+    let written = folder.run(&[&run[..], &["-o", "out", "--format", "pb"]].concat()).done();
+    written.says(&["y: seq(map(INT64,tensor(FLOAT)))", "[{5: -1.5, 7: 0.5}]"]);
+    folder.run(&[&run[..], &["--expect", "out"]].concat()).done();
+    write_pb(&folder.path("x.pb"), &[0.5, -2.5], &[2]);
+    let other = folder.run(&[&run[..], &["--expect", "out"]].concat());
+    assert_eq!(other.says(&["differs   y: [0]: element 0 is -2.5, not -1.5"]).code(), 1);
+    for format in ["npy", "npz"] {
+        let refused = [&run[..], &["--max-steps", "0", "-o", "new", "--format", format]].concat();
+        folder.run(&refused).failed(&["`y`", "is no array: --format pb holds it"]);
+        assert!(!folder.path("new").exists());
+    }
 }
 
 /// The tests of onnx itself, where they are: a few of every kind of input.

@@ -259,6 +259,12 @@ fn two_models_of_a_folder_have_signatures_of_their_own() {
     fs::remove_file(folder.path("two/x.sig")).unwrap();
     folder.run(&other).done();
     verify("encoder", &[]).failed(&[]).says(&["unsigned `x.digest.sig`", "unsigned `x.sig`"]);
+    // The signatures of somebody else stay too.
+    let own = ["sign", "m/m.onnx", "--key", "keys/P-256.pem", "-o", "two/x.sig"];
+    folder.run(&own).failed(&[
+        "`two/x.sig`: this is a signature by another key, and is not replaced",
+        "`two/x.digest.sig`: this is a signature by another key",
+    ]);
     fs::remove_file(folder.path("two/x.sig")).unwrap();
     fs::remove_file(folder.path("two/x.digest.sig")).unwrap();
 

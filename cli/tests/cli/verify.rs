@@ -69,6 +69,11 @@ fn models_with_other_nodes_are_the_same_on_the_inputs_of_the_runs() {
     assert_eq!(run.code(), 1);
     run.says(&["not shown that the models compute the same"]);
     folder.run(&[&verify[..], &DIM].concat()).misused(&["--dim gives `batch` twice"]);
+    // Also where the digests are enough.
+    for more in [&["--runs", "0"][..], &[]] {
+        let args = [&["verify", "m.onnx", "m.onnx", "--dim", "none=2"], more].concat();
+        folder.run(&args).failed(&["no input has an open dimension `none`"]);
+    }
 }
 
 #[test]

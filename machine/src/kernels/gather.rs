@@ -112,9 +112,8 @@ fn gather_nd(cx: &mut RunCx<'_>) -> Result<()> {
     arrange(cx, 0, slices.into_iter().enumerate().map(run))
 }
 
-/// The axis, or `None` where the input is taken as one dimension, and the indices where the condition
-/// holds.
-fn chosen(call: &Call<'_>) -> Result<(Option<usize>, Vec<usize>)> {
+/// The axis, or `None` where the input is taken as one dimension, and the condition for each index.
+fn condition<'a>(call: &Call<'a>) -> Result<(Option<usize>, &'a [bool])> {
     let shape = call.shape(0)?;
     let at = match call.node().attributes.int("axis")? {
         Some(at) => Some(axis(at, shape.len())?),
@@ -126,7 +125,12 @@ fn chosen(call: &Call<'_>) -> Result<(Option<usize>, Vec<usize>)> {
         let reason = format!("{} conditions for {dim} elements", condition.len());
         return Err(Error::new(ErrorKind::Shape, reason));
     }
-    Ok((at, true_at(condition)))
+    Ok((at, condition))
+}
+
+/// How many are true.
+fn trues(conditions: &[bool]) -> usize {
+    conditions.iter().filter(|holds| **holds).count()
 }
 
 /// The indices of what is true.
@@ -136,18 +140,18 @@ fn true_at(conditions: &[bool]) -> Vec<usize> {
 }
 
 fn compress_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (at, chosen) = chosen(call)?;
-    let mut shape = call.shape(0)?;
+    let (at, condition) = condition(call)?;
+    let (chosen, mut shape) = (trues(condition), call.shape(0)?);
     match at.and_then(|at| shape.get_mut(at)) {
-        Some(dim) => *dim = chosen.len(),
-        None => shape = vec![chosen.len()],
+        Some(dim) => *dim = chosen,
+        None => shape = vec![chosen],
     }
     Ok(vec![OutSpec::tensor(call.dtype(0)?, shape)])
 }
 
 fn compress(cx: &mut RunCx<'_>) -> Result<()> {
-    let (at, chosen) = chosen(cx)?;
-    let shape = cx.shape(0)?;
+    let (at, condition) = condition(cx)?;
+    let (chosen, shape) = (true_at(condition), cx.shape(0)?);
     let (outer, dim, len) = at.map_or((1, count(&shape), 1), |at| around(&shape, at));
     let row = |o: usize| {
         let chosen = chosen.iter();
@@ -156,9 +160,9 @@ fn compress(cx: &mut RunCx<'_>) -> Result<()> {
     arrange(cx, 0, (0..outer).flat_map(row))
 }
 
-/// The positions of the elements that are not zero, false or empty.
-fn not_zero(call: &Call<'_>) -> Result<Vec<usize>> {
-    let holds: Vec<bool> = match call.dtype(0)? {
+/// Which elements are not zero, false or empty.
+fn not_zero(call: &Call<'_>) -> Result<Vec<bool>> {
+    Ok(match call.dtype(0)? {
         DataType::Bool => call.input::<bool>(0)?.to_vec(),
         DataType::String => call.strings(0)?.iter().map(|string| !string.is_empty()).collect(),
         DataType::Complex64 => {
@@ -170,16 +174,15 @@ fn not_zero(call: &Call<'_>) -> Result<Vec<usize>> {
         dtype => for_type!(dtype, numbers, T => {
             Ok(call.input::<T>(0)?.iter().map(|x| *x != T::ZERO).collect())
         })?,
-    };
-    Ok(true_at(&holds))
+    })
 }
 
 fn non_zero_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    Ok(vec![OutSpec::tensor(DataType::Int64, [call.rank(0)?, not_zero(call)?.len()])])
+    Ok(vec![OutSpec::tensor(DataType::Int64, [call.rank(0)?, trues(&not_zero(call)?)])])
 }
 
 fn non_zero(cx: &mut RunCx<'_>) -> Result<()> {
-    let (shape, positions) = (cx.shape(0)?, not_zero(cx)?);
+    let (shape, positions) = (cx.shape(0)?, true_at(&not_zero(cx)?));
     let output = cx.output::<i64>(0)?;
     let rows = output.chunks_exact_mut(positions.len().max(1));
     for ((row, dim), stride) in rows.zip(&shape).zip(strides(&shape)) {

@@ -3,6 +3,7 @@
 //! Operator `StringSplit` is specified at <https://onnx.ai/onnx/operators/onnx__StringSplit.html>, and the
 //! others likewise. Strings are UTF-8; case is that of Unicode, whatever the locale.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use onnx_container::{Buffer, DataType};
@@ -43,55 +44,72 @@ fn concat(cx: &mut RunCx<'_>) -> Result<()> {
     cx.set_strings(0, joined.map(Buffer::from).collect())
 }
 
-/// The parts of every string.
-fn parts<'a>(call: &Call<'a>) -> Result<Vec<Vec<&'a str>>> {
-    let delimiter = call.str_or("delimiter", "")?;
-    let most = match call.node().attributes.int("maxsplit")? {
-        Some(splits) => usize::try_from(splits).unwrap_or(usize::MAX),
-        None => usize::MAX,
-    };
-    let parts = |string: &'a str| match delimiter {
-        "" => words(string, most),
-        delimiter => string.splitn(most.saturating_add(1), delimiter).collect(),
-    };
-    Ok(texts(call, 0)?.into_iter().map(parts).collect())
+/// How attributes `delimiter` and `maxsplit` split a string.
+struct Splits<'a> {
+    /// White space where it is empty.
+    delimiter: &'a str,
+    most: usize,
+}
+
+impl<'a> Splits<'a> {
+    fn of(call: &Call<'a>) -> Result<Self> {
+        let most = match call.node().attributes.int("maxsplit")? {
+            Some(splits) => usize::try_from(splits).unwrap_or(usize::MAX),
+            None => usize::MAX,
+        };
+        Ok(Self { delimiter: call.str_or("delimiter", "")?, most })
+    }
+
+    /// The parts of `string`, one after the other: a string of a few bytes for each may have millions.
+    fn parts<'s>(&self, string: &'s str) -> impl Iterator<Item = &'s str> + use<'s, 'a> {
+        let Self { delimiter, most } = *self;
+        let is_words = delimiter.is_empty();
+        let words = is_words.then(|| words(string, most));
+        let parts = (!is_words).then(|| string.splitn(most.saturating_add(1), delimiter));
+        words.into_iter().flatten().chain(parts.into_iter().flatten())
+    }
 }
 
 /// The words of `string` between white space; behind the `most`th split, the rest as it is.
-fn words(string: &str, most: usize) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = string.trim();
-    while !rest.is_empty() {
-        let end = rest.find(char::is_whitespace).filter(|_| words.len() < most);
+fn words(string: &str, most: usize) -> impl Iterator<Item = &str> {
+    let (mut rest, mut count) = (string.trim(), 0);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.find(char::is_whitespace).filter(|_| count < most);
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
-        words.push(word);
-        rest = behind.trim_start();
-    }
-    words
+        (rest, count) = (behind.trim_start(), count + 1);
+        Some(word)
+    })
 }
 
 fn split_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (shape, parts) = (call.shape(0)?, parts(call)?);
-    let most = parts.iter().map(Vec::len).max().unwrap_or_default();
+    let (shape, splits) = (call.shape(0)?, Splits::of(call)?);
+    let mut most = 0;
+    for string in call.strings(0)? {
+        most = most.max(splits.parts(text(string)?).count());
+    }
     let y = OutSpec::tensor(DataType::String, [shape.as_slice(), &[most]].concat());
     Ok(vec![y, OutSpec::tensor(DataType::Int64, shape)])
 }
 
 /// Strings with fewer parts than others are filled up with empty parts.
 fn split(cx: &mut RunCx<'_>) -> Result<()> {
-    let parts = parts(cx)?;
+    let (strings, splits) = (texts(cx, 0)?, Splits::of(cx)?);
+    let count = |string: &str| splits.parts(string).count();
     if let Some(counts) = cx.output_if::<i64>(1)? {
-        for (count, parts) in counts.iter_mut().zip(&parts) {
-            *count = i64::try_from(parts.len()).map_err(Error::internal)?;
+        for (found, string) in counts.iter_mut().zip(&strings) {
+            *found = i64::try_from(count(string)).map_err(Error::internal)?;
         }
     }
     if !cx.has_output(0) {
         return Ok(());
     }
-    let most = parts.iter().map(Vec::len).max().unwrap_or_default();
-    let padded = parts
+    let most = strings.iter().map(|string| count(string)).max().unwrap_or_default();
+    let padded = strings
         .iter()
-        .flat_map(|parts| parts.iter().copied().chain(std::iter::repeat_n("", most - parts.len())));
+        .flat_map(|string| splits.parts(string).chain(std::iter::repeat("")).take(most));
     cx.set_strings(0, padded.map(|part| Buffer::from(part.as_bytes().to_vec())).collect())
 }
 
@@ -104,22 +122,44 @@ fn cased(string: &str, action: &str) -> String {
     }
 }
 
-/// The strings that are no stop words, in their new case; one empty string when none is left.
-fn normalized(call: &Call<'_>) -> Result<Vec<Buffer>> {
-    let action = one_of(call, "case_change_action", &["NONE", "LOWER", "UPPER"])?;
-    let is_exact = call.flag("is_case_sensitive", false)?;
-    let folded = |string: &str| if is_exact { string.to_owned() } else { string.to_lowercase() };
-    let stopwords = call.node().attributes.strings("stopwords")?.unwrap_or_default();
-    let stopwords = stopwords.iter().map(|word| text(word).map(folded));
-    let stopwords = stopwords.collect::<Result<HashSet<_>>>()?;
-    let left = texts(call, 0)?.into_iter().filter(|string| !stopwords.contains(&folded(string)));
-    let cased: Vec<_> =
-        left.map(|string| Buffer::from(cased(string, action).into_bytes())).collect();
-    Ok(if cased.is_empty() { vec![Buffer::default()] } else { cased })
+/// What StringNormalizer does to a string.
+struct Normalizer {
+    action: &'static str,
+    is_exact: bool,
+    /// In lower case unless it is exact.
+    stopwords: HashSet<String>,
 }
 
+impl Normalizer {
+    fn of(call: &Call<'_>) -> Result<Self> {
+        let action = one_of(call, "case_change_action", &["NONE", "LOWER", "UPPER"])?;
+        let is_exact = call.flag("is_case_sensitive", false)?;
+        let mut normalizer = Self { action, is_exact, stopwords: HashSet::new() };
+        for word in call.node().attributes.strings("stopwords")?.unwrap_or_default() {
+            let word = normalizer.folded(text(word)?).into_owned();
+            normalizer.stopwords.insert(word);
+        }
+        Ok(normalizer)
+    }
+
+    fn folded<'s>(&self, string: &'s str) -> Cow<'s, str> {
+        if self.is_exact { string.into() } else { string.to_lowercase().into() }
+    }
+
+    /// Whether `string` is no stop word.
+    fn keeps(&self, string: &str) -> bool {
+        self.stopwords.is_empty() || !self.stopwords.contains(&*self.folded(string))
+    }
+}
+
+/// One empty string is there when none is left.
 fn normalizer_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let strings = normalized(call)?.len();
+    let normalizer = Normalizer::of(call)?;
+    let mut kept = 0;
+    for string in call.strings(0)? {
+        kept += usize::from(normalizer.keeps(text(string)?));
+    }
+    let strings = kept.max(1);
     let shape = match call.shape(0)?.as_slice() {
         [_] => vec![strings],
         [1, _] => vec![1, strings],
@@ -132,7 +172,14 @@ fn normalizer_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 }
 
 fn normalizer(cx: &mut RunCx<'_>) -> Result<()> {
-    cx.set_strings(0, normalized(cx)?)
+    let normalizer = Normalizer::of(cx)?;
+    let kept = texts(cx, 0)?.into_iter().filter(|string| normalizer.keeps(string));
+    let cased = kept.map(|string| Buffer::from(cased(string, normalizer.action).into_bytes()));
+    let mut strings: Vec<_> = cased.collect();
+    if strings.is_empty() {
+        strings.push(Buffer::default());
+    }
+    cx.set_strings(0, strings)
 }
 
 fn match_infer(call: &Call<'_>) -> Result<Vec<OutSpec>> {

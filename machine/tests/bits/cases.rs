@@ -133,7 +133,7 @@ ai.onnx.ml.Binarizer@5 | threshold=0.5 | T:5x7
 ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=LOGISTIC coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
 ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=SOFTMAX coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
 ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=SOFTMAX_ZERO coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
-ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=PROBIT coefficients=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] intercepts=[0.25,-0.5] | T:5x7
+ai.onnx.ml.LinearRegressor@5 | targets=2 post_transform=PROBIT coefficients=[0.05,-0.02,0.01,0.03,-0.02,0.07,0.01,0.03,-0.06,0.01,-0.02,0.02,0.07,-0.04] intercepts=[0.25,0.5] | T:5x7
 ai.onnx.ml.SVMRegressor@5 | kernel_type=LINEAR kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
 ai.onnx.ml.SVMRegressor@5 | kernel_type=POLY kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7
 ai.onnx.ml.SVMRegressor@5 | kernel_type=RBF kernel_params=[0.5,0.25,2.5] n_supports=2 support_vectors=[0.5,-0.25,0.125,1.5,-2.0,0.75,0.1,0.3,-0.6,0.9,-1.2,0.2,0.7,-0.4] coefficients=[0.75,-1.25] rho=[0.5] | T:5x7

@@ -188,8 +188,7 @@ fn scores_enter_the_softmax_of_attention_in_its_precision() {
     }
 }
 
-/// The error of FLOAT16 and BFLOAT16 is that of rounding scores, probabilities and the result once each. Relative to the
-/// largest value, 1, onnx's reference implementation, which rounds every step, has up to twice the error.
+/// The error of FLOAT16 and BFLOAT16 is that of rounding scores, probabilities and the result once each.
 #[test]
 fn attention_in_halves_is_near_the_exact_result() {
     let (queries, keys, len) = (5, 9, 8);

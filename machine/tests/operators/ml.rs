@@ -2,7 +2,7 @@
 
 use onnx_container::proto::AttributeProto;
 use onnx_container::{Buffer, DataType, Tensor};
-use onnx_container_machine::{ErrorKind, Map, Result, Type, Value};
+use onnx_container_machine::{ErrorKind, Map, Result, Type, Value, data};
 
 use crate::support::{output, outputs, tensor};
 
@@ -420,6 +420,38 @@ fn a_map_has_every_key_once_and_in_order() {
     ];
     for (keys, values, kind) in cases {
         assert_eq!(new(&keys, &values).unwrap_err().kind(), kind);
+    }
+}
+
+#[test]
+fn a_map_is_read_as_it_is_written() {
+    let of_ints = map_of(&tensor([2], &[4_i64, -1]), &[0.5_f64, 1.5]);
+    let of_words = map_of(&words([2], &["b", ""]), &[7_i64, 8]);
+    let texts = Map::new(
+        tensor([2], &[1_i64, 2]).tensor().unwrap().clone(),
+        words([2], &["x", ""]).tensor().unwrap().clone(),
+    );
+    let none = map_of(&tensor::<i64>([0], &[]), &[0.0_f32; 0]);
+    for map in [of_ints.clone(), of_words.clone(), Value::Map(texts.unwrap()), none] {
+        let list = Value::Sequence(map.ty(), vec![map.clone(), map.clone()]);
+        for value in [map, list] {
+            let bytes = Buffer::from(data::encode(&value).unwrap());
+            assert_eq!(data::decode(&bytes, &value.ty()).unwrap(), value);
+        }
+    }
+    let bytes = Buffer::from(data::encode(&of_ints).unwrap());
+    let others = [
+        of_words.ty(),
+        Type::Map(DataType::Int64, DataType::Float),
+        Type::Sequence(Box::new(of_ints.ty())),
+        Type::Tensor(DataType::Double),
+    ];
+    for ty in others {
+        assert!(data::decode(&bytes, &ty).is_err(), "{ty}");
+    }
+    // The first two bytes are the type of the keys: a map without any.
+    for len in (1..bytes.len()).filter(|len| *len != 2) {
+        assert!(data::decode(&bytes.slice(..len).unwrap(), &of_ints.ty()).is_err(), "{len}");
     }
 }
 

@@ -40,6 +40,7 @@ mod schema;
 mod table;
 pub mod trace;
 mod value;
+mod widen;
 
 pub use call::{Call, Operand, OutSpec, RunCx};
 pub use error::{Error, ErrorKind, Result};

@@ -11,6 +11,7 @@ use pulp::Arch;
 
 use crate::nan::OneNan;
 use crate::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
+use crate::widen::widen;
 
 /// A number type with arithmetic: integers and floats of at least 8 bits.
 pub(crate) trait Number: OneNan + Copy + PartialOrd {
@@ -177,7 +178,7 @@ reals! {
 }
 
 macro_rules! halves {
-    ($($type:ty, $widen:ident, $narrow:ident;)*) => {$(
+    ($($type:ty, $widen:ident, $narrow:ident, $widen_all:ident;)*) => {$(
         impl Number for $type {
             const ZERO: Self = <$type>::ZERO;
             const ONE: Self = <$type>::ONE;
@@ -204,9 +205,7 @@ macro_rules! halves {
             fn to_sum(self) -> f32 { $widen(self) }
             #[inline(always)]
             fn terms<'t>(elements: &'t [Self], room: &'t mut [f32]) -> &'t [f32] {
-                for (term, x) in room.iter_mut().zip(elements) {
-                    *term = $widen(*x);
-                }
+                $widen_all(elements, room);
                 room
             }
             fn from_sum(sum: f32) -> Self { $narrow(sum) }
@@ -230,9 +229,14 @@ macro_rules! halves {
     )*};
 }
 
+#[inline(always)]
+fn widen_bf16(elements: &[bf16], room: &mut [f32]) {
+    room.iter_mut().zip(elements).for_each(|(to, x)| *to = from_bf16(*x));
+}
+
 halves! {
-    f16, from_f16, to_f16;
-    bf16, from_bf16, to_bf16;
+    f16, from_f16, to_f16, widen;
+    bf16, from_bf16, to_bf16, widen_bf16;
 }
 
 /// Makes [`Real`] from the names of its functions of one argument, here and in `libm` for `f32` and `f64`.

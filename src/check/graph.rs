@@ -297,6 +297,11 @@ impl<'m> Walk<'m> {
                     format!("has the element type {number}, which is none of ONNX, and onnxruntime refuses it")
                 });
             }
+            if let Some(key) = types::unusual_key(value.r#type.as_deref()) {
+                self.error(Some(value_name(value)), || {
+                    format!("is a map with keys of {key}, and keys are integers or strings")
+                });
+            }
         }
     }
 

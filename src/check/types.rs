@@ -1,8 +1,8 @@
 //! Whether the inputs and outputs of the main graph declare types that readers accept, and values types that there are.
 //!
 //! onnx.checker requires a type, an element type and a shape (whose dimensions may be unknown) of each
-//! of them, and looks no deeper than the outermost type. onnxruntime infers what an output lacks, except
-//! an element type. Neither requires types of values inside the graph or in subgraphs.
+//! of them, and looks deeper than the outermost type only with `full_check`. onnxruntime infers what an output
+//! lacks, except an element type. Neither requires types of values inside the graph or in subgraphs.
 
 use super::finding::{Finding, Severity};
 use crate::dtype::DataType;
@@ -80,6 +80,29 @@ pub(super) fn unknown_element(declared: Option<&TypeProto>) -> Option<i32> {
     }
 }
 
+/// The type of the keys of a map in `declared`, at any depth, where keys cannot have it.
+///
+/// Source: `TypeProto.Map.key_type` in onnx.proto, an integer type or STRING.
+pub(super) fn unusual_key(declared: Option<&TypeProto>) -> Option<DataType> {
+    use type_proto::Value;
+    match declared?.value.as_ref()? {
+        Value::SequenceType(sequence) => unusual_key(sequence.elem_type.as_deref()),
+        Value::OptionalType(optional) => unusual_key(optional.elem_type.as_deref()),
+        Value::MapType(map) => {
+            let key = map.key_type.and_then(|key| DataType::try_from(key).ok());
+            let key = key.filter(|key| !is_key(*key) && *key != DataType::Undefined);
+            key.or_else(|| unusual_key(map.value_type.as_deref()))
+        }
+        Value::TensorType(_) | Value::SparseTensorType(_) | Value::OpaqueType(_) => None,
+    }
+}
+
+fn is_key(of: DataType) -> bool {
+    use DataType as D;
+    let is_signed = matches!(of, D::Int8 | D::Int16 | D::Int32 | D::Int64);
+    is_signed || matches!(of, D::Uint8 | D::Uint16 | D::Uint32 | D::Uint64 | D::String)
+}
+
 /// What an initializer is unlike the type that the input of its name declares in, if it is.
 pub(super) fn unlike(
     initializer: &TensorProto,
@@ -110,17 +133,27 @@ fn lack(declared: Option<&TypeProto>) -> Option<Lack> {
             of_tensor(tensor.elem_type, tensor.shape.as_deref())
         }
         Some(Value::SequenceType(sequence)) => {
-            sequence.elem_type.is_none().then_some(Lack::ElementType)
+            (!is_whole(sequence.elem_type.as_deref())).then_some(Lack::ElementType)
         }
         Some(Value::OptionalType(optional)) => {
-            optional.elem_type.is_none().then_some(Lack::ElementType)
+            (!is_whole(optional.elem_type.as_deref())).then_some(Lack::ElementType)
         }
         Some(Value::MapType(map)) if map.key_type.is_none() => Some(Lack::KeyType),
-        Some(Value::MapType(map)) => map.value_type.is_none().then_some(Lack::ValueType),
+        Some(Value::MapType(map)) => {
+            (!is_whole(map.value_type.as_deref())).then_some(Lack::ValueType)
+        }
         Some(Value::OpaqueType(opaque)) => {
             let named = opaque.name.as_ref().is_some_and(|name| !name.is_empty());
             (!named).then_some(Lack::OpaqueName)
         }
+    }
+}
+
+/// Whether the type inside another one lacks nothing at any depth. A tensor there needs no shape.
+fn is_whole(inner: Option<&TypeProto>) -> bool {
+    match lack(inner) {
+        None | Some(Lack::Shape | Lack::OpaqueName) => true,
+        Some(Lack::Type | Lack::ElementType | Lack::KeyType | Lack::ValueType) => false,
     }
 }
 

@@ -498,6 +498,8 @@ fn inputs_and_outputs_of_the_main_graph_without_complete_types_are_found() {
             (map.key_type, map.value_type) = (key_type, value_type);
         })))
     };
+    let undefined = || typed(Some(tensor_type(None, true))).r#type;
+    let of_undefined = typed(Some(sequence(undefined()))).r#type;
     let sparse = with(|tensor: &mut type_proto::SparseTensor| tensor.elem_type = float());
     let cases = [
         (bare, Some("declares no type"), "Error", "Advice"),
@@ -507,10 +509,15 @@ fn inputs_and_outputs_of_the_main_graph_without_complete_types_are_found() {
         (typed(Some(tensor_type(float(), true))), None, "", ""),
         (typed(Some(sequence(None))), Some("no element type"), "Error", "Error"),
         (typed(Some(sequence(shapeless()))), None, "", ""),
+        (typed(Some(sequence(Some(Box::default())))), Some("no element type"), "Error", "Error"),
+        (typed(Some(sequence(undefined()))), Some("no element type"), "Error", "Error"),
         (typed(Some(optional(None))), Some("no element type"), "Error", "Error"),
         (typed(Some(optional(shapeless()))), None, "", ""),
+        (typed(Some(optional(undefined()))), Some("no element type"), "Error", "Error"),
+        (typed(Some(optional(of_undefined))), Some("no element type"), "Error", "Error"),
         (typed(Some(map(None, None))), Some("for the keys"), "Error", "Error"),
         (typed(Some(map(Some(7), None))), Some("for the values"), "Error", "Error"),
+        (typed(Some(map(Some(7), undefined()))), Some("for the values"), "Error", "Error"),
         (typed(Some(map(Some(7), shapeless()))), None, "", ""),
         (
             typed(Some(Value::SparseTensorType(Box::new(sparse)))),

@@ -3,12 +3,12 @@
 
 use std::fs;
 
-use onnx_container::proto::type_proto::Value;
+use onnx_container::proto::type_proto::{self, Value};
 use onnx_container::proto::{
     AttributeProto, GraphProto, Message, ModelProto, NodeProto, SparseTensorProto,
     StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
-use onnx_container::{MmapChoice, check_model};
+use onnx_container::{DataType, MmapChoice, check_model};
 
 use crate::support::{
     branches, call, floats, function, graph_of, int64s, model_of, node, parameter, vectors,
@@ -177,15 +177,18 @@ fn holding(number: i32) -> Vec<TypeProto> {
         outer.value = Some(value);
         outer
     };
-    let mut sequence = onnx_container::proto::type_proto::Sequence::default();
+    let mut sequence = type_proto::Sequence::default();
     sequence.elem_type = Some(Box::new(tensor()));
-    let mut optional = onnx_container::proto::type_proto::Optional::default();
+    let mut optional = type_proto::Optional::default();
     optional.elem_type = Some(Box::new(nested(Value::SequenceType(Box::new(sequence.clone())))));
-    let mut values = onnx_container::proto::type_proto::Map::default();
+    let mut values = type_proto::Map::default();
     (values.key_type, values.value_type) = (Some(7), Some(Box::new(tensor())));
     let mut keys = values.clone();
-    (keys.key_type, keys.value_type) = (Some(number), Some(Box::new(TypeProto::tensor(1, [2]))));
-    let mut sparse = onnx_container::proto::type_proto::SparseTensor::default();
+    // Keys cannot have each type, which is another fault.
+    let is_there = DataType::try_from(number).is_ok_and(|of| of != DataType::Undefined);
+    let key = if is_there { TensorProto::INT64 } else { number };
+    (keys.key_type, keys.value_type) = (Some(key), Some(Box::new(TypeProto::tensor(1, [2]))));
+    let mut sparse = type_proto::SparseTensor::default();
     (sparse.elem_type, sparse.shape) = (Some(number), Some(Box::default()));
     vec![
         tensor(),
@@ -239,6 +242,41 @@ fn values_of_types_that_there_are_not() {
         ),
         ("a body", body, &["E in `local::F`: has the element type 99"]),
     ]);
+}
+
+/// What onnx.proto says of `TypeProto.Map.key_type`.
+#[test]
+fn keys_of_maps_are_integers_or_strings() {
+    let map = |key: i32| {
+        let mut map = type_proto::Map::default();
+        (map.key_type, map.value_type) = (Some(key), Some(Box::new(TypeProto::tensor(1, [2]))));
+        let mut of = TypeProto::default();
+        of.value = Some(Value::MapType(Box::new(map)));
+        of
+    };
+    let sequence = |inner: TypeProto| {
+        let mut sequence = type_proto::Sequence::default();
+        sequence.elem_type = Some(Box::new(inner));
+        let mut of = TypeProto::default();
+        of.value = Some(Value::SequenceType(Box::new(sequence)));
+        of
+    };
+    let with_input = |of_type: TypeProto| {
+        let mut model = of(vec![copy("x", "y")]);
+        let mut value = ValueInfoProto::default();
+        (value.name, value.r#type) = (Some("v".into()), Some(Box::new(of_type)));
+        graph(&mut model).input.push(value);
+        model
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for key in [2, 3, 4, 5, 6, 7, 8, 12, 13] {
+        cases.push(("a key", with_input(map(key)), &[]));
+    }
+    let of_float = &["E tensor `v`: is a map with keys of FLOAT, and keys are"][..];
+    cases.push(("FLOAT", with_input(map(1)), of_float));
+    cases.push(("BOOL", with_input(map(9)), &["E tensor `v`: is a map with keys of BOOL"]));
+    cases.push(("a sequence of maps", with_input(sequence(map(1))), of_float));
+    check(cases);
 }
 
 #[test]

@@ -118,32 +118,36 @@ impl<T: Number> Source<T::Sum> for Matrix<'_, T> {
         packed: &mut [[T::Sum; N]],
     ) {
         let len = rows.len();
+        let widened = if self.by_rows { columns.len() } else { len };
+        let mut room = room_for::<T>(widened);
         if self.by_rows {
             let lines = self.elements.chunks_exact(self.columns.max(1)).skip(rows.start);
             for (k, line) in lines.take(len).enumerate() {
-                let (parts, rest) = line.get(columns.clone()).unwrap_or_default().as_chunks::<N>();
+                let line = T::terms(line.get(columns.clone()).unwrap_or_default(), &mut room);
+                let (parts, rest) = line.as_chunks::<N>();
                 let row = packed.get_mut(k..).unwrap_or_default();
                 let mut row = row.iter_mut().step_by(len.max(1));
-                for (from, to) in parts.iter().zip(&mut row) {
-                    for (to, from) in to.iter_mut().zip(from) {
-                        *to = from.to_sum();
-                    }
-                }
+                parts.iter().zip(&mut row).for_each(|(from, to)| *to = *from);
                 let last = row.next().into_iter().flatten();
-                last.zip(rest).for_each(|(to, from)| *to = from.to_sum());
+                last.zip(rest).for_each(|(to, from)| *to = *from);
             }
         } else {
             for (columns, panel) in panels(packed, len, columns) {
                 let lines = self.elements.chunks_exact(self.rows.max(1)).skip(columns.start);
                 for (i, line) in lines.take(columns.len()).enumerate() {
-                    let line = line.get(rows.clone()).unwrap_or_default();
+                    let line = T::terms(line.get(rows.clone()).unwrap_or_default(), &mut room);
                     for (packed, from) in panel.iter_mut().zip(line) {
-                        packed.get_mut(i).into_iter().for_each(|to| *to = from.to_sum());
+                        packed.get_mut(i).into_iter().for_each(|to| *to = *from);
                     }
                 }
             }
         }
     }
+}
+
+/// Room for so many elements as terms of sums, where they have another type than these.
+pub(super) fn room_for<T: Number>(elements: usize) -> Vec<T::Sum> {
+    vec![T::Sum::ZERO; if size_of::<T>() < size_of::<T::Sum>() { elements } else { 0 }]
 }
 
 /// The result: element (i, j) is at `i * row + j * column`.

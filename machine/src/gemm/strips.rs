@@ -11,6 +11,8 @@ use crate::numeric::Number;
 
 /// The rows of the right matrix that are read at a time.
 const DEPTH: usize = 8;
+/// The columns of these rows that are widened at a time: few enough for the first cache.
+const WIDENED: usize = 256;
 
 /// The product of `lines` and of `right`, whose rows are lines in memory, added to `c`, which is row-major.
 pub(super) struct Strips<'m, T: Number> {
@@ -54,6 +56,7 @@ impl<T: Number> Strips<'_, T> {
         let (depth, width) = (self.right.rows, self.right.columns);
         let tiles = self.lines.len().div_ceil(M);
         let mut sums: Sums<T::Sum, M, N> = Vec::new();
+        let mut room = vec![T::Sum::ZERO; DEPTH * WIDENED];
         for columns in parts(width, MANY_COLUMNS) {
             sums.clear();
             sums.resize(columns.len().div_ceil(N) * tiles, [[T::Sum::ZERO; N]; M]);
@@ -63,10 +66,10 @@ impl<T: Number> Strips<'_, T> {
             for ks in parts(depth, DEPTH) {
                 if ks.len() == DEPTH {
                     let rows = std::array::from_fn(|_| rows.next().unwrap_or_default());
-                    self.strip::<FUSED, M, N, DEPTH>(ks.start, rows, &mut sums);
+                    self.strip::<FUSED, M, N, DEPTH>(ks.start, rows, &mut room, &mut sums);
                 } else {
                     for (k, row) in ks.zip(&mut rows) {
-                        self.strip::<FUSED, M, N, 1>(k, [row], &mut sums);
+                        self.strip::<FUSED, M, N, 1>(k, [row], &mut room, &mut sums);
                     }
                 }
             }
@@ -74,33 +77,26 @@ impl<T: Number> Strips<'_, T> {
         }
     }
 
-    /// Adds the products of `D` rows of the right matrix, from row `k` on.
+    /// Adds the products of `D` rows of the right matrix, from row `k` on. `room` is where they are widened.
     #[inline(always)]
     fn strip<const FUSED: bool, const M: usize, const N: usize, const D: usize>(
         &self,
         k: usize,
         rows: [&[T]; D],
+        room: &mut [T::Sum],
         sums: &mut Sums<T::Sum, M, N>,
     ) {
         let left = self.columns_of_left::<M, D>(k);
-        let zeros = [T::Sum::ZERO; N];
-        let (mut full, mut rest) = ([&[] as &[[T; N]]; D], [[T::ZERO; N]; D]);
-        for ((row, full), rest) in rows.iter().zip(&mut full).zip(&mut rest) {
-            let (chunks, last) = row.as_chunks();
-            *full = chunks;
-            rest.iter_mut().zip(last).for_each(|(to, from)| *to = *from);
-        }
-        for (chunk, sums) in sums.chunks_exact_mut(left.len().max(1)).enumerate() {
-            let (mut widened, mut right) = ([[T::Sum::ZERO; N]; D], [&zeros; D]);
-            for (((to, row), rest), room) in
-                right.iter_mut().zip(&full).zip(&rest).zip(&mut widened)
-            {
-                let row = row.get(chunk).unwrap_or(rest);
-                *to = T::terms(row, room).first_chunk().unwrap_or(&zeros);
-            }
-            for (sums, left) in sums.iter_mut().zip(&left) {
-                *sums = added::<T::Sum, FUSED, M, N, D>(*sums, left, right);
-            }
+        let of_part = WIDENED / N * left.len();
+        let width = rows.first().map_or(0, |row| row.len());
+        for (columns, sums) in parts(width, WIDENED).zip(sums.chunks_mut(of_part.max(1))) {
+            let mut rooms = room.chunks_exact_mut(WIDENED);
+            let rows = rows.map(|row| {
+                let row = row.get(columns.clone()).unwrap_or_default();
+                let room = rooms.next().and_then(|room| room.get_mut(..row.len()));
+                T::terms(row, room.unwrap_or_default())
+            });
+            add_rows::<T::Sum, FUSED, M, N, D>(sums, &left, rows);
         }
     }
 
@@ -136,6 +132,30 @@ impl<T: Number> Strips<'_, T> {
             for (part, sums) in line.chunks_mut(N).zip(of_row) {
                 sums.iter_mut().zip(part).for_each(|(sum, c)| f(sum, c));
             }
+        }
+    }
+}
+
+/// Adds the products of `D` rows and of `left`, the columns of the left matrix for each `M` lines.
+#[inline(always)]
+fn add_rows<T: Number, const FUSED: bool, const M: usize, const N: usize, const D: usize>(
+    sums: &mut [[[T; N]; M]],
+    left: &[[[T; M]; D]],
+    rows: [&[T]; D],
+) {
+    let (mut full, mut rest) = ([&[] as &[[T; N]]; D], [[T::ZERO; N]; D]);
+    for ((row, full), rest) in rows.iter().zip(&mut full).zip(&mut rest) {
+        let (chunks, last) = row.as_chunks();
+        *full = chunks;
+        rest.iter_mut().zip(last).for_each(|(to, from)| *to = *from);
+    }
+    for (chunk, sums) in sums.chunks_exact_mut(left.len().max(1)).enumerate() {
+        let mut right = rest.each_ref();
+        for (to, row) in right.iter_mut().zip(&full) {
+            *to = row.get(chunk).unwrap_or(*to);
+        }
+        for (sums, left) in sums.iter_mut().zip(left) {
+            *sums = added::<T, FUSED, M, N, D>(*sums, left, right);
         }
     }
 }

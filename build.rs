@@ -13,7 +13,7 @@ mod tch {
     use std::path::{Path, PathBuf};
 
     /// The crate's calls of C++, beside what its Rust declares of them.
-    const SHIM: &str = "src/initializer/torch/script.cpp";
+    const SHIM: &str = "src/tensor/initializer/torch/script.cpp";
 
     pub fn build() {
         let Some(libraries) = libraries() else { return };

@@ -1,6 +1,6 @@
-"""Writes src/opset/table.rs, signatures.rs, defaults.rs and arities.rs: the versions of every operator, which of its inputs
+"""Writes src/graph/opset/table.rs, signatures.rs, defaults.rs and arities.rs: the versions of every operator, which of its inputs
 and outputs are floating point, the defaults of its attributes, and how many inputs and outputs it has and needs, as
-the installed onnx package has its schemas; and machine/src/schema/operators.tsv: what a node of each version may have.
+the installed onnx package has its schemas; and machine/src/program/schema/operators.tsv: what a node of each version may have.
 
     pip install onnx==1.23.2
     python scripts/make_opset.py [--check]
@@ -21,8 +21,8 @@ import onnx
 from onnx import defs, helper
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "src" / "opset"
-SCHEMAS = ROOT / "machine" / "src" / "schema" / "operators.tsv"
+FOLDER = ROOT / "src" / "graph" / "opset"
+SCHEMAS = ROOT / "machine" / "src" / "program" / "schema" / "operators.tsv"
 HEAD = """\
 //! The versions of its domain in which each operator of onnx was added or changed.
 //!

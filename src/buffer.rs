@@ -6,6 +6,11 @@
 //! [`Buffer::make_mut`] makes bytes mutable again: it edits memory that is not shared in place, and
 //! copies all other.
 
+pub(crate) mod alignment;
+pub(crate) mod file_identity;
+pub(crate) mod map_budget;
+pub(crate) mod mmap;
+
 mod options;
 mod zeroed;
 
@@ -17,10 +22,10 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use memmap2::Mmap;
 
+use crate::buffer::alignment::Alignment;
+use crate::buffer::file_identity::FileIdentity;
+use crate::buffer::map_budget::Slot;
 use crate::error::{Error, Result};
-use crate::file_identity::FileIdentity;
-use crate::map_count::Slot;
-use crate::placement::Alignment;
 
 use self::zeroed::{AnonymousMap, Zeroed};
 

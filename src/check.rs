@@ -5,6 +5,7 @@
 //! the graphs are left to `graph`, which keeps those that are seen in `scopes` and asks `attributes`, `calls`, `functions` and `sparse` of each of these, in words of `described`; the types of values to `types`, the files to `weights`,
 //! the bytes in them to `contents`, the comparison with stored digests to `digests`.
 
+pub(crate) mod ambiguity;
 mod attributes;
 mod calls;
 mod contents;
@@ -26,23 +27,22 @@ pub use self::finding::{Checked, Finding, Severity};
 use self::contents::{Source, meaningless};
 use self::finding::Findings;
 use self::weights::{Weights, may_be_meaningless};
-use crate::ambiguity;
 use crate::buffer::Buffer;
-use crate::cancel;
+use crate::buffer::mmap::MmapChoice;
+use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{directory_of, is_external};
+use crate::files::consistent_read::{OneSave, read_one_save};
+use crate::files::external_data::{directory_of, is_external};
+use crate::files::recovery::{interrupted_saves, staging_prefix};
+use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
 use crate::load::{LoadOptions, decode_model};
-use crate::mmap::MmapChoice;
-use crate::one_save::{OneSave, read_one_save};
+use crate::proto::wire::has_no_value;
 use crate::proto::{Message, ModelProto, TensorProto};
-use crate::recovery::{interrupted_saves, staging_prefix};
-use crate::refused::{self, MAX_PROTOBUF, Refusals};
-use crate::retry::retried;
 use crate::save::Folder;
 use crate::tensor::Tensor;
-use crate::traversal::{self, Place};
-use crate::wire::has_no_value;
+use crate::util::cancel;
+use crate::util::retry::retried;
 
 /// How a model is checked: how its files are opened, and whether weights are read. A
 /// [`LoadOptions`] and a [`MmapChoice`] convert.
@@ -172,7 +172,7 @@ fn check_message(model: &ModelProto, len: usize, path: &Path, findings: &mut Fin
     if model.graph.is_none() {
         add(Severity::Error, ErrorKind::InvalidModel, "the model has no graph".into());
     }
-    for reason in refused::of_model(model) {
+    for reason in reader_limits::of_model(model) {
         // A model without a version is no model; everything else is what one reader knows.
         match model.ir_version {
             None => add(Severity::Error, ErrorKind::InvalidModel, reason),

@@ -4,6 +4,19 @@
 //! an array) until a save writes them. This module holds the two together and moves tensors between
 //! them; reading and writing files is left to `load` and `save`.
 
+pub(crate) mod add_delete;
+pub(crate) mod cast;
+pub(crate) mod consolidate;
+pub(crate) mod externalize;
+pub(crate) mod fill;
+pub(crate) mod lookup;
+#[cfg(feature = "safetensors")]
+pub(crate) mod match_weights;
+pub(crate) mod reader_limits;
+pub(crate) mod rename;
+pub(crate) mod replace;
+pub(crate) mod tensors;
+
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,17 +27,17 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::cancel;
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::external_data::{self, ExternalData, is_external, is_handle};
-use crate::initializer::Initializer;
-use crate::inline::{InlineOptions, Inlined, inline_functions};
+use crate::files::external_data::{self, ExternalData, is_external, is_handle};
+use crate::graph::inline::{InlineOptions, Inlined, inline_functions};
+use crate::graph::stored_digests;
+use crate::graph::traversal::{self, Place};
 use crate::limits::Limits;
-use crate::names::UniqueNames;
+use crate::proto::wire::Message;
 use crate::proto::{ModelProto, TensorProto};
-use crate::stored_digests;
-use crate::traversal::{self, Place};
-use crate::wire::Message;
+use crate::tensor::initializer::Initializer;
+use crate::util::cancel;
+use crate::util::names::UniqueNames;
 
 /// The symbolic name of a large initializer: `#` and at least one more character.
 ///

@@ -6,6 +6,8 @@
 //! as `whole` reads them. `docs/digests.md` says what is hashed; a change of that is another
 //! scheme, with another version.
 
+pub(crate) mod semantic;
+
 mod hashed;
 mod jobs;
 mod opened;
@@ -31,8 +33,8 @@ pub(crate) use self::whole::Whole;
 use self::hashed::hashed;
 use crate::container::Container;
 use crate::error::{Errors, Result};
+use crate::graph::traversal;
 use crate::proto::ModelProto;
-use crate::traversal;
 
 /// A digest of what a model contains: see [`Container::digest`].
 ///

@@ -140,108 +140,70 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onnx-container needs 64-bit offsets in memory: large models do not fit 32 bits");
 
-mod ambiguity;
 mod buffer;
-mod byte_size;
-mod cancel;
-mod cast;
 mod check;
-mod consolidate;
 mod container;
-mod counts;
-mod declared;
 mod digest;
 mod dtype;
-mod edit;
 mod error;
-pub mod external_data;
-mod externalize;
-mod file_format;
-mod file_identity;
-mod fill;
-mod find;
-mod initializer;
-mod inline;
+mod files;
+mod graph;
 mod limits;
 mod load;
-mod map_count;
-#[cfg(feature = "safetensors")]
-mod match_weights;
-mod mmap;
-mod names;
-mod one_save;
-mod operands;
-mod opset;
 mod outline;
-mod overlaps;
-mod parallel;
-mod placement;
-pub mod process_memory;
 pub mod proto;
-mod recovery;
-mod refused;
-mod rename;
-mod replace;
-mod retry;
-mod rounding;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
-#[cfg(feature = "safetensors")]
-mod safetensors_header;
 mod save;
-mod semantic;
-mod source;
-mod stored_digests;
-mod suggest;
 mod tensor;
-mod tensors;
-pub mod traversal;
-mod values;
-mod wire;
+mod util;
 
-pub use ambiguity::refuse_ambiguous;
+pub use buffer::alignment::Alignment;
+pub use buffer::mmap::{MmapChoice, PrivateMap};
 pub use buffer::{Buffer, BufferMut, FileRange, Ownership, TensorBufferOptions};
-pub use byte_size::ByteSize;
-pub use cancel::Cancel;
-pub use cast::{CastOptions, Casted, Uncast, UncastReason};
+pub use check::ambiguity::refuse_ambiguous;
 pub use check::{CheckOptions, Checked, Finding, Severity, check_model};
-pub use consolidate::{ConsolidateOptions, consolidate};
-pub use container::{Container, Handle};
-pub use digest::{Compared, ContentDigest, TensorDigest};
-pub use dtype::{DataType, Element, element_count};
-pub use edit::Deleted;
-pub use error::{Error, ErrorKind, Result};
-pub use external_data::PathPolicy;
-pub use externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
-pub use file_format::failed_download;
-pub use fill::{FillOptions, Filled, PrefixRule, Sharing};
-pub use initializer::Initializer;
-#[cfg(feature = "tch")]
-pub use initializer::torch;
-pub use inline::{
-    FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
-};
-pub use limits::{Limit, Limits};
-pub use load::{LoadOptions, VerifyDigests};
+pub use container::add_delete::Deleted;
+pub use container::cast::{CastOptions, Casted, Uncast, UncastReason};
+pub use container::consolidate::{ConsolidateOptions, consolidate};
+pub use container::externalize::{ExternalizeOptions, Externalized, KeepReason, Kept};
+pub use container::fill::{FillOptions, Filled, PrefixRule, Sharing};
 #[cfg(feature = "safetensors")]
-pub use match_weights::{
+pub use container::match_weights::{
     Composition, MatchOptions, MatchedTensor, WeightMapping, WeightPart, WeightSlice,
 };
-pub use mmap::{MmapChoice, PrivateMap};
-pub use operands::{ShapeOperands, ShapeUse};
+pub use container::reader_limits::MAX_PROTOBUF;
+pub use container::replace::{Replaced, Tied};
+pub use container::tensors::{TensorIndex, TensorRef, TensorStorage};
+pub use container::{Container, Handle};
+pub use digest::semantic::{OutputDigest, SemanticDifference, SemanticDigest};
+pub use digest::{Compared, ContentDigest, TensorDigest};
+pub use dtype::{DataType, Element, element_count};
+pub use error::{Error, ErrorKind, Result};
+pub use files::external_data;
+pub use files::external_data::PathPolicy;
+pub use files::file_format::failed_download;
+pub use files::recovery::{Recovery, interrupted_saves, is_left_by_saves, recover, recover_model};
+pub use graph::inline::{
+    FunctionId, FunctionSelector, InlineOptions, Inlined, KeptFunction, inline_functions,
+};
+pub use graph::operands::{ShapeOperands, ShapeUse};
+pub use graph::traversal;
+pub use limits::{Limit, Limits};
+pub use load::{LoadOptions, VerifyDigests};
 pub use outline::Outline;
-pub use placement::Alignment;
-pub use recovery::{Recovery, interrupted_saves, is_left_by_saves, recover, recover_model};
-pub use refused::MAX_PROTOBUF;
-pub use replace::{Replaced, Tied};
 pub use save::{
     Deduplicated, NotReplaced, Parts, Progress, SaveOptions, Saved, SavedFile, ShardNames,
     Statistics, Waiting, WeightFiles, model_that_needs, not_replaced,
 };
-pub use semantic::{OutputDigest, SemanticDifference, SemanticDigest};
-pub use source::WeightSource;
 pub use tensor::Tensor;
-pub use tensors::{TensorIndex, TensorRef, TensorStorage};
+pub use tensor::initializer::Initializer;
+#[cfg(feature = "tch")]
+pub use tensor::initializer::torch;
+pub use tensor::source::WeightSource;
+pub use util::byte_size::ByteSize;
+pub use util::cancel::Cancel;
+pub use util::process_memory;
 
 // The crates whose types stand in this crate's interface, in the versions that it takes.
 pub use {bytes, half, microfloat, ndarray, num_complex};

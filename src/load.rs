@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 pub use options::{LoadOptions, VerifyDigests};
 
 use crate::buffer::Buffer;
-use crate::cancel;
 use crate::container::Container;
-use crate::counts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, is_external};
-use crate::file_format::{failed_download, known_format};
-use crate::one_save::{OneSave, read_one_save};
+use crate::files::consistent_read::{OneSave, read_one_save};
+use crate::files::external_data::{self, is_external};
+use crate::files::file_format::{failed_download, known_format};
+use crate::graph::model_size;
+use crate::graph::stored_digests::{has_own_digest, remove_digest};
+use crate::graph::traversal::{self, Position};
+use crate::proto::wire::{DecodeOptions, Message};
 use crate::proto::{ModelProto, TensorProto};
-use crate::stored_digests::{has_own_digest, remove_digest};
-use crate::traversal::{self, Position};
-use crate::wire::{DecodeOptions, Message};
+use crate::util::cancel;
 
 pub(crate) use origins::Origins;
 use resolve::{Resolved, resolve};
@@ -188,7 +188,7 @@ pub(crate) fn decode_model(bytes: &Buffer, options: &DecodeOptions) -> Result<Mo
         ErrorKind::Decode => error.because(&not_a_model(bytes)),
         _ => error,
     })?;
-    counts::within(&options.limits, &model)?;
+    model_size::within(&options.limits, &model)?;
     Ok(model)
 }
 

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
+use crate::graph::traversal::{self, Tensors};
 use crate::load::LoadOptions;
 use crate::save::{SaveOptions, Saved, WeightFiles};
-use crate::traversal::{self, Tensors};
+use crate::tensor::initializer::Initializer;
 
 /// A model whose weights are to be stored inside it: its tensors, with the weights behind them.
 ///

@@ -18,6 +18,8 @@
 //! # assert!(model.encoded_len() > 0);
 //! ```
 
+pub(crate) mod wire;
+
 mod build;
 mod device;
 mod graph;
@@ -39,7 +41,7 @@ pub use self::model::{
 pub use self::numbers::IR_VERSION;
 pub use self::tensor::{SparseTensorProto, TensorProto};
 pub use self::types::{TensorShapeProto, TypeProto};
-pub use crate::wire::{DecodeOptions, Message, Packed, Rare, Str, Unknown};
+pub use crate::proto::wire::{DecodeOptions, Message, Packed, Rare, Str, Unknown};
 
 /// Types that are nested in [`NodeProto`].
 pub mod node_proto {
@@ -73,7 +75,7 @@ pub mod simple_sharded_dim_proto {
 
 /// Each message's name and fields, for the test that compares them with onnx.proto.
 #[doc(hidden)]
-pub const MESSAGES: &[(&str, &[crate::wire::FieldInfo])] = &[
+pub const MESSAGES: &[(&str, &[crate::proto::wire::FieldInfo])] = &[
     (AttributeProto::NAME, AttributeProto::FIELDS),
     (DeviceConfigurationProto::NAME, DeviceConfigurationProto::FIELDS),
     (FunctionProto::NAME, FunctionProto::FIELDS),

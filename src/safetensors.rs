@@ -23,17 +23,19 @@ pub use export::{ExportOptions, Exported};
 
 use crate::buffer::Buffer;
 use crate::container::Container;
+use crate::container::fill::{FillOptions, Filled};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::external_data::Directory;
-use crate::file_format::{failed_download, is_safetensors, known_format};
-use crate::fill::{FillOptions, Filled};
-use crate::initializer::Initializer;
+use crate::files::consistent_read::{OneSave, read_one_save};
+use crate::files::external_data::Directory;
+use crate::files::file_format::{failed_download, is_safetensors, known_format};
+use crate::files::safetensors_header::{
+    Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error,
+};
 use crate::load::LoadOptions;
-use crate::one_save::{OneSave, read_one_save};
 use crate::proto::{Message, ModelProto};
-use crate::safetensors_header::{Entry, FORMAT, Header, MAX_HEADER, PADDING, Unique, json_error};
 use crate::tensor::Tensor;
+use crate::tensor::initializer::Initializer;
 
 /// The tensors of a safetensors file, or of all shards of an index, by name.
 ///

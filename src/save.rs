@@ -54,13 +54,9 @@ pub(crate) use weights::NotLoaded;
 pub(crate) use weights::Weights;
 
 use crate::buffer::Buffer;
-use crate::byte_size::ByteSize;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::fold_case;
-use crate::parallel;
-use crate::recovery::not_recovered;
-use crate::retry::{exists, retried};
+use crate::files::recovery::not_recovered;
 use crate::save::checksums::Checksums;
 use crate::save::content::Content;
 use crate::save::encode::WrittenModel;
@@ -74,6 +70,10 @@ use crate::save::produce::ahead_of;
 use crate::save::publish::{NewFile, Staging};
 use crate::save::statistics::timed;
 use crate::save::write::{Output, write_files};
+use crate::util::byte_size::ByteSize;
+use crate::util::names::fold_case;
+use crate::util::parallel;
+use crate::util::retry::{exists, retried};
 
 /// A model and its weights files in memory, from [`Container::to_parts`].
 #[derive(Debug, Clone)]

@@ -7,6 +7,10 @@
 //!
 //! The packing of narrow elements is in `packed`, the fields of `TensorProto` are in `import`.
 
+pub(crate) mod initializer;
+pub(crate) mod rounding;
+pub(crate) mod source;
+
 mod floats;
 mod import;
 mod packed;

@@ -12,6 +12,7 @@ mod semantic;
 mod signing;
 mod sizes;
 mod tensors;
+mod values;
 #[cfg(feature = "machine")]
 mod verify;
 
@@ -19,9 +20,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-
-use crate::sha256;
-use crate::vouched::Vouched;
 
 #[cfg(feature = "machine")]
 pub use evaluate::{
@@ -34,10 +32,11 @@ use paths::{model_to_read, model_to_write};
 pub use plan::PlanArgs;
 pub use reading::ReadArgs;
 pub use semantic::{DiffArgs, DigestArgs};
-pub use signing::{SignArgs, VerifySignatureArgs};
+pub use signing::{ShardForm, SignArgs, VerifySignatureArgs};
 pub use sizes::shard_warning;
 use sizes::{shard_size, size};
 pub use tensors::{ExtractArgs, FileFormat, ReplaceArgs, TiedArg};
+use values::{expected, pair, prefixes};
 #[cfg(feature = "machine")]
 pub use verify::VerifyArgs;
 
@@ -407,13 +406,6 @@ pub struct TargetArgs {
     pub allow_over_2gib: bool,
 }
 
-impl TargetArgs {
-    /// Whether the model that is read is compared with its digests.
-    pub fn vouched(&self) -> Vouched {
-        Vouched::of(self.digests, self.ignore_stored_digests)
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The model
@@ -429,7 +421,7 @@ pub struct CheckArgs {
     pub digests: bool,
     /// Also compare the SHA-256 of FILE, the model or one of its weights files, with HEX. May be given several
     /// times
-    #[arg(long, value_name = "FILE=HEX", value_parser = sha256::expected)]
+    #[arg(long, value_name = "FILE=HEX", value_parser = expected)]
     pub sha256: Vec<(String, String)>,
     /// Print the findings as JSON
     #[arg(long)]
@@ -482,19 +474,6 @@ pub struct RecoverArgs {
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,
-}
-
-/// Two names: `A=B`, of which B may be empty.
-fn pair(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
-    let (from, to) = pair.ok_or("not two names such as A=B")?;
-    Ok((from.to_owned(), to.to_owned()))
-}
-
-/// Two prefixes: `A=B`, of which each may be empty; an empty one begins every name.
-fn prefixes(text: &str) -> Result<(String, String), String> {
-    let (from, to) = text.split_once('=').ok_or("not two prefixes such as A=B")?;
-    Ok((from.to_owned(), to.to_owned()))
 }
 
 #[cfg(test)]

@@ -1,59 +1,26 @@
 //! The `onnx-container` command, which `main.rs` and the Python package run.
 //!
 //! Reads the command line, runs one command and turns its outcome into an exit code: 0 done,
-//! 1 failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in the module of its name.
+//! 1 failure or finding, 2 wrong usage, 128 and more for a signal. What a command does is in `commands`.
 
 mod args;
-mod check;
-mod completions;
-mod data_files;
-mod digest;
-#[cfg(feature = "machine")]
-mod evaluate;
-mod export;
-mod extract;
-mod failure;
+mod commands;
 mod files;
-mod findings;
-mod inline;
-mod inspect;
-mod leftovers;
-mod memory;
-mod names;
-mod needed;
-mod output;
-#[cfg(feature = "machine")]
-mod plan;
-mod progress;
-mod reading;
-mod recover;
-mod replace;
-#[cfg(feature = "machine")]
-mod run;
-mod save;
-mod semantic;
-mod sha256;
+mod model;
 mod signing;
-mod staged;
-mod stop;
-mod tensor_file;
-#[cfg(feature = "machine")]
-mod trace;
-mod unfinished;
-#[cfg(feature = "machine")]
-mod verify;
-mod vouched;
-mod write;
+mod terminal;
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command};
-use crate::failure::{Failed, Failure, Outcome};
-pub use crate::memory::{Counted, fail_without_memory};
-use crate::output::{Output, print_on_stderr};
+use crate::args::Cli;
+use crate::commands::{leftovers, recover};
+use crate::terminal::failure::{Failed, Failure};
+pub use crate::terminal::memory::{Counted, fail_without_memory};
+use crate::terminal::output::{Output, print_on_stderr};
+use crate::terminal::{memory, stop};
 
 /// Runs the command line `args`, of which the first one is the name of the program, and returns the exit code. A signal
 /// ends the process.
@@ -71,7 +38,7 @@ pub fn run_command(args: Vec<OsString>) -> u8 {
         print_on_stderr(format_args!("warning: {warning}"));
     }
     let mut out = Output::stdout();
-    let mut outcome = run(cli.command, &mut out);
+    let mut outcome = commands::run(cli.command, &mut out);
     if let Err(failure) = &outcome
         && json
         && !failure.is_about_output()
@@ -119,34 +86,4 @@ fn sentence(error: &str) -> String {
     let first = error.split("\n\n").next().unwrap_or_default();
     let words: Vec<_> = first.split_whitespace().skip_while(|word| *word == "error:").collect();
     words.join(" ")
-}
-
-fn run(command: Command, out: &mut Output) -> Result<Outcome, Failure> {
-    match command {
-        Command::Pack(args) => write::pack(&args, out),
-        Command::Split(args) => write::split(&args, out),
-        Command::Embed(args) => write::embed(&args, out),
-        Command::InlineFunctions(args) => inline::run(&args, out),
-        Command::ImportSafetensors(args) => write::import(&args, out),
-        Command::ExportSafetensors(args) => export::run(&args, out),
-        Command::Check(args) => check::run(&args, out),
-        Command::Inspect(args) => inspect::run(&args, out),
-        Command::Files(args) => files::run(&args, out),
-        Command::Recover(args) => recover::run(&args, out),
-        Command::Digest(args) => digest::run(&args, out),
-        Command::Diff(args) => semantic::diff(&args, out),
-        Command::Sign(args) => signing::sign(&args, out),
-        Command::VerifySignature(args) => signing::verify(&args, out),
-        Command::Extract(args) => extract::run(&args, out),
-        Command::Replace(args) => replace::run(&args, out),
-        #[cfg(feature = "machine")]
-        Command::Plan(args) => plan::run(&args, out),
-        #[cfg(feature = "machine")]
-        Command::Run(args) => run::run(&args, out),
-        #[cfg(feature = "machine")]
-        Command::Trace(args) => trace::run(&args, out),
-        #[cfg(feature = "machine")]
-        Command::Verify(args) => verify::run(&args, out),
-        Command::Completions(args) => completions::run(&args, out),
-    }
 }

@@ -10,6 +10,7 @@
 mod bundle;
 mod content;
 mod covered;
+mod form;
 mod hashing;
 mod keys;
 mod manifest;
@@ -27,7 +28,6 @@ mod tree;
 mod verdict;
 mod verify;
 
-pub use manifest::ShardForm;
 pub use pair::remove_abandoned;
 pub use sign::run as sign;
 pub use verify::run as verify;

@@ -3,10 +3,17 @@
 //! A kernel of one's own implements [`Kernel`]; the built-in ones are pairs of functions. Which node has which
 //! kernel is left to the registry.
 
+pub(crate) mod ahead;
+pub(crate) mod arrange;
+pub(crate) mod bodies;
+pub(crate) mod call;
+pub(crate) mod in_place;
+pub(crate) mod narrow;
+
 use std::fmt::Debug;
 
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::Result;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 
 /// Whether an output shares the bytes of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //!    for FLOAT16 and BFLOAT16) by `x.widen()` and `T::round_from(..)`; sums go from the first element to
 //!    the last. exp, tanh and the like are called in functions generic over `R: Real`, which have
 //!    `libm`'s; on a plain `f32` they would be the platform's, which clippy denies.
-//! 5. What only moves elements is a list of runs for [`arrange`](crate::arrange::arrange), for every type at once.
+//! 5. What only moves elements is a list of runs for [`arrange`](crate::kernel::arrange::arrange), for every type at once.
 //!    Strings, sequences, optionals and maps: `cx.strings(i)?`, `cx.outside(i)?`, `cx.set_strings(j, ..)`, `cx.set(j, ..)`.
 //!    Elements narrower than a byte: `cx.codes(i)?`, `cx.set_codes(j, ..)`.
 //! 6. A kernel for many types keeps to the loops in `loops`, `lines` and `reduce`: what is generic over the operator is
@@ -39,6 +39,10 @@
 
 #[macro_use] // for its macros `unary!` and `float!`
 mod elementwise;
+
+pub(crate) mod registry;
+pub(crate) mod runnable;
+
 mod activation;
 mod along;
 mod attention;
@@ -105,7 +109,7 @@ mod words;
 
 pub(crate) use self::transposed_matmul::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
 use crate::kernel::Builtin;
-use crate::profile::Profile;
+use crate::numeric::profile::Profile;
 
 /// The operators whose kernels are [elementwise](crate::Kernel::is_elementwise), in the order of their bytes.
 const ELEMENTWISE: &[&str] = &[

@@ -7,49 +7,30 @@
 #[cfg(target_endian = "big")]
 compile_error!("onnx-container-machine reads little-endian elements in place");
 
-mod ahead;
-mod arrange;
-mod bodies;
-mod broadcast;
-mod call;
-pub mod compare;
-pub mod data;
-mod decimal;
-mod elements;
 mod error;
-mod gemm;
-mod in_place;
 mod kernel;
 mod kernels;
-mod lines;
 mod machine;
 mod memory;
-mod nan;
-mod narrow;
 mod numeric;
 pub mod plan;
-mod profile;
 mod program;
-mod random;
-pub mod random_inputs;
 mod ready;
-mod registry;
-mod rounding;
-mod runnable;
-mod schema;
-mod table;
 pub mod trace;
 mod value;
-mod widen;
 
-pub use call::{Call, Operand, OutSpec, RunCx};
+pub use program::random_inputs;
+pub use value::compare;
+pub use value::data;
+
 pub use error::{Error, ErrorKind, Result};
+pub use kernel::call::{Call, Operand, OutSpec, RunCx};
 pub use kernel::{Alias, Builtin, Kernel};
+pub use kernels::registry::Registry;
 pub use machine::{Limits, Machine, StepRecord, Touched};
+pub use memory::table::{Entry, Slot, TensorTable};
 pub use memory::{ALIGNMENT, Granted, Memory, Span, WEIGHTS, Weights};
-pub use profile::Profile;
+pub use numeric::profile::Profile;
 pub use program::{Attribute, Attributes, Block, Declared, Dim, Folded, Node, Program, ValueId};
 pub use ready::ProgramOptions;
-pub use registry::Registry;
-pub use table::{Entry, Slot, TensorTable};
 pub use value::{Map, Type, Value};

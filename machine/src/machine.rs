@@ -17,13 +17,13 @@ pub(crate) use self::runner::Watch;
 pub use self::runner::{Limits, StepRecord, Touched};
 use self::runner::{Nobody, Observer, Runner, Shown};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::registry::Registry;
+use crate::kernels::runnable;
 use crate::memory::Memory;
+use crate::memory::table::{Entry, TensorTable};
 use crate::plan::shapes::Shapes;
 use crate::plan::{PlanOptions, ProgramPlan};
 use crate::program::{Program, ValueId};
-use crate::registry::Registry;
-use crate::runnable;
-use crate::table::{Entry, TensorTable};
 use crate::value::Value;
 
 /// A program with its memory and table, between two of its steps.

@@ -9,6 +9,9 @@
 //! split at the borders of the ranges that will be written, so two writes, or a write and a read, cannot
 //! overlap. Which tensor lies where is left to the table, and offsets known ahead to the plan.
 
+pub(crate) mod elements;
+pub(crate) mod table;
+
 mod contents;
 mod frozen;
 mod grant;

@@ -6,12 +6,22 @@
 //! Functions such as exp are those of the crate `libm`, in one version, never the platform's. Which NaN an
 //! operation gives is the processor's choice, and what is written is [`OneNan`].
 
+pub(crate) mod broadcast;
+pub(crate) mod decimal;
+pub(crate) mod gemm;
+pub(crate) mod lines;
+pub(crate) mod nan;
+pub(crate) mod profile;
+pub(crate) mod random;
+pub(crate) mod rounding;
+pub(crate) mod widen;
+
 use half::{bf16, f16};
 use pulp::Arch;
 
-use crate::nan::OneNan;
-use crate::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
-use crate::widen::widen;
+use crate::numeric::nan::OneNan;
+use crate::numeric::rounding::{from_bf16, from_f16, odd_f32, odd_f64, to_bf16, to_f16};
+use crate::numeric::widen::widen;
 
 /// A number type with arithmetic: integers and floats of at least 8 bits.
 pub(crate) trait Number: OneNan + Copy + PartialOrd {

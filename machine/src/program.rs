@@ -6,6 +6,9 @@
 //! inside. Initializers and Constant nodes become constants; their bytes are shared with the container. What a node does is left to its kernel, and what
 //! need not be a step to `ready`.
 
+pub mod random_inputs;
+pub(crate) mod schema;
+
 mod attribute;
 mod build;
 mod functions;
@@ -14,6 +17,7 @@ mod order;
 mod room;
 mod sizes;
 mod sparse;
+mod text;
 
 use std::sync::Arc;
 
@@ -21,9 +25,9 @@ pub use self::attribute::{Attribute, Attributes};
 pub(crate) use self::build::{block_of, dead_after, program};
 pub(crate) use self::functions::FUNCTION_BODY;
 use crate::memory::Weights;
-use crate::schema::Meaning;
-use crate::table::Entry;
-pub use crate::table::ValueId;
+use crate::memory::table::Entry;
+pub use crate::memory::table::ValueId;
+use crate::program::schema::Meaning;
 use crate::value::Type;
 
 /// A node `[op_type, inputs, outputs, attributes, subgraph]` of the definition.

@@ -13,9 +13,9 @@ use onnx_container::{Container, Limits};
 
 use self::fold::Folder;
 use crate::error::Result;
+use crate::kernels::registry::Registry;
+use crate::memory::table::Entry;
 use crate::program::{self, Block, Program, ValueId, dead_after};
-use crate::registry::Registry;
-use crate::table::Entry;
 
 /// The most bytes of folded results, unless an option says otherwise: 16 MiB.
 const FOLDED_BYTES: u64 = 16 << 20;

@@ -3,6 +3,9 @@
 //! In a run, tensors of numbers lie in the memory M. Everything else that ONNX knows (string tensors,
 //! sequences, optionals, maps) is a [`Value`] beside it, and so are the inputs and outputs of a run.
 
+pub mod compare;
+pub mod data;
+
 mod map;
 
 use onnx_container::proto::TypeProto;

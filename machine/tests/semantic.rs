@@ -27,14 +27,14 @@ use self::defaults::{DEFAULTS, DefaultValue};
 use self::row::Row;
 use self::table::DOMAINS;
 
-#[path = "../../src/opset/arities.rs"]
+#[path = "../../src/graph/opset/arities.rs"]
 #[allow(dead_code, reason = "part of the table")]
 mod arities;
-#[path = "../../src/opset/defaults.rs"]
+#[path = "../../src/graph/opset/defaults.rs"]
 mod defaults;
-#[path = "../../src/opset/row.rs"]
+#[path = "../../src/graph/opset/row.rs"]
 mod row;
-#[path = "../../src/opset/table.rs"]
+#[path = "../../src/graph/opset/table.rs"]
 #[allow(dead_code, reason = "part of the table")]
 mod table;
 

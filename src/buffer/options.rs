@@ -4,7 +4,7 @@
 //! The options of parsing, saving and consolidating contain these, so that they mean the same
 //! everywhere.
 
-use crate::placement::Alignment;
+use crate::buffer::alignment::Alignment;
 
 /// Which tensors an operation on tensor bytes concerns, and how it aligns them.
 ///

@@ -5,9 +5,9 @@ use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
 
+use crate::buffer::alignment::Alignment;
 use crate::error::{self, Error, Result};
-use crate::placement::Alignment;
-use crate::process_memory;
+use crate::util::process_memory;
 
 /// Memory that was zeroed when it was made.
 pub(super) enum Zeroed {

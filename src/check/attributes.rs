@@ -1,10 +1,10 @@
 //! Whether an attribute has a name, a type, and no value but one of its type.
 
 use super::finding::Severity;
-use crate::inline::is_reference;
+use crate::graph::inline::is_reference;
 use crate::proto::AttributeProto;
 use crate::proto::attribute_proto::AttributeMore;
-use crate::wire::has_no_value;
+use crate::proto::wire::has_no_value;
 
 /// What is wrong with an attribute, and how bad it is.
 pub(super) type Fault = (Severity, String);

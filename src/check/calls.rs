@@ -4,7 +4,7 @@
 
 use super::attributes::Fault;
 use super::finding::Severity;
-use crate::opset::{self, Formals, Misfit};
+use crate::graph::opset::{self, Formals, Misfit};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, Str};
 
 /// What is wrong with a `node` for which ONNX has a schema in this version of its domain.

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::buffer::mmap::read_at;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mmap::read_at;
 
 /// Where the bytes of a tensor are.
 pub(super) enum Source<'a> {

@@ -10,10 +10,10 @@ use super::finding::{Findings, Severity};
 use crate::buffer::Buffer;
 use crate::digest::{Compared, External, Opened};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, ExternalData, is_handle, without_dots};
+use crate::files::external_data::{self, ExternalData, is_handle, without_dots};
 use crate::load::{LoadOptions, Origins};
 use crate::proto::{ModelProto, TensorProto};
-use crate::retry::retried;
+use crate::util::retry::retried;
 
 /// Adds what does not have its digest to `findings`, and returns what was compared. The `model` at `path` was decoded from
 /// `bytes`.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::attributes::Fault;
 use super::described::short;
 use super::finding::Severity;
-use crate::opset::{has_operator, normalized};
+use crate::graph::opset::{has_operator, normalized};
 use crate::proto::{FunctionProto, Str};
 
 /// What is said of the name of `function`.

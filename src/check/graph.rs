@@ -16,14 +16,14 @@ use super::finding::{Findings, Severity};
 use super::scopes::Names;
 use super::{attributes, calls, functions, sparse, types};
 use crate::error::{Error, ErrorKind};
-use crate::inline::{Callable, is_reference};
+use crate::graph::inline::{Callable, is_reference};
+use crate::graph::opset::{has_operator, normalized, same_operator};
 use crate::limits::Limits;
-use crate::opset::{has_operator, normalized, same_operator};
+use crate::proto::wire::Str;
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     ValueInfoProto,
 };
-use crate::wire::Str;
 
 /// What was looked at, and what was found.
 #[derive(Debug)]

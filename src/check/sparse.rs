@@ -5,7 +5,7 @@
 use super::attributes::Fault;
 use super::finding::Severity;
 use crate::dtype::{DataType, element_count};
-use crate::external_data::is_external;
+use crate::files::external_data::is_external;
 use crate::proto::{SparseTensorProto, TensorProto};
 use crate::tensor::Tensor;
 

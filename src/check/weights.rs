@@ -10,14 +10,14 @@ use std::ops::Range;
 use super::contents::{Source, first_set, meaningless};
 use super::finding::{Checked, Findings, Severity};
 use super::ranges::UsedFile;
+use crate::container::reader_limits;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, Directory, ExternalData, is_handle, without_dots};
-use crate::file_format::{failed_download, known_format};
+use crate::files::external_data::{self, Directory, ExternalData, is_handle, without_dots};
+use crate::files::file_format::{failed_download, known_format};
 use crate::load::LoadOptions;
 use crate::proto::TensorProto;
-use crate::refused;
-use crate::retry::retried;
+use crate::util::retry::retried;
 
 /// The weights files of a model, as far as its tensors were looked at.
 pub(super) struct Weights<'a> {
@@ -235,7 +235,7 @@ impl<'a> Weights<'a> {
         if let Some(what) = failed_download(&head) {
             return Err(Error::new(ErrorKind::MissingFile, what).with_path(path));
         }
-        let refused = refused::of_file(location, self.directory.path(), &metadata);
+        let refused = reader_limits::of_file(location, self.directory.path(), &metadata);
         for reason in refused {
             let error = || Error::new(ErrorKind::UnsafePath, reason).with_path(&path);
             self.findings.add(Severity::Advice, error);

@@ -4,8 +4,8 @@ use super::jobs::{External, Jobs, Padding};
 use super::sha256::Digest;
 use super::tensors;
 use crate::error::Result;
+use crate::graph::traversal::{self, Place};
 use crate::proto::{ModelProto, TensorProto};
-use crate::traversal::{self, Place};
 
 /// Every tensor with its place and its digest, in graph order. Where the elements of external ones are says `external`.
 pub(super) fn hashed<'c>(

@@ -15,17 +15,17 @@ use sha2::{Digest as _, Sha256};
 use super::opened::Opened;
 use super::sha256::Digest;
 use crate::buffer::Buffer;
-use crate::cancel;
+use crate::buffer::mmap;
 use crate::container::Container;
 use crate::dtype::{DataType, element_count};
 use crate::error::{Error, Result};
-use crate::external_data::{is_external, refuse_unknown_keys};
-use crate::initializer::{Address, Initializer};
-use crate::mmap;
-use crate::overlaps;
-use crate::parallel;
+use crate::files::external_data::{is_external, refuse_unknown_keys};
+use crate::files::overlaps;
 use crate::proto::{Message, TensorProto};
 use crate::tensor::Tensor;
+use crate::tensor::initializer::{Address, Initializer};
+use crate::util::cancel;
+use crate::util::parallel;
 
 /// A model with fewer bytes of weights than this is hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
-use crate::external_data::Directory;
+use crate::files::external_data::Directory;
 
 /// How many files are open at a time, besides those that are being read.
 const FEW: usize = 8;
@@ -51,7 +51,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mmap;
+    use crate::buffer::mmap;
 
     #[test]
     fn few_files_are_open_however_many_are_read() {

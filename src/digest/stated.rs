@@ -12,13 +12,13 @@ use super::verify::Compared;
 use super::whole::Whole;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{
+use crate::files::external_data::{
     Directory, ExternalData, check_location, is_external, is_handle, without_dots,
 };
-use crate::parallel;
+use crate::graph::traversal;
 use crate::proto::ModelProto;
-use crate::retry::retried;
-use crate::traversal;
+use crate::util::parallel;
+use crate::util::retry::retried;
 
 /// The files of a model of which something is stated.
 #[derive(Default)]

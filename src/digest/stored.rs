@@ -2,9 +2,9 @@
 
 use super::sha256::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::stored_digests::{KEY, is_digest, remove_digests};
+use crate::graph::traversal;
 use crate::proto::{ModelProto, StringStringEntryProto};
-use crate::stored_digests::{KEY, is_digest, remove_digests};
-use crate::traversal;
 
 /// The digests that are stored with a model, each as far as it can be read.
 pub(crate) struct Stored {

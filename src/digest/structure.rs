@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 use super::sha256::Digest;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::external_data::{self, is_external};
+use crate::files::external_data::{self, is_external};
+use crate::graph::stored_digests::{has_own_digest, is_digest};
+use crate::graph::traversal;
+use crate::proto::wire::{self, Overlay, Replacement, Sizes, Writer};
 use crate::proto::{Message, ModelProto, TensorProto};
-use crate::stored_digests::{has_own_digest, is_digest};
-use crate::traversal;
-use crate::wire::{self, Overlay, Replacement, Sizes, Writer};
 
 /// The version of the scheme, with which everything that is hashed begins.
 const SCHEME: &[u8] = b"onnx-container/content/1\0";

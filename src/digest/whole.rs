@@ -7,8 +7,8 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::sha256::Digest;
-use crate::cancel;
 use crate::error::Result;
+use crate::util::cancel;
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::buffer::alignment::Alignment;
+use crate::buffer::mmap::MmapChoice;
 use crate::buffer::{Buffer, TensorBufferOptions};
-use crate::consolidate::ConsolidateOptions;
+use crate::container::consolidate::ConsolidateOptions;
 use crate::error::Result;
-use crate::external_data::{Directory, PathPolicy, directory_of, without_dots};
+use crate::files::external_data::{Directory, PathPolicy, directory_of, without_dots};
 use crate::limits::Limits;
-use crate::mmap::MmapChoice;
-use crate::placement::Alignment;
-use crate::wire::DecodeOptions;
+use crate::proto::wire::DecodeOptions;
 
 /// How a model is loaded. A [`MmapChoice`] converts.
 ///

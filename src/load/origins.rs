@@ -8,10 +8,10 @@ use crate::buffer::Buffer;
 use crate::container::Container;
 use crate::digest::{self, Compared, External, Origin, Stated, Stored};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{self, Directory, ExternalData, is_external};
+use crate::files::external_data::{self, Directory, ExternalData, is_external};
+use crate::graph::traversal;
 use crate::load::options::{LoadOptions, VerifyDigests};
 use crate::proto::{ModelProto, TensorProto};
-use crate::traversal;
 
 /// What a model was before it was loaded.
 pub(crate) struct Origins {

@@ -17,13 +17,13 @@ use crate::buffer::Buffer;
 use crate::container::{Container, Handle, HandleNames, Initializers};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
-use crate::file_format::{failed_download, known_format};
-use crate::initializer::Initializer;
+use crate::files::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
+use crate::files::file_format::{failed_download, known_format};
+use crate::graph::traversal::{self, Place, Position};
 use crate::limits::Limit;
 use crate::proto::TensorProto;
 use crate::tensor::Tensor;
-use crate::traversal::{self, Place, Position};
+use crate::tensor::initializer::Initializer;
 
 /// The handles and initializers of the external tensors of a model.
 #[derive(Default)]

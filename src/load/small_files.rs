@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::options::LoadOptions;
+use crate::buffer::alignment::{Alignment, Cursor};
+use crate::buffer::mmap::copy_into;
 use crate::buffer::{Buffer, BufferMut, FileInMemory};
 use crate::error::{Error, Result};
-use crate::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
-use crate::mmap::copy_into;
-use crate::parallel;
-use crate::placement::{Alignment, Cursor};
+use crate::files::external_data::{self, Directory, Entries, is_external, is_handle, without_dots};
+use crate::graph::traversal;
 use crate::proto::{ModelProto, TensorProto};
-use crate::traversal;
+use crate::util::parallel;
 
 /// The longest file in bytes that shares its memory.
 const SMALL: u64 = 64 << 10;

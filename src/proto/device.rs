@@ -1,6 +1,6 @@
 //! Messages that say how a model is distributed over devices.
 
-use crate::wire::{Str, messages};
+use crate::proto::wire::{Str, messages};
 
 messages! {
     /// A group of devices.

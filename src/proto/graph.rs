@@ -4,7 +4,7 @@ use super::{
     NodeDeviceConfigurationProto, SparseTensorProto, StringStringEntryProto, TensorProto, TypeProto,
 };
 use crate::buffer::Buffer;
-use crate::wire::{Rare, Str, messages};
+use crate::proto::wire::{Rare, Str, messages};
 
 messages! {
     /// A graph: nodes in topological order, with its inputs, outputs and initializers.
@@ -129,10 +129,10 @@ messages! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::traversal;
     use crate::proto::tensor_shape_proto::DimensionValue;
     use crate::proto::type_proto::Value;
     use crate::proto::{Message, ModelProto};
-    use crate::traversal;
 
     #[test]
     fn rare_fields_are_fields_of_the_attribute() {

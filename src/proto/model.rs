@@ -1,7 +1,7 @@
 //! Messages for the model, its functions, operator sets and training information.
 
 use super::{AttributeProto, DeviceConfigurationProto, GraphProto, NodeProto, ValueInfoProto};
-use crate::wire::{Rare, Str, messages};
+use crate::proto::wire::{Rare, Str, messages};
 
 messages! {
     /// A model: a graph, functions, the operator sets that they use, and metadata.

@@ -2,7 +2,7 @@
 
 use super::StringStringEntryProto;
 use crate::buffer::Buffer;
-use crate::wire::{Packed, Rare, Str, messages};
+use crate::proto::wire::{Packed, Rare, Str, messages};
 
 messages! {
     /// A tensor: an element type, a shape and elements, which are inline or in another file.

@@ -1,6 +1,6 @@
 //! Messages for types and shapes.
 
-use crate::wire::{Str, messages};
+use crate::proto::wire::{Str, messages};
 
 messages! {
     /// A type.

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use crate::container::lookup::list;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::find::list;
-use crate::retry::retried;
 use crate::save::{
     ExportStyle, Exports, Folder, Meter, NotLoaded, PlannedFile, Request, SaveOptions, SavedFile,
     Target, Weights, files_read_by, refuse_attached, stage,
 };
+use crate::util::retry::retried;
 
 /// How [`Container::export_safetensors`] writes. [`SaveOptions`] convert; of these the alignment (which
 /// enables [`padding`](Self::padding)), `sync`, `overwrite` and `progress` are used.

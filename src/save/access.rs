@@ -79,7 +79,7 @@ impl Access {
     /// That of the regular file at `path`.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
-        let metadata = crate::retry::retried(|| path.symlink_metadata()).ok();
+        let metadata = crate::util::retry::retried(|| path.symlink_metadata()).ok();
         let metadata = metadata.filter(std::fs::Metadata::is_file)?;
         let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode() & 0o777);
         Some(Self { owner, group, mode, list: list::of(path) })
@@ -91,7 +91,7 @@ impl Access {
     /// When the permissions cannot be set.
     pub(crate) fn give(&self, file: &File) -> io::Result<Lost> {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-        let now = crate::retry::retried(|| file.metadata())?;
+        let now = crate::util::retry::retried(|| file.metadata())?;
         let mut lost = Lost::default();
         let (owner, group) = (self.owner != now.uid(), self.group != now.gid());
         if group && fchown(file, None, Some(self.group)).is_err() {
@@ -124,7 +124,7 @@ mod list {
 
     use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, lgetxattr};
 
-    use crate::retry::retried;
+    use crate::util::retry::retried;
 
     const NAME: &str = "system.posix_acl_access";
     /// The longest attribute of Linux, in bytes.

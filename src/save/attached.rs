@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::retry::retried;
 use crate::save::target::SavedFile;
+use crate::util::retry::retried;
 
 /// Refuses to write `files` into `directory` where one of them would replace a file that
 /// `container` was filled from, under any of its names.

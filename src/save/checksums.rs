@@ -4,11 +4,11 @@
 
 use crate::digest::Whole;
 use crate::error::{Error, Result};
-use crate::initializer::Initializer;
-use crate::parallel;
+use crate::proto::wire::Str;
 use crate::save::kept::Kept;
 use crate::save::plan::{Plan, PlannedFile};
-use crate::wire::Str;
+use crate::tensor::initializer::Initializer;
+use crate::util::parallel;
 use std::sync::OnceLock;
 
 /// How much is read at a time of a weight that is not in memory.

@@ -8,17 +8,17 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::container::externalize::{Outgoing, set_handles};
 use crate::container::{Container, Handle, SharedModel};
 use crate::error::Result;
-use crate::external_data::{has_unknown_keys, remove_unknown_keys};
-use crate::externalize::{Outgoing, set_handles};
-use crate::inline::{Inlined, inline_functions};
+use crate::files::external_data::{has_unknown_keys, remove_unknown_keys};
+use crate::graph::inline::{Inlined, inline_functions};
+use crate::graph::stored_digests::{has_digests, remove_digests};
+use crate::graph::traversal::{self, Position};
+use crate::proto::wire::Message;
 use crate::save::options::SaveOptions;
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NotLoaded, Weights};
-use crate::stored_digests::{has_digests, remove_digests};
-use crate::traversal::{self, Position};
-use crate::wire::Message;
 
 /// A container as it is saved.
 pub(crate) struct Content<'c> {

@@ -15,14 +15,14 @@ use foldhash::{HashMap, HashMapExt};
 use crate::buffer::Buffer;
 use crate::container::SharedModel;
 use crate::error::{Error, Result};
+use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
+use crate::proto::wire::{self, Message, Overlay, Replacement};
 use crate::save::checksums::Checksums;
 use crate::save::kept::Kept;
 use crate::save::new_tensor::{File, NewTensor};
 use crate::save::plan::{Place, Plan};
 use crate::save::weights::{WeightTensor, Weights, no_weight};
-use crate::traversal::{self, Position};
-use crate::wire::{self, Message, Overlay, Replacement};
 
 /// A model whose external tensors name their places in files.
 pub(crate) struct WrittenModel {

@@ -13,14 +13,14 @@ use foldhash::quality::RandomState;
 
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::initializer::Address;
-use crate::parallel;
 use crate::save::kept::Kept;
 use crate::save::options::SaveOptions;
 use crate::save::overlaps::{inside_others, read_too_often};
 #[cfg(feature = "safetensors")]
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{Weight, Weights, became_shorter, no_weight};
+use crate::tensor::initializer::Address;
+use crate::util::parallel;
 
 /// More threads than this do not read faster.
 const MAX_THREADS: usize = 8;
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::container::Handle;
-    use crate::initializer::Initializer;
+    use crate::tensor::initializer::Initializer;
 
     #[test]
     fn weights_of_one_hash_share_nothing_where_a_byte_differs() {

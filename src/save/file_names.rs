@@ -7,12 +7,13 @@ use std::collections::HashSet;
 
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{check_location, fold_case, is_handle};
-use crate::names::UniqueNames;
+use crate::files::external_data::{check_location, is_handle};
 use crate::save::options::SaveOptions;
 use crate::save::weight_files::ShardNames;
 #[cfg(feature = "safetensors")]
 use crate::save::weight_files::WeightFiles;
+use crate::util::names::UniqueNames;
+use crate::util::names::fold_case;
 
 /// The name of the packed file, checked: a plain file name other than the model's.
 pub(crate) fn data_name(model_name: &str, options: &SaveOptions) -> Result<String> {

@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::buffer::Buffer;
+use crate::buffer::file_identity::FileIdentity;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{check_location, directory_of};
-use crate::file_identity::FileIdentity;
-use crate::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
-use crate::retry::{is_link, retried};
+use crate::files::external_data::{check_location, directory_of};
+use crate::files::recovery::{may_need_recovery, recover_all, refuse_journaled, remove_leftovers};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::skim::{Skimmed, leads_nowhere, skim};
 use crate::save::target::{SavedFile, Target};
 use crate::save::users::{Base, Wanted, ids_of, is_any_of, is_same};
+use crate::util::retry::{is_link, retried};
 
 /// The files that a save writes into a folder, and those that it must not replace.
 pub(crate) struct Request<'a> {
@@ -469,7 +469,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::file_identity::coarse::within_a_tick;
+    use crate::buffer::file_identity::coarse::within_a_tick;
     use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
 
     fn model(location: &str) -> Vec<u8> {
@@ -481,7 +481,7 @@ mod tests {
     /// Weights that are in place before their model, because the save of both was killed, are not called nobody's.
     #[test]
     fn a_save_that_was_killed_since_the_last_look_is_completed() {
-        use crate::recovery::{StagingFolder, Switch};
+        use crate::files::recovery::{StagingFolder, Switch};
 
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

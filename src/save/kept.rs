@@ -14,12 +14,10 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::buffer::Buffer;
+use crate::buffer::file_identity::FileIdentity;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::{Directory, fold_case, is_handle};
-use crate::file_identity::FileIdentity;
-use crate::initializer::Initializer;
-use crate::retry::retried;
+use crate::files::external_data::{Directory, is_handle};
 use crate::save::file_names::{data_name, free_data_name};
 use crate::save::options::SaveOptions;
 use crate::save::skim::locations;
@@ -27,6 +25,9 @@ use crate::save::statistics::distinct_bytes;
 use crate::save::target::{SavedFile, Target};
 use crate::save::weight_files::WeightFiles;
 use crate::save::weights::{NO_BYTES, Weight, Weights, no_weight};
+use crate::tensor::initializer::Initializer;
+use crate::util::names::fold_case;
+use crate::util::retry::retried;
 
 /// The files that the saved model continues to refer to; often there are none.
 #[derive(Default)]
@@ -462,7 +463,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_file_that_changes_within_a_tick_of_the_clock_is_not_kept() {
-        use crate::file_identity::coarse::within_a_tick;
+        use crate::buffer::file_identity::coarse::within_a_tick;
         use crate::proto::{GraphProto, Message, ModelProto, TensorProto};
         use crate::save::content::Content;
         use crate::{Container, MmapChoice};

@@ -8,8 +8,8 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::Path;
 
-use crate::external_data::fold_case;
-use crate::retry::retried;
+use crate::util::names::fold_case;
+use crate::util::retry::retried;
 
 /// Fewer names are looked for one by one.
 const MANY: usize = 64;

@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::cancel;
 use crate::error::{Error, Result};
 use crate::save::options::SaveOptions;
 use crate::save::progress::{Progress, cancelled};
+use crate::util::cancel;
 
 /// Counts bytes and reports them to the caller of the save, who may cancel.
 pub(crate) struct Meter<'o> {

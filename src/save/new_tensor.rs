@@ -13,11 +13,11 @@ use std::sync::Arc;
 use crate::buffer::Buffer;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data;
-use crate::initializer::Initializer;
+use crate::files::external_data;
 use crate::proto::TensorProto;
+use crate::proto::wire::{self, Field, Replacement, Sizes, Str, Writer};
 use crate::save::weights::Weight;
-use crate::wire::{self, Field, Replacement, Sizes, Str, Writer};
+use crate::tensor::initializer::Initializer;
 
 /// What is written in place of a tensor's elements. All else is taken from the graph's own tensor while that is
 /// written: a model can have so many tensors that their names take more memory than the rest of a save.
@@ -182,8 +182,8 @@ fn entry_len(key: &str, value: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::proto::tensor_proto::Segment;
+    use crate::proto::wire::Overlay;
     use crate::proto::{Message, SparseTensorProto, StringStringEntryProto};
-    use crate::wire::Overlay;
 
     /// Replaces the tensor at one address.
     struct One(usize, NewTensor);

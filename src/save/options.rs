@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buffer::TensorBufferOptions;
+use crate::buffer::alignment::Alignment;
 use crate::error::Result;
-use crate::inline::InlineOptions;
-use crate::placement::Alignment;
-use crate::recovery::FolderLock;
+use crate::files::recovery::FolderLock;
+use crate::graph::inline::InlineOptions;
 use crate::save::progress::{Progress, ProgressFn, Waiting, WaitingFn, cancelled};
 use crate::save::weight_files::{ShardNames, WeightFiles};
 

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use crate::overlaps::{FEW_BYTES, MOST_USES};
+use crate::files::overlaps::{FEW_BYTES, MOST_USES};
 use crate::save::weights::Weight;
 
 /// The place of a weight in memory: the source, the first byte there, and the longer weight first.
@@ -87,8 +87,8 @@ mod tests {
     use crate::buffer::Buffer;
     use crate::container::Handle;
     use crate::dtype::DataType;
-    use crate::initializer::Initializer;
     use crate::tensor::Tensor;
+    use crate::tensor::initializer::Initializer;
 
     fn of(ranges: &[std::ops::Range<usize>], bytes: &Buffer) -> [Vec<usize>; 2] {
         let handle: Handle = "#w".parse().unwrap();

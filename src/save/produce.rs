@@ -13,11 +13,11 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
-use crate::cancel::Token;
 use crate::error::{Error, Result};
-use crate::initializer::Address;
-use crate::parallel;
 use crate::save::plan::{Piece, PlannedFile};
+use crate::tensor::initializer::Address;
+use crate::util::cancel::Token;
+use crate::util::parallel;
 
 /// More threads than this do not make a save faster.
 const MAX_THREADS: usize = 8;

@@ -12,14 +12,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::parallel;
-use crate::recovery::{
+use crate::files::recovery::{
     FolderLock, StagingFolder, Switch, flush_folder, recover_all, refuse_journaled,
 };
 use crate::save::access::{Access, Lost};
 use crate::save::listing::Listing;
 use crate::save::options::SaveOptions;
 use crate::save::statistics::timed;
+use crate::util::parallel;
 
 /// How many new files stay open until they are flushed; others are opened again.
 const MOST_OPEN: usize = 8;

@@ -8,20 +8,20 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::byte_size::ByteSize;
+use crate::container::reader_limits::{self, MAX_PROTOBUF, Refusals};
 use crate::error::{Error, ErrorKind};
-use crate::external_data::is_external;
+use crate::files::external_data::is_external;
+use crate::graph::traversal::{self, Position};
 use crate::proto::ModelProto;
-use crate::refused::{self, MAX_PROTOBUF, Refusals};
-use crate::retry::retried;
 use crate::save::target::Target;
 use crate::tensor::Tensor;
-use crate::traversal::{self, Position};
+use crate::util::byte_size::ByteSize;
+use crate::util::retry::retried;
 
 /// What a reader refuses in what the model says of itself: versions.
 pub(crate) fn versions(model: &ModelProto) -> Vec<Error> {
     let error = |reason| Error::new(ErrorKind::Unsupported, reason);
-    refused::of_model(model).into_iter().map(error).collect()
+    reader_limits::of_model(model).into_iter().map(error).collect()
 }
 
 /// The tensors of `model` at the positions `external` that a reader refuses, or may refuse.
@@ -61,7 +61,7 @@ pub(crate) fn files<'l>(
     let folder = Path::new(&target.directory);
     let refused = locations.filter_map(|location| {
         let path = folder.join(location);
-        let reasons = refused::of_file(location, folder, &retried(|| path.metadata()).ok()?)
+        let reasons = reader_limits::of_file(location, folder, &retried(|| path.metadata()).ok()?)
             .collect::<Vec<_>>();
         let reason = reasons.join("; ");
         let error = Error::new(ErrorKind::UnsafePath, reason).with_path(path);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::container::Handle;
 use crate::error::{Error, Result};
-use crate::inline::Inlined;
+use crate::graph::inline::Inlined;
 use crate::proto::ModelProto;
 use crate::save::encode::WrittenModel;
 use crate::save::statistics::{Deduplicated, Statistics};

@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::without_dots;
+use crate::files::external_data::without_dots;
+use crate::proto::wire::FieldInfo;
 use crate::proto::{MESSAGES, Message, ModelProto, StringStringEntryProto, TensorProto};
-use crate::retry::retried;
 use crate::save::skim::blocks::{BLOCK, Blocks};
-use crate::wire::FieldInfo;
+use crate::util::retry::retried;
 
 /// What was found in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

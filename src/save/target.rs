@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf, is_separator};
 
-use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_data::directory_of;
-use crate::retry::{exists, retried};
+use crate::files::external_data::directory_of;
+use crate::util::byte_size::ByteSize;
+use crate::util::retry::{exists, retried};
 
 /// A file of a saved model.
 #[derive(Debug, Clone, PartialEq, Eq)]

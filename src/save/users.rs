@@ -11,9 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::external_data::fold_case;
-use crate::retry::{is_link, retried};
 use crate::save::skim::leads_nowhere;
+use crate::util::names::fold_case;
+use crate::util::retry::{is_link, retried};
 
 /// A folder that is searched for models.
 pub(crate) struct Base {

@@ -9,13 +9,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
+use crate::container::reader_limits::Refusals;
 use crate::container::{Container, Handle};
 use crate::error::{Error, ErrorKind, Errors, Result};
-use crate::external_data::{self, ExternalData, check_location, is_external, is_handle};
-use crate::initializer::{Address, Initializer};
+use crate::files::external_data::{self, ExternalData, check_location, is_external, is_handle};
+use crate::graph::traversal::{self, Place, Position, Site};
 use crate::proto::{ModelProto, TensorProto};
-use crate::refused::Refusals;
-use crate::traversal::{self, Place, Position, Site};
+use crate::tensor::initializer::{Address, Initializer};
 
 /// The external tensors of a model and their initializers.
 pub(crate) struct Weights<'c> {

@@ -16,14 +16,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::error::{Error, Result};
-use crate::parallel;
-use crate::placement::Alignment;
 use crate::save::meter::Meter;
 use crate::save::plan::{Piece, PlannedFile};
 use crate::save::produce::Ahead;
 use crate::save::weights::became_shorter;
+use crate::util::parallel;
 
 use self::batch::{Batch, Part};
 use self::direct::Bounces;

@@ -16,7 +16,7 @@ use super::Tensor;
 use super::storage::values_to_buffer;
 use crate::dtype::{DataType, Element};
 use crate::error::{Error, ErrorKind, Result};
-use crate::rounding::{SmallFloat, to_bf16, to_f16};
+use crate::tensor::rounding::{SmallFloat, to_bf16, to_f16};
 
 impl Tensor {
     /// A tensor of `elements` in row-major order, without a copy.

@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::dtype::{DataType, Element, element_count};
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::TensorProto;
-use crate::wire::{Number, Packed, Str, Varint};
+use crate::proto::wire::{Number, Packed, Str, Varint};
 
 /// The fields of `TensorProto` that can hold elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::placement::Alignment;
 
 /// The elements of a tensor, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::paths::model_to_read;
 use super::sizes::shard_size;
 use super::{OutArgs, ReadArgs};
-use crate::signing::ShardForm;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -68,4 +67,14 @@ pub struct VerifySignatureArgs {
     pub json: bool,
     #[command(flatten)]
     pub read: ReadArgs,
+}
+
+/// The name of the algorithm of the digests of shards. It is for the reader alone: `method` decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ShardForm {
+    /// As the specification has it: sha256
+    #[default]
+    Spec,
+    /// As the Python package model-signing 1.1 has it, which reads no other: sha256-sharded-N
+    ModelSigning,
 }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::keys::{PrivateKey, PublicKey};
 use super::object::{Object, object, objects, optional};
 use super::regular;
-use crate::failure::Failure;
+use crate::terminal::failure::Failure;
 
 /// The longest signature file that is read, in bytes: room for some 300,000 files.
 pub const MOST_BYTES: u64 = 64 << 20;

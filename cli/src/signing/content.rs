@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use onnx_container::ContentDigest;
 use serde::{Deserialize, Serialize};
 
+use super::form::Form;
 use super::hashing::is_sha256;
-use super::statement::Form;
-use crate::sha256::hex;
+use crate::files::sha256::hex;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://onnx-container/content/v1";

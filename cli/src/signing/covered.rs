@@ -14,8 +14,8 @@ use onnx_container::external_data::{ExternalData, is_external};
 use onnx_container::proto::{ModelProto, TensorProto};
 use onnx_container::{Container, DataType, Error, LoadOptions, Result, traversal};
 
-use crate::needed::{needed, plain};
-use crate::reading::Reading;
+use crate::model::needed::{needed, plain};
+use crate::model::reading::Reading;
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;

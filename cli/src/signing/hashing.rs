@@ -7,7 +7,7 @@ use std::ops::Range;
 use onnx_container::external_data::Directory;
 use onnx_container::{Error, Result};
 
-use crate::sha256;
+use crate::files::sha256;
 
 /// How bytes were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::regular;
-use crate::failure::Failure;
-use crate::sha256::hex;
+use crate::files::sha256::hex;
+use crate::terminal::failure::Failure;
 
 /// The longest key file that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 10;

@@ -6,15 +6,15 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use sha2::{Digest, Sha256};
 
+use super::form::Form;
 use super::hashing::{Hashed, Method, Part, is_sha256, shards};
 use super::object::{object, objects};
-use super::statement::Form;
-use crate::sha256::hex;
+use crate::args::ShardForm;
+use crate::files::sha256::hex;
 
 /// The type of the statement.
 pub const PREDICATE: &str = "https://model_signing/signature/v1.0";
@@ -23,16 +23,6 @@ const SHA256: &str = "sha256";
 
 /// What stands for the file itself where a single file was signed.
 const ITSELF: &str = ".";
-
-/// What the digests of shards are called. It says nothing, as the statement says elsewhere what they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ShardForm {
-    /// As the specification has it: sha256
-    #[default]
-    Spec,
-    /// As the Python package model-signing 1.1 has it, which reads no other: sha256-sharded-N
-    ModelSigning,
-}
 
 impl ShardForm {
     fn algorithm(self, method: Method) -> String {

@@ -11,9 +11,9 @@ use onnx_container::{Error, Result};
 use tempfile::NamedTempFile;
 
 use super::bundle;
-use crate::staged::{Stoppable, folder};
-use crate::stop;
-use crate::unfinished::locked;
+use crate::files::staged::{Stoppable, folder};
+use crate::files::unfinished::locked;
+use crate::terminal::stop;
 
 /// What the names of staged files begin with: no other program has such names.
 const PREFIX: &str = ".onnx-container-signing-";

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use onnx_container::{Error, ErrorKind, Result};
 
-use crate::staged::folder;
+use crate::files::staged::folder;
 
 /// The signature on files, where no other name is given: that of the reference tool, in the folder of the model.
 const DEFAULT: &str = "model.sig";

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::verdict::{Asked, Content, Files, Kind, Problem};
-use crate::output::count;
+use crate::terminal::output::count;
 
 /// Why the statements do not verify the model; nothing where they do.
+///
+/// Files that hold need no more, and neither does content, unless files are required. Both statements
+/// are about the model: one that does not hold is a contradiction, except that files of the model may differ,
+/// and those that it had may be gone, where its content is as signed.
 pub fn reason(
     files: Option<&Files<'_>>,
     content: Option<&Content<'_>>,

@@ -16,13 +16,14 @@ use super::places::Places;
 use super::tree::{self, ALWAYS_IGNORED, Ignored, Temporary, Tree};
 use super::{others, pair, size};
 use crate::args::{OutArgs, SignArgs};
-use crate::failure::{Failure, Outcome};
-use crate::needed::{self, needed, plain};
-use crate::output::{Output, count, lossy, lossy_or_null, print_on_stderr};
-use crate::reading::{self, Reading};
-use crate::staged::{folder, refusal};
-use crate::vouched::{self, Vouched};
-use crate::{save, stop};
+use crate::files::staged::{folder, refusal};
+use crate::model::needed::{self, needed, plain};
+use crate::model::reading::{self, Reading};
+use crate::model::save;
+use crate::model::vouched::{self, Vouched};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::{Output, count, lossy, lossy_or_null, print_on_stderr};
+use crate::terminal::stop;
 
 /// Signs the model, or the files of a folder, and prints what was signed.
 pub fn run(args: &SignArgs, out: &mut Output) -> Result<Outcome, Failure> {

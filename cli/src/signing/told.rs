@@ -4,7 +4,7 @@ use std::io;
 
 use super::hashing;
 use super::verdict::{Content, Files, Kind, Problem, Verdict};
-use crate::output::{Output, count};
+use crate::terminal::output::{Output, count};
 
 /// The most problems that are printed; `--json` has all.
 const MOST_LINES: usize = 100;

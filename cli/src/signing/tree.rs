@@ -9,8 +9,8 @@ use onnx_container::{Error, is_left_by_saves};
 
 use super::pair;
 use super::verdict::{Kind, Problem};
-use crate::needed::plain;
-use crate::unfinished::is_unfinished;
+use crate::files::unfinished::is_unfinished;
+use crate::model::needed::plain;
 
 /// What is ignored in every folder, at its top.
 pub const ALWAYS_IGNORED: [&str; 4] = [".git", ".gitattributes", ".github", ".gitignore"];

@@ -7,9 +7,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::reason::reason;
-use crate::failure::JsonError;
-use crate::output::lossy;
+use crate::terminal::failure::JsonError;
+use crate::terminal::output::lossy;
 
 /// Why files are not as they were signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -107,17 +106,13 @@ pub struct Asked {
 }
 
 impl<'a> Verdict<'a> {
-    /// What follows. Files that hold need no more, and neither does content, unless files are required. Both statements
-    /// are about the model: one that does not hold is a contradiction, except that files of the model may differ,
-    /// and those that it had may be gone, where its content is as signed.
+    /// The verdict for a `reason` why the model is not verified, or none.
     pub fn new(
         model: &'a Path,
         (key, curve): (String, &'static str),
-        files: Option<Files<'a>>,
-        content: Option<Content<'a>>,
-        asked: Asked,
+        (files, content): (Option<Files<'a>>, Option<Content<'a>>),
+        reason: Option<String>,
     ) -> Self {
-        let reason = reason(files.as_ref(), content.as_ref(), asked);
         let ok = reason.is_none();
         Self { command: "verify-signature", model, ok, reason, key, curve, files, content }
     }

@@ -13,15 +13,16 @@ use super::hashing::{self, Hashed, Method, Part};
 use super::keys::PublicKey;
 use super::manifest::Manifest;
 use super::places::Places;
+use super::reason::reason;
 use super::statement::{self, Statement};
 use super::tree::{self, Ignored, Temporary};
 use super::verdict::{Asked, Content, Files, Kind, Problem, Verdict};
 use super::{content, covered, others, sign, told};
 use crate::args::VerifySignatureArgs;
-use crate::failure::{Failure, JsonError, Outcome};
-use crate::output::Output;
-use crate::reading::{self, Reading};
-use crate::sha256::hex;
+use crate::files::sha256::hex;
+use crate::model::reading::{self, Reading};
+use crate::terminal::failure::{Failure, JsonError, Outcome};
+use crate::terminal::output::Output;
 
 /// Judges the model and prints the verdict.
 pub fn run(args: &VerifySignatureArgs, out: &mut Output) -> Result<Outcome, Failure> {
@@ -41,7 +42,9 @@ pub fn run(args: &VerifySignatureArgs, out: &mut Output) -> Result<Outcome, Fail
         let reason = "only the content of a model is signed: give the model, not its folder";
         return Err(Error::new(ErrorKind::InvalidArgument, reason).with_path(&args.model).into());
     }
-    let verdict = Verdict::new(&args.model, (key.hint()?, key.curve()), files, content, asked);
+    let reason = reason(files.as_ref(), content.as_ref(), asked);
+    let key = (key.hint()?, key.curve());
+    let verdict = Verdict::new(&args.model, key, (files, content), reason);
     if args.json {
         out.json(&verdict)?;
     } else {

@@ -5,9 +5,9 @@
 
 use super::elementwise::same;
 use super::loops::map;
-use crate::call::RunCx;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::RunCx;
 use crate::numeric::{Float, Number, Real, for_type};
 
 /// A kernel of one float input `x` with two float attributes, of which the second may not exist, and their

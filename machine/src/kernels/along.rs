@@ -8,11 +8,11 @@ use std::cmp::Ordering;
 use onnx_container::DataType;
 
 use super::elementwise::same;
-use crate::broadcast::{around, axis, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::lines::lines;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, size};
+use crate::numeric::lines::lines;
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -10,13 +10,13 @@ use onnx_container::Element as _;
 use super::attention_bias::Bias;
 use super::cast::dtype_of;
 use super::softmax::softmax;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
+use crate::numeric::gemm::{Matrix, gemm};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Attention", infer, |cx| {
     for_type!(cx.dtype(0)?, floats, T => {

@@ -4,9 +4,9 @@
 
 use onnx_container::DataType;
 
-use crate::broadcast::strides;
-use crate::call::RunCx;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::RunCx;
+use crate::numeric::broadcast::strides;
 use crate::numeric::{Number, Real, for_type};
 
 /// The biases of all scores.

@@ -6,10 +6,10 @@
 use super::elementwise::same;
 use super::normalization::reals;
 use super::reduce::Dims;
-use crate::broadcast::{around, axes, count, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axes, count, size};
 use crate::numeric::{Float, Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] = &[

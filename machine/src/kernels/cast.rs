@@ -4,21 +4,21 @@
 //!
 //! Integers wrap to a narrower type. Numbers of every type, and those in strings, round once to the nearest float, and
 //! floats towards zero to an integer; one that is too large for an integer of 8 bits or more becomes the nearest
-//! one. Numbers of a type in [`narrow`](crate::narrow) are looked up in a table with the result for every
+//! one. Numbers of a type in [`narrow`](crate::kernel::narrow) are looked up in a table with the result for every
 //! code. A float of the same type stays as it is, but every NaN becomes the one NaN, and an infinity of FLOAT8E5M2 the largest
 //! number if it saturates.
 
 use onnx_container::{Buffer, DataType, Element};
 
 use super::loops::map;
-use crate::arrange::{Run, arrange};
-use crate::broadcast::count;
-use crate::call::{Call, OutSpec, RunCx};
-use crate::decimal::Stated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::nan::OneNan;
-use crate::narrow::{Rounding, codes, decode, set_codes};
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::{Rounding, codes, decode, set_codes};
+use crate::numeric::broadcast::count;
+use crate::numeric::decimal::Stated;
+use crate::numeric::nan::OneNan;
 use crate::numeric::{Number, for_type};
 use crate::program::Attribute;
 

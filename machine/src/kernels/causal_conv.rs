@@ -1,9 +1,9 @@
 //! [CausalConvWithState](https://onnx.ai/onnx/operators/onnx__CausalConvWithState.html): each channel of a signal is
 //! filtered by its present and past elements, of which the last ones are kept for the next call.
 
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("CausalConvWithState", infer, run)];

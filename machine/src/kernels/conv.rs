@@ -12,13 +12,13 @@ use std::ops::Range;
 use onnx_container::DataType;
 
 use super::window::{Window, image};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
-use crate::nan::settle_elements;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::gemm::{Matrix, Source, gemm, panels, terms};
+use crate::numeric::nan::settle_elements;
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, Real, for_type, not_taken};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("Conv", conv_spec, |cx| conv(cx, Profile::Strict)),
@@ -45,7 +45,7 @@ impl Sizes {
     pub(super) fn new(call: &Call<'_>, [x, w]: [usize; 2]) -> Result<Self> {
         let (outputs, inputs, kernel) = weights(call, w)?;
         let (batch, channels, spatial) = image(call, x)?;
-        let groups = crate::broadcast::size(call.int_or("group", 1)?)?;
+        let groups = crate::numeric::broadcast::size(call.int_or("group", 1)?)?;
         if groups == 0 || inputs.checked_mul(groups) != Some(channels) || outputs % groups != 0 {
             let reason = format!(
                 "{channels} channels in {groups} groups, with weights of {outputs} by {inputs} channels"
@@ -289,7 +289,8 @@ fn qlinear_conv(cx: &mut RunCx<'_>) -> Result<()> {
     let sizes = Sizes::new(cx, [0, 3])?;
     let (x, w) = (centred(cx, 0, 2)?, centred(cx, 3, 5)?);
     let channels = sizes.all_outputs();
-    let (plane, len) = (sizes.window.output_len(), crate::broadcast::count(cx.out_shape(0)?));
+    let (plane, len) =
+        (sizes.window.output_len(), crate::numeric::broadcast::count(cx.out_shape(0)?));
     let mut sums = vec![0; len];
     convolve(Profile::Strict, &sizes, &x, &w, cx.input_if::<i32>(8)?, &mut sums)?;
     let (x_scale, w_scales, y_scale) =

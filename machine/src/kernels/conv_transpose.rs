@@ -11,13 +11,13 @@ use onnx_container::num_complex::Complex;
 
 use super::conv::weights;
 use super::window::{Axis, Window, attributes, image, list};
-use crate::broadcast::{count, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm, terms};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{count, size};
+use crate::numeric::gemm::{Matrix, gemm, terms};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, for_type, not_taken};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("ConvTranspose", conv_transpose_infer, conv_transpose),

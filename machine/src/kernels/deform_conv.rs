@@ -9,13 +9,13 @@ use std::ops::Range;
 use super::conv::{Sizes, add_bias, spec};
 use super::resize_scale::float;
 use super::window::Axis;
-use crate::broadcast::{count, size};
-use crate::call::RunCx;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, Source, gemm, panels, terms};
 use crate::kernel::Builtin;
+use crate::kernel::call::RunCx;
+use crate::numeric::broadcast::{count, size};
+use crate::numeric::gemm::{Matrix, Source, gemm, panels, terms};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, Real, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("DeformConv", |call| spec(call, [0, 1], call.dtype(0)?), deform_conv)];

@@ -2,9 +2,9 @@
 //!
 //! See <https://onnx.ai/onnx/operators/onnx__Det.html>. Gaussian elimination, with the highest pivot of a column.
 
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] =

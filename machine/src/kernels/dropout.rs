@@ -5,14 +5,14 @@
 
 use onnx_container::DataType;
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::count;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::narrow::{RoundMode, Rounding, codes, decode, set_codes, values};
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::{RoundMode, Rounding, codes, decode, set_codes, values};
+use crate::numeric::broadcast::count;
+use crate::numeric::random::Twister;
 use crate::numeric::{Float, Number, for_type};
-use crate::random::Twister;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Dropout", infer, dropout)];
 

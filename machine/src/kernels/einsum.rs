@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::broadcast::{count, offsets, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{count, offsets, strides};
+use crate::numeric::gemm::{Matrix, gemm};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Einsum", infer, |cx| {
     let equation = Equation::new(cx)?;

@@ -9,12 +9,12 @@ use onnx_container::{DataType, Element};
 
 use super::loops::{self, map};
 use super::power;
-use crate::broadcast::{broadcast, broadcast_strides, offsets};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::nan::OneNan;
-use crate::narrow::{codes, decode};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::{codes, decode};
+use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
+use crate::numeric::nan::OneNan;
 use crate::numeric::{Float, Number, Real, for_type, not_taken};
 
 /// A kernel of one input of a number type: `unary!("Abs", x => x.abs())`. The expression is generic over
@@ -180,7 +180,7 @@ fn shapes(call: &Call<'_>) -> Result<Vec<Vec<usize>>> {
     };
     let axis = call.node().attributes.int("axis")?.or(of_channels.then_some(1));
     if let (true, Some(axis), [first, second]) = (call.version() < 7, axis, shapes.as_mut_slice()) {
-        let axis = crate::broadcast::axis(axis, first.len())?;
+        let axis = crate::numeric::broadcast::axis(axis, first.len())?;
         second.resize(first.len().saturating_sub(axis), 1);
     }
     Ok(shapes)

@@ -11,10 +11,10 @@ use super::elementwise::same;
 use super::loops::map;
 use super::softmax::{along, highest};
 use super::{activation, softmax};
-use crate::call::RunCx;
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::nan::OneNan;
+use crate::kernel::call::RunCx;
+use crate::numeric::nan::OneNan;
 use crate::numeric::{Float, Real, not_taken};
 
 pub(super) const KERNELS: &[Builtin] = &[

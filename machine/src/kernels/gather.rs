@@ -6,11 +6,11 @@
 use onnx_container::DataType;
 use onnx_container::num_complex::Complex;
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{around, axis, count, index, offsets, size, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, count, index, offsets, size, strides};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

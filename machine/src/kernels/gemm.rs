@@ -1,13 +1,13 @@
 //! [Gemm](https://onnx.ai/onnx/operators/onnx__Gemm.html): a product of two matrices, transposed or not, plus a third
 //! one that broadcasts.
 
-use crate::broadcast::{broadcast, broadcast_strides, offsets};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
+use crate::numeric::gemm::{Matrix, gemm};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("Gemm", infer, |cx| run(cx, Profile::Strict))];

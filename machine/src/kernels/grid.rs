@@ -8,11 +8,11 @@ use onnx_container::DataType;
 use super::resize::cubic;
 use super::resize_scale::float;
 use super::window::image;
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{size, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{size, strides};
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

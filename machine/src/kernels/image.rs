@@ -16,9 +16,9 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::words::meaning_of;
-use crate::call::{Call, OutSpec, RunCx, needs_value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx, needs_value};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("ImageDecoder", infer, decode)];
 

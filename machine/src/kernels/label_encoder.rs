@@ -8,9 +8,9 @@ use std::hash::Hash;
 
 use onnx_container::{Buffer, DataType, Element, Tensor};
 
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Number, for_type};
 use crate::program::Attributes;
 

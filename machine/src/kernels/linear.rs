@@ -9,10 +9,10 @@ use onnx_container::DataType;
 use super::scores::{
     Classes, Label, Other, Transform, as_floats, check_len, dot, first_highest, invalid, row, sizes,
 };
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::Result;
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("LinearClassifier", infer_classifier, classify).domain("ai.onnx.ml"),

@@ -3,10 +3,10 @@
 //! See <https://onnx.ai/onnx/operators/onnx__LinearAttention.html>. All is computed in `f32`, token by token.
 
 use super::normalization::reals;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 use crate::numeric::{Number, Real, for_type, number};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("LinearAttention", infer, linear_attention)];

@@ -11,10 +11,10 @@ use std::ops::Range;
 use onnx_container::{DataType, Element};
 use pulp::Arch;
 
-use crate::broadcast::{broadcast_strides, count, offsets};
-use crate::call::RunCx;
 use crate::error::Result;
-use crate::nan::OneNan;
+use crate::kernel::call::RunCx;
+use crate::numeric::broadcast::{broadcast_strides, count, offsets};
+use crate::numeric::nan::OneNan;
 
 /// The most copies of an element that a loop sees at a time.
 const COPIES: usize = 512;

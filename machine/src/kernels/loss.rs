@@ -5,11 +5,11 @@
 
 use super::normalization::reals;
 use super::softmax::log_softmax;
-use crate::broadcast::around;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::lines::lines;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::around;
+use crate::numeric::lines::lines;
 use crate::numeric::{Float, Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -10,10 +10,10 @@ use super::cast::parse_as;
 use super::label_encoder::{Twice, by_key};
 use super::scores::{Classes, check_len, row, sizes};
 use super::words::one_of;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 use crate::numeric::{Number, for_type};
 use crate::value::{Map, Type, Value};
 

@@ -1,12 +1,12 @@
 //! Products of matrices: [MatMul](https://onnx.ai/onnx/operators/onnx__MatMul.html).
 
-use crate::broadcast::{broadcast, broadcast_strides, count, offsets};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::product;
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{broadcast, broadcast_strides, count, offsets};
+use crate::numeric::gemm::product;
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] =
     &[Builtin::new("MatMul", infer, |cx| matmul(cx, Profile::Strict))];

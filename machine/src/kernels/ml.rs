@@ -9,10 +9,10 @@ use onnx_container::{DataType, Element};
 use super::elementwise::same;
 use super::loops::map;
 use super::scores::{check_len, invalid};
-use crate::arrange::{Run, arrange};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Number, Real, for_type};
 
 const DOMAIN: &str = "ai.onnx.ml";
@@ -33,7 +33,7 @@ fn float(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 /// The last dimension is replaced by the number of indices; a vector becomes a row.
 fn infer_features(call: &Call<'_>) -> Result<Vec<OutSpec>> {
-    let (shape, indices) = (call.shape(0)?, crate::broadcast::count(&call.shape(1)?));
+    let (shape, indices) = (call.shape(0)?, crate::numeric::broadcast::count(&call.shape(1)?));
     let rows = match shape.split_last() {
         None => return Err(Error::new(ErrorKind::Shape, "a scalar has no features")),
         Some((_, [])) => vec![1],
@@ -46,7 +46,7 @@ fn extract_features(cx: &mut RunCx<'_>) -> Result<()> {
     let shape = cx.shape(0)?;
     let (features, rows) =
         shape.split_last().map_or((1, 1), |(f, rows)| (*f, rows.iter().product()));
-    let index = |index: &i64| crate::broadcast::index(*index, features);
+    let index = |index: &i64| crate::numeric::broadcast::index(*index, features);
     let indices = cx.integers(1)?.iter().map(index).collect::<Result<Vec<_>>>()?;
     let row = |row: usize| indices.iter().map(move |i| Run::one(0, row * features + i));
     arrange(cx, 0, (0..rows).flat_map(row))
@@ -75,7 +75,7 @@ fn parts(call: &Call<'_>) -> Result<(usize, Vec<[usize; 2]>)> {
         let (here, len) = match &*call.shape(i)? {
             [] => return Err(Error::new(ErrorKind::Shape, format!("input {i} is a scalar"))),
             [len] => (1, *len),
-            [rows, others @ ..] => (*rows, crate::broadcast::count(others)),
+            [rows, others @ ..] => (*rows, crate::numeric::broadcast::count(others)),
         };
         if *rows.get_or_insert(here) != here {
             let rows = rows.unwrap_or_default();

@@ -5,13 +5,13 @@
 
 use onnx_container::DataType;
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{
-    around, axes, axis, broadcast, broadcast_strides, count, index, offsets, size, strides,
-};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{
+    around, axes, axis, broadcast, broadcast_strides, count, index, offsets, size, strides,
+};
 use crate::numeric::{Number, for_type};
 use crate::value::Type;
 
@@ -135,7 +135,7 @@ fn unsqueeze(call: &Call<'_>) -> Result<Vec<OutSpec>> {
 
 /// The dimensions that `start` and `end` cut out.
 fn shape_range(call: &Call<'_>) -> Result<Vec<i64>> {
-    let shape = crate::table::dims(&call.shape(0)?)?;
+    let shape = crate::memory::table::dims(&call.shape(0)?)?;
     let rank = i64::try_from(shape.len()).map_err(Error::internal)?;
     let clamp =
         |at: i64| usize::try_from(if at < 0 { at.saturating_add(rank) } else { at }.clamp(0, rank));
@@ -154,7 +154,7 @@ fn shape(cx: &mut RunCx<'_>) -> Result<()> {
 }
 
 fn tensor_size(cx: &mut RunCx<'_>) -> Result<()> {
-    let elements = crate::table::dims(&cx.shape(0)?)?.iter().product();
+    let elements = crate::memory::table::dims(&cx.shape(0)?)?.iter().product();
     cx.output::<i64>(0)?.fill(elements);
     Ok(())
 }

@@ -8,11 +8,11 @@
 use onnx_container::DataType;
 
 use super::elementwise::same;
-use crate::broadcast::{around, axis, broadcast, broadcast_strides, count, offsets, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::lines::lines;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, broadcast, broadcast_strides, count, offsets, size};
+use crate::numeric::lines::lines;
 use crate::numeric::{Float, Number, Real, for_type, not_taken, number};
 
 pub(super) const KERNELS: &[Builtin] = &[

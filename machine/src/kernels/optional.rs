@@ -5,9 +5,9 @@
 use onnx_container::DataType;
 
 use super::sequence::{give, spec_of};
-use crate::call::{Call, Operand, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, Operand, OutSpec, RunCx};
 use crate::value::{Type, Value};
 
 pub(super) const KERNELS: &[Builtin] = &[

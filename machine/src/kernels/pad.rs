@@ -2,11 +2,11 @@
 //! [CenterCropPad](https://onnx.ai/onnx/operators/onnx__CenterCropPad.html): an axis at a time gets more or fewer
 //! elements at its ends.
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{axis, count, size, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{axis, count, size, strides};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -8,10 +8,10 @@
 use onnx_container::DataType;
 
 use super::window::{Axis, Window, attributes, image, list};
-use crate::broadcast::{count, index, size, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{count, index, size, strides};
 use crate::numeric::{Float, Number, Real, for_type};
 use crate::program::Attribute;
 

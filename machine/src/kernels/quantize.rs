@@ -9,11 +9,11 @@ use half::{bf16, f16};
 use onnx_container::{DataType, Element};
 
 use super::cast::dtype_of;
-use crate::broadcast::{around, axis, count, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::narrow::{self, Rounding, bounds, codes, decode};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::{self, Rounding, bounds, codes, decode};
+use crate::numeric::broadcast::{around, axis, count, size};
 use crate::numeric::{Number, Real, for_type, not_taken};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -9,13 +9,13 @@ use half::{bf16, f16};
 use onnx_container::DataType;
 
 use super::matmul::Sizes;
-use crate::broadcast::count;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::narrow::{Rounding, decode, set_codes, values};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::{Rounding, decode, set_codes, values};
+use crate::numeric::broadcast::count;
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, Real, for_type};
-use crate::profile::Profile;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("MatMulInteger", infer_integer, integer),

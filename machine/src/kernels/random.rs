@@ -10,10 +10,10 @@
 use onnx_container::DataType;
 
 use super::pattern::out_type;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 use crate::numeric::{Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -16,9 +16,9 @@ use onnx_container::Element;
 use self::cell::{Cell, Gru, Lstm, Rnn};
 use self::function::functions;
 use self::weights::Weights;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Float, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

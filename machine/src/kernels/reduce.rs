@@ -6,10 +6,10 @@
 
 use onnx_container::{DataType, Element};
 
-use crate::broadcast::{axes, offsets};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::Result;
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{axes, offsets};
 use crate::numeric::{Number, Real, for_type, number};
 
 /// A reduction of every number type: what the total starts with, how an element changes it, and, where

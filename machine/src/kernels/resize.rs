@@ -10,11 +10,11 @@ use onnx_container::num_complex::Complex;
 use onnx_container::{DataType, Element};
 
 use super::resize_scale::{Scale, scales};
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{count, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{count, strides};
 use crate::numeric::{Float, Number, Real, for_type, larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] =
@@ -253,7 +253,7 @@ fn interpolate<R: Real>(
     let mut shape = shape.to_vec();
     for (i, outputs) in axes.iter().enumerate() {
         let Some(outputs) = outputs else { continue };
-        let (outer, dim, inner) = crate::broadcast::around(&shape, i);
+        let (outer, dim, inner) = crate::numeric::broadcast::around(&shape, i);
         let len = outer.checked_mul(outputs.len()).and_then(|len| len.checked_mul(inner));
         let len = len.ok_or_else(|| Error::new(ErrorKind::Shape, "a tensor that is too large"))?;
         let mut y = vec![R::ZERO; len];

@@ -1,8 +1,8 @@
 //! How the axes of a Resize or Upsample are scaled, by the inputs and attributes of all its versions.
 
-use crate::broadcast::{axis, size};
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::Call;
+use crate::numeric::broadcast::{axis, size};
 use crate::numeric::{Number, Real, for_type, larger, smaller};
 
 /// One axis: its lengths, the factor between them, and the part of the input that is taken.

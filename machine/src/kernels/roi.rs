@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use super::resize_scale::float;
-use crate::broadcast::{index, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{index, size};
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -3,10 +3,10 @@
 //! See <https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html>.
 
 use super::elementwise::same;
-use crate::broadcast::{index, size};
-use crate::call::{Call, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, RunCx};
+use crate::numeric::broadcast::{index, size};
 use crate::numeric::{Float, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new(

@@ -9,11 +9,11 @@ use onnx_container::{DataType, Element};
 use super::gather::{positions, slices};
 use super::reduce::{higher, lower};
 use super::words::one_of;
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{around, axis, count};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, count};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

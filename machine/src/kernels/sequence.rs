@@ -8,11 +8,11 @@
 use onnx_container::DataType;
 
 use super::pattern::out_type;
-use crate::broadcast::{around, axis, size};
-use crate::call::{Call, OutSpec, RunCx};
-use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::memory::elements::Elements;
+use crate::numeric::broadcast::{around, axis, size};
 use crate::value::{Type, Value};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use super::fourier::{C, Fourier};
 use super::resize_scale::float;
-use crate::broadcast::{around, axis, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, size};
 use crate::numeric::{Number, for_type};
 
 pub(super) const KERNELS: &[Builtin] =

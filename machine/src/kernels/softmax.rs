@@ -4,11 +4,11 @@
 //! likewise.
 
 use super::elementwise::same;
-use crate::broadcast::{around, axis};
-use crate::call::{Call, RunCx};
 use crate::error::Result;
 use crate::kernel::Builtin;
-use crate::lines::lines;
+use crate::kernel::call::{Call, RunCx};
+use crate::numeric::broadcast::{around, axis};
+use crate::numeric::lines::lines;
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

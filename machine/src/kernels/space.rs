@@ -4,11 +4,11 @@
 //!
 //! Both are a transpose of the image seen with six axes.
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{offsets, size, strides};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{offsets, size, strides};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("DepthToSpace", depth_to_space_infer, depth_to_space),

@@ -10,9 +10,9 @@ use onnx_container::DataType;
 
 use super::resize_scale::float;
 use super::signal::length;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -1,12 +1,12 @@
 //! [Split](https://onnx.ai/onnx/operators/onnx__Split.html): the parts of a tensor along an axis.
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{around, axis, size};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
-use crate::narrow::values;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::kernel::narrow::values;
 use crate::numeric::Number;
+use crate::numeric::broadcast::{around, axis, size};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Split", infer, split)];
 

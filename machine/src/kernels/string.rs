@@ -10,10 +10,10 @@ use onnx_container::{Buffer, DataType};
 
 use super::regex_dialect::full_match;
 use super::words::one_of;
-use crate::broadcast::{broadcast, broadcast_strides, offsets};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{broadcast, broadcast_strides, offsets};
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("StringConcat", concat_infer, concat),

@@ -3,9 +3,9 @@
 
 use onnx_container::DataType;
 
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{larger, smaller};
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("NonMaxSuppression", infer, run)];

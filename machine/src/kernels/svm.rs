@@ -13,11 +13,11 @@ use super::scores::{
     Classes, Label, Other, Transform, as_floats, check_len, dot, first_highest, invalid, row, sizes,
 };
 use super::words::meaning_of;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::Result;
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::Real;
+use crate::numeric::broadcast::size;
 
 pub(super) const KERNELS: &[Builtin] = &[
     Builtin::new("SVMClassifier", infer_classifier, classify).domain("ai.onnx.ml"),

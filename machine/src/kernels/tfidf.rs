@@ -10,10 +10,10 @@ use std::hash::Hash;
 use onnx_container::DataType;
 
 use super::words::one_of;
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("TfIdfVectorizer", infer, run)];
 

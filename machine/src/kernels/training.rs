@@ -7,9 +7,9 @@
 use onnx_container::DataType;
 
 use super::words::one_of;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
 use crate::numeric::{Real, not_taken};
 
 const DOMAIN: &str = "ai.onnx.preview.training";

@@ -5,12 +5,12 @@
 //! this node in the place of a Transpose of a weight and a MatMul.
 
 use super::matmul::Sizes;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::gemm::{Matrix, gemm};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Number, for_type};
-use crate::profile::Profile;
 
 /// The domain of the operators that only programs have.
 pub(crate) const INTERNAL_DOMAIN: &str = "onnx_container";

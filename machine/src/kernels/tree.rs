@@ -15,10 +15,10 @@ use self::classes::Classifier;
 use self::forest::Forest;
 use super::scores::{TRANSFORMS, Transform, check_len, row, sizes};
 use super::words::{meaning_of, numbered};
-use crate::broadcast::size;
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Builtin;
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::size;
 use crate::numeric::{Float, Number, Real, for_type};
 
 pub(super) const KERNELS: &[Builtin] = &[

@@ -8,11 +8,11 @@ use std::cmp::Ordering;
 
 use onnx_container::{DataType, Element};
 
-use crate::arrange::{Run, arrange};
-use crate::broadcast::{around, axis, count};
-use crate::call::{Call, OutSpec, RunCx};
 use crate::error::{Error, Result};
 use crate::kernel::Builtin;
+use crate::kernel::arrange::{Run, arrange};
+use crate::kernel::call::{Call, OutSpec, RunCx};
+use crate::numeric::broadcast::{around, axis, count};
 use crate::numeric::for_type;
 
 pub(super) const KERNELS: &[Builtin] = &[Builtin::new("Unique", infer, unique)];

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use crate::broadcast::size;
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::Call;
+use crate::numeric::broadcast::size;
 
 /// One axis: the numbers of inputs, outputs and taps, and how the taps lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Attributes that are one of some words, or the number of one.
 
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::Call;
 
 /// The string attribute `name`, one of `words`, of which the first is the default.
 ///

@@ -7,15 +7,15 @@ use onnx_container::{Buffer, ByteSize, DataType, element_count};
 
 use super::places::Places;
 use super::runner::{At, Runner, Watch, not_in_memory, slot_of};
-use crate::call::{Call, Operand, OutSpec, Output, RunCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_place::{self, Parts};
+use crate::kernel::call::{Call, Operand, OutSpec, Output, RunCx};
+use crate::kernel::in_place::{self, Parts};
 use crate::kernel::{Alias, Kernel};
+use crate::kernels::runnable::check_outputs;
 use crate::memory::Span;
-use crate::nan::settle;
+use crate::memory::table::{Entry, Slot, TensorTable, byte_len, dims};
+use crate::numeric::nan::settle;
 use crate::program::{Node, ValueId};
-use crate::runnable::check_outputs;
-use crate::table::{Entry, Slot, TensorTable, byte_len, dims};
 use crate::value::Value;
 
 impl Runner {
@@ -217,7 +217,7 @@ impl Runner {
             (Entry::Outside(Value::Tensor(tensor)), Some(OutSpec::Tensor(_, shape))) => {
                 let none = || Error::internal("a tensor of numbers outside of M");
                 let strings = tensor.strings().ok_or_else(none)?.to_vec();
-                let dims = crate::table::dims(shape)?;
+                let dims = crate::memory::table::dims(shape)?;
                 Entry::Outside(onnx_container::Tensor::from_strings(dims, strings)?.into())
             }
             (Entry::Outside(value), Some(OutSpec::Outside(_))) => Entry::Outside(value.clone()),

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::Machine;
 use crate::error::{Error, ErrorKind, Errors, Result};
+use crate::memory::table::Entry;
 use crate::program::{Declared, Dim};
-use crate::table::Entry;
 use crate::value::Value;
 
 impl Machine {

@@ -12,14 +12,14 @@ mod sequence_map;
 
 use onnx_container::{Buffer, DataType, Tensor};
 
-use crate::bodies::{self, Composite};
-use crate::broadcast::count;
-use crate::call::{Call, Operand};
-use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::bodies::{self, Composite};
+use crate::kernel::call::{Call, Operand};
 use crate::machine::runner::{Runner, Watch};
+use crate::memory::elements::Elements;
+use crate::memory::table::{Entry, TensorTable, dims};
+use crate::numeric::broadcast::count;
 use crate::program::{Block, Declared, Dim, Node};
-use crate::table::{Entry, TensorTable, dims};
 use crate::value::{Type, Value};
 
 /// Runs an operator, and returns the entries of its outputs, `None` where one is left out.

@@ -8,10 +8,10 @@ use onnx_container::DataType;
 
 use super::Machine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::registry::Registry;
+use crate::memory::table::Slot;
 use crate::plan::{ProgramPlan, plan_bound, plan_from_step};
 use crate::program::ValueId;
-use crate::registry::Registry;
-use crate::table::Slot;
 use crate::value::{Type, Value};
 
 /// The plan of a run, by value.

@@ -10,13 +10,13 @@ use onnx_container::Buffer;
 
 use super::control;
 use super::places::Places;
-use crate::bodies::Body;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::bodies::Body;
+use crate::kernels::registry::Registry;
+use crate::kernels::runnable::check_node;
+use crate::memory::table::{Entry, Slot, TensorTable};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Node, ValueId, block_of};
-use crate::registry::Registry;
-use crate::runnable::check_node;
-use crate::table::{Entry, Slot, TensorTable};
 use crate::value::Value;
 
 /// What a run may use at most.

@@ -10,16 +10,16 @@ use std::collections::{HashMap, HashSet};
 
 use onnx_container::{Buffer, DataType};
 
-use crate::ahead::computed;
-use crate::call::{Call, Operand, OutSpec};
 use crate::error::Errors;
-use crate::in_place;
 use crate::kernel::Alias;
+use crate::kernel::ahead::computed;
+use crate::kernel::call::{Call, Operand, OutSpec};
+use crate::kernel::in_place;
+use crate::kernels::registry::Registry;
+use crate::kernels::runnable::{check_node, check_outputs};
+use crate::memory::table::{Entry, TensorTable};
 use crate::memory::{Memory, Span};
 use crate::program::{Block, Declared, Node, Program, ValueId};
-use crate::registry::Registry;
-use crate::runnable::{check_node, check_outputs};
-use crate::table::{Entry, TensorTable};
 use crate::value::{Type, Value};
 use crate::{Error, ErrorKind, Result};
 

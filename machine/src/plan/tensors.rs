@@ -12,10 +12,10 @@ use onnx_container::{Alignment, DataType};
 
 use super::shapes::{Known, Shapes};
 use super::{Barrier, Block, Plan, PlanOptions, Row, plan};
+use crate::kernels::registry::Registry;
+use crate::memory::table::{Entry, TensorTable, byte_len};
 use crate::memory::{ALIGNMENT, Memory};
 use crate::program::{Program, ValueId};
-use crate::registry::Registry;
-use crate::table::{Entry, TensorTable, byte_len};
 use crate::value::Type;
 use crate::{Error, Result};
 

@@ -10,7 +10,7 @@ use onnx_container::Tensor;
 
 use super::Block;
 use crate::error::{Error, ErrorKind, Result};
-use crate::schema;
+use crate::program::schema;
 use crate::value::Type;
 
 /// The value of an attribute.

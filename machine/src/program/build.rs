@@ -16,12 +16,13 @@ use super::functions::{Expanded, FUNCTION_BODY, Functions, check_attributes, twi
 use super::order::topological;
 use super::room::Room;
 use super::sparse::{self, dense};
+use super::text::{domain, imports, text};
 use super::{Block, Declared, Dim, Node, Program, ValueId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Weights;
+use crate::memory::table::{Entry, Slot};
+use crate::program::schema::{Meaning, Written};
 use crate::program::{Attribute, Attributes};
-use crate::schema::{Meaning, Written};
-use crate::table::{Entry, Slot};
 use crate::value::{Type, Value};
 
 /// The program of the model in `container`, as it is written. Calls of the local functions in `keep`
@@ -63,29 +64,6 @@ fn of_model(
         return Err(not_computed(main.name(*value)));
     }
     Ok(Program { main, weights: builder.weights, folded: Vec::new() })
-}
-
-/// The version of each domain that a model imports.
-pub(super) fn imports(model: &ModelProto) -> HashMap<String, i64> {
-    let mut imports: HashMap<_, _> = model
-        .opset_import
-        .iter()
-        .map(|import| (domain(import.domain.as_ref()), import.version.unwrap_or_default()))
-        .collect();
-    if imports.is_empty() && model.ir_version.unwrap_or_default() < 3 {
-        imports.insert(String::new(), 1); // before operator sets there was one
-    }
-    imports
-}
-
-/// The canonical name of a domain: `ai.onnx` is the empty one.
-pub(super) fn domain(name: Option<&Str>) -> String {
-    let name = text(name);
-    if name == "ai.onnx" { String::new() } else { name }
-}
-
-pub(super) fn text(string: Option<&Str>) -> String {
-    string.map(|string| string.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn not_computed(name: &str) -> Error {

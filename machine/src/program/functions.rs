@@ -13,8 +13,8 @@ use onnx_container::proto::{
 };
 use onnx_container::{FunctionSelector, InlineOptions};
 
-use super::build::{domain, imports, text};
 use super::room::Room;
+use super::text::{domain, imports, text};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The name of the attribute that holds the graph of a call. A model that has an attribute of this name is refused.

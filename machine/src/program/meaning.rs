@@ -4,7 +4,7 @@ use onnx_container::DataType;
 
 use super::{Attribute, Attributes, Node};
 use crate::error::{Error, ErrorKind, Result};
-use crate::schema::{Meaning, Written};
+use crate::program::schema::{Meaning, Written};
 use crate::value::Type;
 
 impl Node {

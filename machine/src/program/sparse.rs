@@ -6,10 +6,10 @@
 use onnx_container::proto::SparseTensorProto;
 use onnx_container::{ByteSize, Container, Tensor};
 
-use crate::broadcast::{count, size};
-use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
-use crate::table::byte_len;
+use crate::memory::elements::Elements;
+use crate::memory::table::byte_len;
+use crate::numeric::broadcast::{count, size};
 use crate::value::Value;
 
 /// How many bytes all sparse tensors of a model may become: few bytes of a file can stand for many.

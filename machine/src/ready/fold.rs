@@ -7,14 +7,14 @@
 use onnx_container::Buffer;
 
 use super::Constants;
-use crate::ahead::computed;
-use crate::call::{Call, Operand, OutSpec};
 use crate::error::{Error, Result};
 use crate::kernel::Alias;
+use crate::kernel::ahead::computed;
+use crate::kernel::call::{Call, Operand, OutSpec};
+use crate::kernels::registry::Registry;
+use crate::memory::table::{Entry, Slot, byte_len};
 use crate::memory::{ALIGNMENT, Weights};
 use crate::program::{Block, Folded, Node, ValueId};
-use crate::registry::Registry;
-use crate::table::{Entry, Slot, byte_len};
 
 /// The operators that may draw random numbers.
 const RANDOM: [&str; 7] = [

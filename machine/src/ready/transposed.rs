@@ -9,10 +9,10 @@ use std::collections::HashMap;
 
 use super::Constants;
 use crate::kernels::{INTERNAL_DOMAIN, TRANSPOSED_MATMUL};
+use crate::memory::table::Entry;
 use crate::program::Attribute;
+use crate::program::schema::Meaning;
 use crate::program::{Block, Folded, Node, ValueId};
-use crate::schema::Meaning;
-use crate::table::Entry;
 
 /// Makes the nodes of `block` read transposed matrices of `constants` in place, and removes each Transpose
 /// that nothing uses any more.

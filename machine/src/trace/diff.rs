@@ -13,9 +13,9 @@ use onnx_container::MmapChoice;
 use super::digest::tensor_type;
 use super::write::file_name;
 use super::{Step, Trace, TracedValue};
-use crate::data;
 use crate::error::Result;
 use crate::value::Value;
+use crate::value::data;
 
 /// The differences of two traces, A and B.
 #[derive(Debug, Clone, PartialEq)]

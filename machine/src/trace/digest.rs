@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::TracedValue;
 use crate::error::{Error, Result};
 use crate::machine::Touched;
-use crate::table::Entry;
+use crate::memory::table::Entry;
 use crate::value::{Type, Value};
 
 /// `digest` in lower-case hexadecimal digits.

@@ -9,8 +9,8 @@ use super::TracedWeight;
 use super::hasher::{Sha, known};
 use crate::error::Result;
 use crate::machine::Touched;
+use crate::memory::table::Entry;
 use crate::memory::{Memory, Span, WEIGHT};
-use crate::table::Entry;
 
 /// As many digests are kept before any are forgotten.
 const FEW: usize = 1024;

@@ -11,8 +11,8 @@ use super::{TracedValue, TracedWeight};
 use crate::error::{Error, Result};
 use crate::machine::Touched;
 use crate::memory::Memory;
+use crate::memory::table::Entry;
 use crate::program::{Block, Program};
-use crate::table::Entry;
 
 /// Fewer bytes of constants than this are hashed by the calling thread.
 const WORTH_THREADS: u64 = 1 << 20;

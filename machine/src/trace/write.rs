@@ -12,15 +12,15 @@ use super::digest::{hex, traced};
 use super::hasher::{Hasher, Sha};
 use super::known::KnownDigests;
 use super::{Chain, End, Head, Line, Stats, Step, TracedValue, VERSION, failed, json, weights};
-use crate::compare::{chunks_of, to_f64};
-use crate::data;
 use crate::error::Result;
 use crate::machine::{Machine, StepRecord, Touched, Watch};
+use crate::memory::table::{Entry, dims};
 use crate::memory::{Memory, Span};
 use crate::numeric::{larger, smaller};
 use crate::plan::{PlanOptions, plan_program};
 use crate::program::Program;
-use crate::table::{Entry, dims};
+use crate::value::compare::{chunks_of, to_f64};
+use crate::value::data;
 
 /// What a trace has besides the digests.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use onnx_container_machine::{Profile, Value};
 
 use super::cases::{Case, Fill, cases};
 
-const TABLE: &str = include_str!("../../../src/opset/defaults.rs");
+const TABLE: &str = include_str!("../../../src/graph/opset/defaults.rs");
 
 /// How many defaults of how many versions some case has covered.
 const COVERED: usize = 214;

@@ -2,7 +2,7 @@
 
 use super::SaveOptions;
 use crate::buffer::TensorBufferOptions;
-use crate::consolidate::ConsolidateOptions;
+use crate::container::consolidate::ConsolidateOptions;
 use crate::save::weight_files::WeightFiles;
 
 impl From<WeightFiles> for SaveOptions {

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::initializer::Address;
 use crate::save::equal::Equal;
 use crate::save::options::SaveOptions;
 use crate::save::weights::Weight;
+use crate::tensor::initializer::Address;
 
 /// A weight whose bytes are those of another, or a part of them.
 pub(super) struct Alias {

@@ -9,12 +9,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::aliases::{Alias, aliases};
+use crate::buffer::alignment::Alignment;
 use crate::buffer::{Buffer, BufferMut};
-use crate::cancel;
 use crate::container::Handle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
-use crate::placement::Alignment;
 use crate::save::equal::Equal;
 use crate::save::file_names::FileNames;
 use crate::save::kept::Kept;
@@ -22,6 +20,8 @@ use crate::save::options::SaveOptions;
 use crate::save::statistics::{Deduplicated, Statistics};
 use crate::save::target::SavedFile;
 use crate::save::weights::{Weight, Weights, no_weight};
+use crate::tensor::initializer::Initializer;
+use crate::util::cancel;
 
 /// Where every weight goes.
 pub(crate) struct Plan<'c> {

@@ -1,10 +1,10 @@
 //! Refuses plans that write out of all proportion to the weights that there are.
 
 use super::layout::PlannedFile;
-use crate::byte_size::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
-use crate::overlaps::{FEW_BYTES, MOST_USES, refused};
+use crate::files::overlaps::{FEW_BYTES, MOST_USES, refused};
+use crate::tensor::initializer::Initializer;
+use crate::util::byte_size::ByteSize;
 
 /// Refuses `files` that are long because of an alignment, and not because of what is in them.
 pub(super) fn refuse_padding(files: &[PlannedFile<'_>]) -> Result<()> {

@@ -4,12 +4,12 @@
 //! another weight refers to the shard of that one.
 
 use super::layout::{Layout, Piece, Place, PlannedFile};
-use crate::byte_size::ByteSize;
+use crate::buffer::alignment::Cursor;
 use crate::error::{Error, ErrorKind, Result};
-use crate::placement::Cursor;
 use crate::save::options::SaveOptions;
 use crate::save::weight_files::ShardNames;
 use crate::save::weights::{NO_BYTES, Weight};
+use crate::util::byte_size::ByteSize;
 
 /// The most shards of a model that transformers.js reads.
 const TRANSFORMERS_JS_SHARDS: usize = 100;

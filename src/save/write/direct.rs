@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buffer::BufferMut;
+use crate::buffer::alignment::Alignment;
 use crate::error::Result;
-use crate::placement::Alignment;
 
 /// Offsets, lengths and addresses are multiples of this: the largest block of common disks, and a page.
 const BLOCK: usize = 4096;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buffer::Buffer;
-use crate::file_identity::FileIdentity;
-use crate::retry::retried;
+use crate::buffer::file_identity::FileIdentity;
+use crate::util::retry::retried;
 
 /// Offsets in both files must have the same distance from a multiple of this for extents to be shared.
 const BLOCK: u64 = 4096;

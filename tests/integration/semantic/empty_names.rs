@@ -9,9 +9,9 @@ use self::arities::ARITIES;
 use self::row::Row;
 use crate::support::{branches, call, function, graph_of, model_of, node};
 
-#[path = "../../../src/opset/arities.rs"]
+#[path = "../../../src/graph/opset/arities.rs"]
 mod arities;
-#[path = "../../../src/opset/row.rs"]
+#[path = "../../../src/graph/opset/row.rs"]
 mod row;
 
 /// Where a node may stand.

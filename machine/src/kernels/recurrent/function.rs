@@ -2,8 +2,8 @@
 //! `activation_beta` and `clip`.
 
 use super::super::activation::{sigmoid, softplus, softsign, unit};
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::Call;
 use crate::numeric::Real;
 
 /// A function with its parameters.

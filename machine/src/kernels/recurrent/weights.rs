@@ -2,12 +2,12 @@
 
 use super::super::quantize::{range, to_byte};
 use super::{Layer, part, wide};
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::{Matrix, gemm};
-use crate::narrow::values;
+use crate::kernel::call::Call;
+use crate::kernel::narrow::values;
+use crate::numeric::gemm::{Matrix, gemm};
+use crate::numeric::profile::Profile;
 use crate::numeric::{Float, Number, Real};
-use crate::profile::Profile;
 
 /// The weights of one direction, for vectors of `depth` elements.
 pub(super) enum Weights<R> {

@@ -5,8 +5,8 @@
 
 use super::forest::{self, Forest};
 use super::{Aggregate, collect, elements};
-use crate::call::{Call, RunCx};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::{Call, RunCx};
 use crate::kernels::scores::{Classes, Label, Other, Transform, invalid, row, sizes};
 use crate::numeric::Real;
 

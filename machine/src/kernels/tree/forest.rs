@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::call::Call;
 use crate::kernels::scores::{check_len, invalid};
 use crate::numeric::{Number, for_type};
 

@@ -1,10 +1,10 @@
 //! Operators that ONNX defines by others: the graph in `bodies` runs in their place.
 
 use super::Frame;
-use crate::bodies::{self, Body, Composite};
 use crate::error::{Error, Result};
+use crate::kernel::bodies::{self, Body, Composite};
 use crate::memory::WEIGHTS;
-use crate::table::Entry;
+use crate::memory::table::Entry;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let Some(Composite::Body(build)) = bodies::of(frame.node) else {

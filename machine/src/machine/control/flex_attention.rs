@@ -7,11 +7,11 @@ use onnx_container::DataType;
 use onnx_container::proto::{AttributeProto, NodeProto};
 
 use super::{Frame, body};
-use crate::bodies::{self, Body};
-use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::bodies::{self, Body};
+use crate::kernel::call::Call;
+use crate::memory::table::Entry;
 use crate::numeric::{Real, number};
-use crate::table::Entry;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let attention = Attention::new(&frame.call()?)?;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::Frame;
 use crate::error::Result;
+use crate::memory::table::Entry;
 use crate::program::FUNCTION_BODY;
-use crate::table::Entry;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let block = frame.block(FUNCTION_BODY)?;

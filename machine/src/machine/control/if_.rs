@@ -2,7 +2,7 @@
 
 use super::Frame;
 use crate::error::Result;
-use crate::table::Entry;
+use crate::memory::table::Entry;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {
     let branch = if frame.condition(0)? { "then_branch" } else { "else_branch" };

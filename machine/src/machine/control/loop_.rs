@@ -5,7 +5,7 @@
 
 use super::{Frame, condition, stack};
 use crate::error::{Error, ErrorKind, Result};
-use crate::table::Entry;
+use crate::memory::table::Entry;
 use crate::value::Value;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {

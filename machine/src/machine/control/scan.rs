@@ -7,11 +7,11 @@
 use onnx_container::Tensor;
 
 use super::{Frame, stack};
-use crate::broadcast::{around, axis, count, size};
-use crate::elements::Elements;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::elements::Elements;
+use crate::memory::table::Entry;
+use crate::numeric::broadcast::{around, axis, count, size};
 use crate::program::Block;
-use crate::table::Entry;
 use crate::value::Value;
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {

@@ -5,8 +5,8 @@
 
 use super::Frame;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::table::Entry;
 use crate::program::Declared;
-use crate::table::Entry;
 use crate::value::{Type, Value};
 
 pub(super) fn run(frame: &mut Frame<'_>) -> Result<Vec<Option<Entry>>> {

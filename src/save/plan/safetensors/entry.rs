@@ -9,9 +9,9 @@ use crate::buffer::Buffer;
 use crate::container::Handle;
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::initializer::Initializer;
 use crate::save::plan::layout::Piece;
 use crate::tensor::Tensor;
+use crate::tensor::initializer::Initializer;
 
 /// Bytes at the start of a file that are not a tensor of the model.
 pub(super) fn plain_bytes(bytes: Vec<u8>) -> Result<Piece<'static>> {

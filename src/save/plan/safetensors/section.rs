@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::entry::{Entry, TensorsLikePadding, plain_bytes};
+use crate::buffer::alignment::{Alignment, Cursor};
 use crate::dtype::DataType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::placement::{Alignment, Cursor};
-use crate::safetensors_header::{
+use crate::files::safetensors_header::{
     self as header, FORMAT, FORMAT_PT, Header, MAX_HEADER, MAX_KEYS, PADDING,
 };
 use crate::save::options::SaveOptions;

@@ -1,0 +1,189 @@
+//! `check MODEL`: lists all findings, errors first.
+
+use std::path::{Path, PathBuf};
+
+use onnx_container::{
+    CheckOptions, Container, Error, ErrorKind, LoadOptions, Severity, check_model,
+    interrupted_saves,
+};
+use serde::Serialize;
+
+use crate::args::CheckArgs;
+use crate::commands::leftovers::INTERRUPTED;
+use crate::commands::recover;
+use crate::files::{sha256, staged, unfinished};
+use crate::model::findings::{Findings, Found};
+use crate::model::needed::{NeededFile, needed};
+use crate::model::reading;
+use crate::terminal::failure::{Failure, JsonError, Outcome, named};
+use crate::terminal::output::{Output, lossy};
+
+/// Checks the model and prints what was found.
+pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut failed = None;
+    // This reads few bytes: those of BOOL tensors, and the last byte of tensors with narrower
+    // elements.
+    let options = CheckOptions::from(reading::of(&args.read)).contents(true).digests(args.digests);
+    let findings = match check_model(&args.model, options) {
+        Ok(checked) => {
+            let found = not_runnable(args).into_iter().chain(other_files(args));
+            let mut findings = Findings::of(found, &checked);
+            findings.extend(unfinished_files(args));
+            findings
+        }
+        // With --json the findings are printed also when the model cannot be read.
+        Err(error) if args.json => {
+            let error = named(error);
+            failed = Some(JsonError::from(&error));
+            unreadable(&error, &args.model)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        let report = Report {
+            command: "check",
+            model: &args.model,
+            error: failed,
+            findings: &findings,
+            warnings: recover::said(),
+        };
+        out.json(&report)?;
+    } else {
+        print(args, &findings, out)?;
+    }
+    Ok(Outcome::of(findings.ok))
+}
+
+/// The nodes that cannot run, if the options ask for them.
+#[cfg(feature = "machine")]
+fn not_runnable(args: &CheckArgs) -> Vec<Found> {
+    use onnx_container_machine::{Limits, Machine, Program, ProgramOptions, Registry};
+    if !args.runnable {
+        return Vec::new();
+    }
+    // A model that cannot be loaded is a finding of the check itself.
+    let reading = reading::of(&args.read);
+    let Ok(container) = Container::load(&args.model, reading) else {
+        return Vec::new();
+    };
+    let checked = Program::new(&container, ProgramOptions::new().limits(reading.limits))
+        .and_then(|program| Machine::new(program, Registry::new(), Limits::new()).check_runnable());
+    checked.err().map(|error| Found::of_machine(&error)).unwrap_or_default()
+}
+
+#[cfg(not(feature = "machine"))]
+fn not_runnable(_args: &CheckArgs) -> Vec<Found> {
+    Vec::new()
+}
+
+/// What commands that were killed left in the folder of the model.
+fn unfinished_files(args: &CheckArgs) -> impl Iterator<Item = Found> {
+    let left = unfinished::abandoned(staged::folder(&args.model));
+    left.into_iter().flat_map(|path| {
+        let reason = "left by a command that was killed: `recover` of this folder removes it";
+        let error = Error::new(ErrorKind::Changed, reason).with_path(path);
+        Found::all(Severity::Advice, &error)
+    })
+}
+
+/// The files that do not have the digests that the options state.
+fn other_files(args: &CheckArgs) -> Vec<Found> {
+    if args.sha256.is_empty() {
+        return Vec::new();
+    }
+    let reading = reading::of(&args.read);
+    let container = Container::load(&args.model, LoadOptions::from(reading).weights(false));
+    let needed =
+        container.and_then(|container| needed(container.model(), &args.model, reading.paths));
+    let needed = match needed {
+        Ok(needed) => needed,
+        Err(error) => return Found::all(Severity::Error, &error),
+    };
+    let usable = needed.files.iter().filter(|file| file.len.is_ok()).map(Some);
+    let own: Vec<_> = [None].into_iter().chain(usable).collect();
+    let (mut errors, mut found, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+    for (file, expected) in &args.sha256 {
+        match called(&own, file, &args.model) {
+            Some(file) => {
+                found.push(file);
+                digests.push(expected);
+            }
+            None => {
+                let reason = "this is no file of the model, as files lists them";
+                errors.push(Error::new(ErrorKind::InvalidArgument, reason).with_path(file));
+            }
+        }
+    }
+    let hashed = sha256::of_files(&args.model, &needed, &found);
+    for ((file, expected), digest) in found.iter().zip(digests).zip(hashed) {
+        match digest {
+            Ok(digest) if digest == *expected => {}
+            Ok(digest) => {
+                let reason = format!("its SHA-256 is {digest}, not {expected}");
+                let path = path_of(*file, &args.model);
+                errors.push(Error::new(ErrorKind::WrongDigest, reason).with_path(path));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.iter().flat_map(|error| Found::all(Severity::Error, error)).collect()
+}
+
+/// The one of `files`, where `None` is the model, that `name` means: a path from here, or else from the folder of `model`.
+fn called<'f>(
+    files: &[Option<&'f NeededFile>],
+    name: &str,
+    model: &Path,
+) -> Option<Option<&'f NeededFile>> {
+    let from_model = model.parent().map(|folder| folder.join(name));
+    [Some(PathBuf::from(name)), from_model].into_iter().flatten().find_map(|path| {
+        let real = path.canonicalize().ok()?;
+        let is_it = |file: &&Option<&NeededFile>| {
+            path_of(**file, model).canonicalize().is_ok_and(|path| path == real)
+        };
+        files.iter().find(is_it).copied()
+    })
+}
+
+fn path_of<'p>(file: Option<&'p NeededFile>, model: &'p Path) -> &'p Path {
+    file.map_or(model, |file| &file.path)
+}
+
+/// The findings for a `model` that cannot be read: the error, and what interrupted saves left beside it.
+fn unreadable(error: &Error, model: &Path) -> Findings {
+    let left = interrupted_saves(model).into_iter().flat_map(|path| {
+        let error = Error::new(ErrorKind::Changed, INTERRUPTED).with_path(path);
+        Found::all(Severity::Advice, &error)
+    });
+    Found::all(Severity::Error, error).into_iter().chain(left).collect()
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    /// Why the model cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonError>,
+    #[serde(flatten)]
+    findings: &'a Findings,
+    /// What was done before the model was read.
+    warnings: Vec<String>,
+}
+
+fn print(args: &CheckArgs, findings: &Findings, out: &mut Output) -> Result<(), Failure> {
+    for found in &findings.findings {
+        out.line(found)?;
+    }
+    if let Some(rest) = findings.rest() {
+        out.line(rest)?;
+    }
+    if let Some(compared) = &findings.compared {
+        out.line(compared)?;
+    }
+    let verdict = if findings.ok { "ok" } else { "not ok" };
+    out.line(format_args!("{verdict}: {}: {findings}", args.model.display()))?;
+    Ok(())
+}

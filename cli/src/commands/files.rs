@@ -1,0 +1,109 @@
+//! `files MODEL`: the exact list of the files that a model needs, for scripts.
+//!
+//! A missing file is listed, because the model needs it. A location outside the model's
+//! directory is not listed, because a script would copy the file there.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use onnx_container::{Container, LoadOptions};
+use serde::Serialize;
+
+use crate::args::FilesArgs;
+use crate::commands::leftovers;
+use crate::model::needed::{Needed, NeededFile, State, needed};
+use crate::model::reading;
+use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
+use crate::terminal::output::{Output, lossy};
+
+/// Prints the list, and on stderr what is wrong with the files.
+pub fn run(args: &FilesArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let options = LoadOptions::from(reading::of(&args.read)).weights(false);
+    let container = Container::load(&args.model, options)?;
+    let needed = needed(container.model(), &args.model, reading::of(&args.read).paths)?;
+    if args.json {
+        out.json(&listing(args, &needed))?;
+    } else {
+        print(args, &needed, out)?;
+    }
+    let problems = needed.problems();
+    if let Some(error) = &problems {
+        print_error(error);
+    }
+    Ok(Outcome::of(problems.is_none()))
+}
+
+fn print(args: &FilesArgs, needed: &Needed, out: &mut Output) -> Result<(), Failure> {
+    let end = if args.null { b'\0' } else { b'\n' };
+    let usable = needed.files.iter().filter(|file| file.state() != State::Refused);
+    let paths: Vec<_> =
+        [&args.model].into_iter().chain(usable.map(|file| &file.path)).map(not_an_option).collect();
+    if let Some(path) = paths.iter().find(|path| bytes(path).contains(&end)) {
+        let reason = format!(
+            "`{}` has a line break in its name: use --null to separate the names",
+            path.display()
+        );
+        return Err(Failure::Refused(reason));
+    }
+    for path in &paths {
+        out.write_all(bytes(path))?;
+        out.write_all(&[end])?;
+    }
+    Ok(())
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
+}
+
+/// `path`, written so that no command takes it for an option.
+pub fn not_an_option(path: &PathBuf) -> PathBuf {
+    if bytes(path).starts_with(b"-") { Path::new(".").join(path) } else { path.clone() }
+}
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    model: &'a Path,
+    files: Vec<Listed<'a>>,
+    problems: Vec<String>,
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonError>,
+}
+
+/// A weights file as `--json` shows it.
+#[derive(Debug, Serialize)]
+pub struct Listed<'a> {
+    #[serde(serialize_with = "lossy")]
+    pub path: &'a Path,
+    pub location: &'a str,
+    pub state: State,
+    /// The length of the file.
+    pub bytes: Option<u64>,
+    /// Where the last of its tensors ends.
+    pub needed_bytes: u64,
+    pub tensors: usize,
+    pub reason: Option<String>,
+}
+
+impl<'a> From<&'a NeededFile> for Listed<'a> {
+    fn from(file: &'a NeededFile) -> Self {
+        let (bytes, reason) = match &file.len {
+            Ok(len) => (Some(*len), None),
+            Err(error) => (None, Some(error.reason().to_owned())),
+        };
+        let NeededFile { location, path, tensors, end, .. } = file;
+        let (state, tensors, needed_bytes) = (file.state(), *tensors, *end);
+        Self { path, location, state, bytes, needed_bytes, tensors, reason }
+    }
+}
+
+fn listing<'a>(args: &'a FilesArgs, needed: &'a Needed) -> Listing<'a> {
+    let files = needed.files.iter().map(Listed::from).collect();
+    let problems = needed.errors.iter().map(ToString::to_string).collect();
+    let error = needed.problems().as_ref().map(JsonError::from);
+    let warnings = leftovers::warnings([args.model.as_path()]);
+    Listing { command: "files", model: &args.model, files, problems, warnings, error }
+}

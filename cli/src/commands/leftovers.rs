@@ -1,0 +1,27 @@
+//! What interrupted saves left beside a model.
+//!
+//! A save that was killed before it changed anything leaves its staging folder. It is hidden and may be large, so every
+//! command that reads the model names it.
+
+use std::path::Path;
+
+use onnx_container::interrupted_saves;
+
+use crate::commands::recover;
+use crate::terminal::output::tidy;
+
+/// What the folders are.
+pub const INTERRUPTED: &str = "left by a save that was interrupted before it changed anything; the next save of the \
+                               model removes it, and so does `recover`";
+
+/// A line for each folder that interrupted saves of `model` left.
+pub fn notes(model: &Path) -> Vec<String> {
+    let folders = interrupted_saves(model).into_iter();
+    folders.map(|folder| format!("`{}`: {INTERRUPTED}", tidy(&folder).display())).collect()
+}
+
+/// What `--json` tells beside a result about the models that were read: the saves that were completed first, and the
+/// folders that others left.
+pub fn warnings<'m>(models: impl IntoIterator<Item = &'m Path>) -> Vec<String> {
+    recover::said().into_iter().chain(models.into_iter().flat_map(notes)).collect()
+}

@@ -1,0 +1,122 @@
+//! `recover FOLDER|MODEL`, and what every command does first: completes the saves that were killed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use onnx_container::{Recovery, recover, recover_model};
+use serde::Serialize;
+
+use crate::args::RecoverArgs;
+use crate::files::{staged, unfinished};
+use crate::signing;
+use crate::terminal::failure::{Failure, JsonError, Outcome, print_error};
+use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
+
+/// Completes or undoes the interrupted saves in the folder, or of the model, and says which.
+pub fn run(args: &RecoverArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let mut recovery = recover(&args.path)?;
+    let folder = if args.path.is_dir() { &*args.path } else { staged::folder(&args.path) };
+    let (signing, errors) = signing::remove_abandoned(folder);
+    recovery.errors.extend(errors);
+    let (written, errors) = unfinished::remove_abandoned(folder);
+    recovery.errors.extend(errors);
+    let removed = Removed { signing, written };
+    if args.json {
+        out.json(&Report::new(&args.path, &recovery, &removed))?;
+    } else {
+        print(&recovery, &removed, out)?;
+    }
+    recovery.errors.iter().for_each(print_error);
+    Ok(Outcome::of(recovery.errors.is_empty()))
+}
+
+/// How many files of commands that were killed were removed.
+struct Removed {
+    /// Of `sign`.
+    signing: usize,
+    /// Of those that write something else than models.
+    written: usize,
+}
+
+fn print(recovery: &Recovery, removed: &Removed, out: &mut Output) -> Result<(), Failure> {
+    for path in &recovery.finished {
+        out.line(format_args!("completed  {}: the new files are in place", tidy(path).display()))?;
+    }
+    for path in &recovery.undone {
+        out.line(format_args!("undone     {}: the old files are in place", tidy(path).display()))?;
+    }
+    if recovery.removed > 0 {
+        let folders = count(recovery.removed, "staging folder");
+        out.line(format_args!("removed    {folders} of saves that had changed nothing"))?;
+    }
+    for (number, who) in [(removed.signing, "a `sign`"), (removed.written, "another command")] {
+        if number > 0 {
+            let files = count(number, "file");
+            out.line(format_args!("removed    {files} of {who} that was killed"))?;
+        }
+    }
+    let files = removed.signing.saturating_add(removed.written);
+    let nothing = recovery.finished.is_empty() && recovery.undone.is_empty() && files == 0;
+    if nothing && recovery.removed == 0 && recovery.errors.is_empty() {
+        out.line("nothing to recover")?;
+    }
+    Ok(())
+}
+
+/// What [`before_reading`] did, as it was said.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The saves that were completed or undone before models were read.
+pub fn said() -> Vec<String> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Completes or undoes an interrupted save of `model`, and tells the user. What is not possible is told by
+/// the command itself, when it reads the model.
+pub fn before_reading(model: &Path) {
+    let Ok(recovery) = recover_model(model) else { return };
+    let finished = recovery.finished.iter().map(|path| (path, "complete now, with the new files"));
+    let undone = recovery.undone.iter().map(|path| (path, "undone now, with the old files"));
+    for (path, what) in finished.chain(undone) {
+        let path = tidy(path).display();
+        let said = format!("a save of `{path}` was interrupted; it is {what}");
+        print_on_stderr(format_args!("warning: {said}"));
+        SAID.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    folder: &'a Path,
+    /// The models with their new files in place.
+    finished: Vec<String>,
+    /// The models with their old files in place.
+    undone: Vec<String>,
+    /// How many staging folders were removed.
+    removed: usize,
+    /// How many files of killed runs of `sign` were removed.
+    removed_signing: usize,
+    /// How many files of other commands that were killed were removed.
+    removed_unfinished: usize,
+    errors: Vec<JsonError>,
+}
+
+impl<'a> Report<'a> {
+    fn new(folder: &'a Path, recovery: &Recovery, files: &Removed) -> Self {
+        let names =
+            |paths: &[PathBuf]| paths.iter().map(|path| tidy(path).display().to_string()).collect();
+        Self {
+            command: "recover",
+            folder,
+            finished: names(&recovery.finished),
+            undone: names(&recovery.undone),
+            removed: recovery.removed,
+            removed_signing: files.signing,
+            removed_unfinished: files.written,
+            errors: recovery.errors.iter().map(JsonError::from).collect(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `run --expect DIR`: the outputs, compared with those in files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onnx_container::Error;
+use onnx_container_machine::Value;
+use onnx_container_machine::compare::{Distance, Tolerance, difference, distance};
+use serde::Serialize;
+
+use crate::args::RunArgs;
+use crate::commands::evaluate::values::{self, Read, Wanted};
+use crate::terminal::failure::Failure;
+use crate::terminal::output::{Number, Output, count, short_name};
+
+/// How the outputs compare with those that were expected.
+#[derive(Debug, Serialize)]
+pub struct Expected {
+    pub ok: bool,
+    rtol: f64,
+    atol: f64,
+    /// Outputs that are as expected.
+    same: usize,
+    /// The largest difference of any element of a tensor; `None` where there is none to compare.
+    largest: Option<Largest>,
+    differences: Vec<Difference>,
+}
+
+/// How far an output is from the expected one.
+#[derive(Debug, Serialize)]
+struct Largest {
+    output: String,
+    /// `None` in JSON where it is infinite.
+    max_abs: f64,
+    /// Relative to the expected element.
+    max_rel: f64,
+    /// How many elements are not equal.
+    differing: usize,
+    elements: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Difference {
+    output: String,
+    reason: String,
+}
+
+/// The files that the outputs will be compared with, as absolute paths. Their folder is not that of `-o`, so
+/// that no later run takes outputs for what was expected.
+pub fn files(args: &RunArgs, outputs: usize) -> Result<Vec<PathBuf>, Failure> {
+    let Some(folder) = &args.expect else { return Ok(Vec::new()) };
+    let real = folder.canonicalize().map_err(|error| Error::io(folder, error))?;
+    if args.output.as_ref().is_some_and(|output| output.canonicalize().is_ok_and(|o| o == real)) {
+        return Err(Failure::Usage(format!(
+            "-o and --expect are the same folder, `{}`: the outputs would replace what is expected",
+            folder.display()
+        )));
+    }
+    let files = (0..outputs).filter_map(|i| values::find(folder, "output", i)?.canonicalize().ok());
+    Ok(files.collect())
+}
+
+/// Compares `outputs` with the files in `folder`, which have to exist for all of them.
+pub fn compare(
+    outputs: &[(String, Value)],
+    folder: &Path,
+    args: &RunArgs,
+) -> Result<Expected, Failure> {
+    let RunArgs { rtol, atol, .. } = *args;
+    values::must_be_folder(folder)?;
+    let (mut differences, mut largest) = (Vec::new(), None::<Largest>);
+    for (i, (name, found)) in outputs.iter().enumerate() {
+        let Some(path) = values::find(folder, "output", i) else {
+            let folder = folder.display();
+            return Err(Failure::Refused(format!(
+                "`{folder}`: has neither output_{i}.pb nor output_{i}.npy nor outputs.npz, which `{name}` is compared with"
+            )));
+        };
+        let reason = match values::read(&path, name, &Wanted::like(found)) {
+            Ok(Read::Value(expected)) => {
+                if let Some(apart) = distance(found, &expected)?
+                    && largest.as_ref().is_none_or(|known| apart.max_abs > known.max_abs)
+                {
+                    largest = Some(Largest::new(name, &apart));
+                }
+                difference(found, &expected, Tolerance { rtol, atol })?
+            }
+            Ok(Read::OtherShape(expected)) => {
+                let found = found.tensor().map(|tensor| tensor.dims().to_vec())?;
+                Some(format!("the shape is {found:?}, not {expected:?}"))
+            }
+            Err(failure) if failure.is_about_type() => Some(failure.message()),
+            Err(failure) => return Err(failure),
+        };
+        differences.extend(reason.map(|reason| Difference { output: name.clone(), reason }));
+    }
+    let same = outputs.len() - differences.len();
+    Ok(Expected { ok: differences.is_empty(), rtol, atol, same, largest, differences })
+}
+
+impl Largest {
+    fn new(output: &str, apart: &Distance) -> Self {
+        let Distance { elements, differing, max_abs, max_rel } = *apart;
+        Self { output: output.to_owned(), max_abs, max_rel, differing, elements }
+    }
+}
+
+impl Expected {
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { rtol, atol, .. } = self;
+        let all = self.same + self.differences.len();
+        let same = match self.same {
+            same if same == all => count(all, "output"),
+            same => format!("{same} of {}", count(all, "output")),
+        };
+        let verb = if all == 1 { "is" } else { "are" };
+        let (rtol, atol) = (Number(*rtol), Number(*atol));
+        out.line(format_args!("compared  {same} {verb} as expected (rtol {rtol}, atol {atol})"))?;
+        match &self.largest {
+            Some(Largest { output, max_abs, max_rel, differing, elements }) if *differing > 0 => {
+                let (max_abs, max_rel) = (Number(*max_abs), Number(*max_rel));
+                let text = format!(
+                    "{}: elements differ by at most {max_abs} (relative: {max_rel}), {differing} of {elements}",
+                    short_name(output)
+                );
+                out.prose("largest   ", text)?;
+            }
+            Some(_) => out.line("largest   all elements are equal")?,
+            None => {}
+        }
+        for Difference { output, reason } in &self.differences {
+            out.prose("differs   ", format_args!("{}: {reason}", short_name(output)))?;
+        }
+        Ok(())
+    }
+}

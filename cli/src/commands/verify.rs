@@ -1,0 +1,265 @@
+//! `verify A B`: whether two models compute the same, and how that is known.
+//!
+//! Equal digests of what the models compute are a proof for all inputs. Equal outputs of both models are
+//! evidence for the inputs of the runs. Otherwise the first differences are printed.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use onnx_container::Container;
+use onnx_container_machine::compare::{Tolerance, difference};
+use onnx_container_machine::{Declared, Profile, Value, random_inputs};
+use serde::Serialize;
+
+use crate::args::VerifyArgs;
+use crate::commands::evaluate::inputs::{Input, Source};
+use crate::commands::evaluate::{Model, check_engine, sizes, sizes_of};
+use crate::model::reading;
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::memory;
+use crate::terminal::output::{Output, count, lossy};
+
+/// What is said to who gives one model.
+const ONE_MODEL: &str = "no B: verify compares what two models compute. Whether one model is as it was made is told by \
+                         check MODEL --digests, check MODEL --sha256 FILE=HEX and verify-signature MODEL";
+
+/// Compares and prints.
+pub fn run(args: &VerifyArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let other = args.b.as_deref().ok_or_else(|| Failure::Usage(ONE_MODEL.to_owned()))?;
+    check_engine(&args.engine)?;
+    let sizes = sizes(&args.dim)?;
+    let reading = reading::of(&args.read);
+    let a = Container::load(&args.a, reading)?;
+    let b = Container::load(other, reading)?;
+    let semantic_difference = semantic_difference(&a, &b);
+    let proof = semantic_difference.is_none().then_some("semantic");
+    let (seeds, differences) = (Vec::new(), Vec::new());
+    let mut report = Report {
+        command: "verify",
+        a: &args.a,
+        b: other,
+        proof,
+        semantic_difference,
+        engine: None,
+        seeds,
+        differences,
+    };
+    // An engine that the user asked for runs even when the digests are the same.
+    let runs = (report.proof.is_none() || args.engine.witness().is_some()) && args.runs > 0;
+    if runs || !sizes.is_empty() {
+        let (a, b) = (Model::new(&args.a, a, reading)?, Model::new(other, b, reading)?);
+        let sizes = sizes_of(&a.program, sizes);
+        a.program.check_sizes(&sizes)?;
+        memory::bound(args.limits.max_memory);
+        if runs {
+            report.compare_runs(&a, &b, &sizes, args)?;
+        }
+    }
+    if args.json {
+        out.json(&report)?;
+    } else {
+        report.print(out)?;
+    }
+    Ok(Outcome::of(report.proof.is_some()))
+}
+
+/// Why the digests do not show that both compute the same: where they first differ, or that a model
+/// has none.
+fn semantic_difference(a: &Container, b: &Container) -> Option<String> {
+    match a.semantic_difference(b) {
+        Ok(difference) => difference.map(|difference| format!("they part at {difference}")),
+        Err(error) => Some(format!("a model has none: {error}")),
+    }
+}
+
+/// What is known of two models, for people and as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    #[serde(serialize_with = "lossy")]
+    a: &'a Path,
+    #[serde(serialize_with = "lossy")]
+    b: &'a Path,
+    /// `semantic`: for all inputs; `outputs`: on the inputs of the runs, bit by bit; `tolerance`: on these,
+    /// within the tolerance. `null`: none.
+    proof: Option<&'static str>,
+    /// Why the digests of what the models compute do not show it.
+    semantic_difference: Option<String>,
+    /// What ran the models, if anything did.
+    engine: Option<&'static str>,
+    /// The seeds of the runs that were compared.
+    seeds: Vec<u64>,
+    /// What differs in the runs.
+    differences: Vec<String>,
+}
+
+impl Report<'_> {
+    /// Runs both models until an output differs.
+    fn compare_runs(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        sizes: &HashMap<String, usize>,
+        args: &VerifyArgs,
+    ) -> Result<(), Failure> {
+        let interface = Interface::of(a, b);
+        match interface {
+            Ok(interface) => {
+                let mut exact = true;
+                for run in 0..args.runs {
+                    let seed = args.seed.wrapping_add(run);
+                    exact &= self.compare_run(a, b, &interface, sizes, seed, args)?;
+                    if !self.differences.is_empty() {
+                        self.proof = None;
+                        return Ok(());
+                    }
+                }
+                let of_runs = if exact { "outputs" } else { "tolerance" };
+                self.proof = self.proof.or(Some(of_runs));
+            }
+            Err(reason) => {
+                self.proof = None;
+                self.differences.push(reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs both models on the inputs of `seed`, and returns whether all outputs are the same bit
+    /// by bit.
+    fn compare_run(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        interface: &Interface,
+        sizes: &HashMap<String, usize>,
+        seed: u64,
+        args: &VerifyArgs,
+    ) -> Result<bool, Failure> {
+        let most = args.limits.max_memory.unwrap_or(u64::MAX);
+        let values = random_inputs::all_within(&a.program, seed, sizes, most)
+            .map_err(|error| Failure::from(error).about(&args.a))?;
+        let (in_a, in_b) = interface.inputs(values, seed);
+        let outputs = |model: &Model, inputs: Vec<Input>| -> Result<_, Failure> {
+            Ok(model.run(inputs, 1, (&args.engine, Profile::Strict), &args.limits)?.outputs)
+        };
+        let found = outputs(a, in_a).map_err(|failure| failure.about(&args.a))?;
+        let other = outputs(b, in_b).map_err(|failure| failure.about(&b.path))?;
+        self.seeds.push(seed);
+        self.engine = Some(args.engine.name());
+        let mut exact = true;
+        let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
+        for (i, (name, expected)) in found.iter().enumerate() {
+            let Some((_, value)) = interface.output(i).and_then(|j| other.get(j)) else { continue };
+            let same = value == expected;
+            exact &= same;
+            if same {
+                continue;
+            }
+            let any = args.rtol > 0.0 || args.atol > 0.0;
+            let reason = match difference(value, expected, tolerance)? {
+                Some(reason) => reason,
+                None if any => continue,
+                None => "equal numbers have other bits: the sign of a zero, or a NaN".to_owned(),
+            };
+            self.differences.push(format!("output `{name}`, seed {seed}: {reason}"));
+        }
+        Ok(exact)
+    }
+
+    /// Prints how the outputs of the runs were the same, and what ran the models if it was not the
+    /// machine.
+    fn print_runs(&self, how: &str, out: &mut Output) -> io::Result<()> {
+        let runs = count(self.seeds.len(), "run");
+        let by = match self.engine {
+            None | Some("machine") => String::new(),
+            Some(engine) => format!(" by {engine}"),
+        };
+        out.line(format_args!("same      {how} in {runs}{by} on random inputs"))
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        match self.proof {
+            Some("semantic") => {
+                out.line("same      for all inputs: the semantic digests are the same")?;
+                if !self.seeds.is_empty() {
+                    self.print_runs("the outputs too", out)?;
+                }
+                return Ok(());
+            }
+            Some("outputs") => self.print_runs("bit by bit", out)?,
+            Some(_) => self.print_runs("within the tolerance", out)?,
+            None if self.differences.is_empty() => {
+                out.line("not shown that the models compute the same")?;
+            }
+            None => out.line("the models do not compute the same")?,
+        }
+        if let Some(place) = &self.semantic_difference {
+            out.prose("digests   ", place)?;
+        }
+        for difference in &self.differences {
+            out.prose("differs   ", difference)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which inputs and outputs of two models belong together.
+struct Interface {
+    /// The name in B of each input of A.
+    inputs: HashMap<String, String>,
+    /// For each output of A, the number of that of B.
+    outputs: Vec<usize>,
+}
+
+impl Interface {
+    /// By names, where both models have the same ones, else by order. An error says why there is none.
+    fn of(a: &Model, b: &Model) -> Result<Self, String> {
+        let (of_a, of_b) = (&a.program.main, &b.program.main);
+        let names = |model: &Model, declared: &[Declared]| -> Vec<String> {
+            declared.iter().map(|one| model.program.main.name(one.value).to_owned()).collect()
+        };
+        let required = |model: &Model| -> Vec<String> {
+            let main = &model.program.main;
+            let defaults: HashSet<_> = main.constants.iter().map(|(id, _)| *id).collect();
+            let required = main.inputs.iter().filter(|one| !defaults.contains(&one.value));
+            required.map(|one| main.name(one.value).to_owned()).collect()
+        };
+        let (in_a, in_b) = (required(a), required(b));
+        let (out_a, out_b) = (names(a, &of_a.outputs), names(b, &of_b.outputs));
+        let all = |what: &str, a: &[String], b: &[String]| {
+            pairs(a, b).ok_or_else(|| format!("A has {}, B {}", count(a.len(), what), b.len()))
+        };
+        let (inputs, outputs) = (all("input", &in_a, &in_b)?, all("output", &out_a, &out_b)?);
+        let named = in_a.iter().zip(inputs).filter_map(|(name, j)| {
+            // An index that `pairs` gives is one of `in_b`.
+            Some((name.clone(), in_b.get(j)?.clone()))
+        });
+        Ok(Self { inputs: named.collect(), outputs })
+    }
+
+    /// The inputs of A and those of B for the same `values`.
+    fn inputs(&self, values: Vec<(String, Value)>, seed: u64) -> (Vec<Input>, Vec<Input>) {
+        let pair = |(name, value): (String, Value)| {
+            let of_b = self.inputs.get(&name).unwrap_or(&name).clone();
+            let input = |name, value| Input { name, value, source: Source::Seed(seed) };
+            (input(name, value.clone()), input(of_b, value))
+        };
+        values.into_iter().map(pair).unzip()
+    }
+
+    fn output(&self, i: usize) -> Option<usize> {
+        self.outputs.get(i).copied()
+    }
+}
+
+/// For each of `a`, the place of its counterpart in `b`: by name, where both have the same names, else by order.
+fn pairs(a: &[String], b: &[String]) -> Option<Vec<usize>> {
+    if a.len() != b.len() {
+        return None;
+    }
+    let places: HashMap<_, _> = b.iter().enumerate().map(|(j, name)| (name, j)).collect();
+    let by_name: Option<Vec<_>> = a.iter().map(|name| places.get(name).copied()).collect();
+    Some(by_name.unwrap_or_else(|| (0..a.len()).collect()))
+}

@@ -1,0 +1,169 @@
+//! `pack`, `split`, `embed` and `import-safetensors`: one job with several layouts.
+//!
+//! Each loads a model, moves tensors out of it where the layout requires that, saves it and prints a report.
+
+mod import;
+mod mapped;
+mod report;
+mod verify;
+
+use std::path::Path;
+
+use onnx_container::{
+    Container, ExternalizeOptions, Externalized, Outline, SaveOptions, Saved, WeightFiles,
+};
+
+use crate::args::{
+    EmbedArgs, ImportArgs, InOut, LayoutArgs, MovingArgs, PackArgs, SplitArgs, WriteArgs,
+};
+use crate::commands::leftovers;
+use crate::commands::write::import::Imported;
+pub use crate::commands::write::report::Read;
+use crate::commands::write::report::Report;
+pub use crate::commands::write::verify::{Verified, verify};
+use crate::model::vouched::Vouched;
+use crate::model::{reading, save, vouched};
+use crate::terminal::failure::{Failure, Outcome};
+use crate::terminal::output::Output;
+
+/// `import-safetensors MODEL WEIGHTS OUT`, by the names of the weights or by a mapping.
+pub fn import(args: &ImportArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    match args.matched.is_some() || args.mapping.is_some() {
+        true => mapped::import(args, out),
+        false => import::import(args, out),
+    }
+}
+
+/// `pack IN OUT`: one weights file, or shards of it.
+pub fn pack(args: &PackArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let InOut { input, output } = &args.paths;
+    Job::packed("pack", input, output, &args.write, &args.moving, &args.layout).run(out)
+}
+
+/// `split IN OUT`: a weights file for each tensor.
+pub fn split(args: &SplitArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    let InOut { input, output } = &args.paths;
+    let options = save::options(WeightFiles::PerTensor, None, &args.write.target);
+    Job::new("split", input, output, &args.write, Some(&args.moving), options).run(out)
+}
+
+/// `embed IN OUT`: no weights file.
+pub fn embed(args: &EmbedArgs, out: &mut Output) -> Result<Outcome, Failure> {
+    if args.write.target.checksums {
+        let reason = "--checksums is about weights files, and embed writes none";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    let InOut { input, output } = &args.paths;
+    let options = save::options(WeightFiles::Embedded, None, &args.write.target);
+    Job::new("embed", input, output, &args.write, None, options).embed(out)
+}
+
+/// What a command that writes was asked to do.
+struct Job<'a> {
+    command: &'static str,
+    input: &'a Path,
+    output: &'a Path,
+    args: &'a WriteArgs,
+    /// Which tensors are moved out of the model; `None` when all are moved in.
+    moving: Option<ExternalizeOptions>,
+    options: SaveOptions,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        command: &'static str,
+        input: &'a Path,
+        output: &'a Path,
+        args: &'a WriteArgs,
+        moving: Option<&MovingArgs>,
+        options: SaveOptions,
+    ) -> Self {
+        let externalizing = |args: &MovingArgs| {
+            ExternalizeOptions::new().min_bytes(args.min_bytes).all_tensors(args.all_tensors)
+        };
+        // These commands choose where the bytes are: in graph order, aligned, without gaps.
+        let options = options.keep_placement(false);
+        let moving = moving.map(externalizing);
+        Self { command, input, output, args, moving, options }
+    }
+
+    /// A job that writes packed weights.
+    fn packed(
+        command: &'static str,
+        input: &'a Path,
+        output: &'a Path,
+        args: &'a WriteArgs,
+        moving: &MovingArgs,
+        layout: &LayoutArgs,
+    ) -> Self {
+        let options = save::packed(layout, &args.target);
+        Self::new(command, input, output, args, Some(moving), options)
+    }
+
+    fn run(self, out: &mut Output) -> Result<Outcome, Failure> {
+        save::refuse_weights(self.output, None)?;
+        let reading = reading::of(&self.args.read);
+        let container = vouched::load(self.input, reading, Vouched::from(&self.args.target))?;
+        self.write(container, None, out)
+    }
+
+    /// Moves all weights into the model.
+    fn embed(self, out: &mut Output) -> Result<Outcome, Failure> {
+        save::refuse_weights(self.output, None)?;
+        let reading = reading::of(&self.args.read);
+        if self.args.target.digests {
+            // The digest of a model needs the whole graph too.
+            let container = vouched::load(self.input, reading, Vouched::from(&self.args.target))?;
+            return self.write(container, None, out);
+        }
+        // Only to verify is the whole graph needed. It is loaded before the save, which may replace it.
+        let original =
+            self.args.verify.then(|| Container::load(self.input, reading)).transpose()?;
+        let outline = Outline::load(self.input, reading)?;
+        save::warn(&outline);
+        let read = Read::of(&outline, !self.args.read.no_mmap)?;
+        let saved = save::save(&outline, self.output, self.options.clone(), &self.args.target)?;
+        let verified = original.map(|original| self.verify(&original, &saved));
+        let moved = Externalized::default();
+        let report = Report::new(&self, &outline, read, moved, &saved, verified, None);
+        self.print(report, out)
+    }
+
+    /// Writes `container`, which was read and perhaps filled.
+    fn write(
+        self,
+        mut container: Container,
+        filled: Option<Imported>,
+        out: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        save::warn(&container);
+        let read = Read::of(&container, !self.args.read.no_mmap)?;
+        // Compared with the result later, so that moving tensors out is verified too.
+        let original = self.args.verify.then(|| container.clone());
+        let moved = match &self.moving {
+            Some(options) => container.externalize(*options)?,
+            None => Externalized::default(),
+        };
+        let saved = save::save(&container, self.output, self.options.clone(), &self.args.target)?;
+        let verified = original.map(|original| self.verify(&original, &saved));
+        let report = Report::new(&self, &container, read, moved, &saved, verified, filled);
+        self.print(report, out)
+    }
+
+    /// Compares what was `saved` with the `original`.
+    fn verify(&self, original: &Container, saved: &Saved) -> Verified {
+        // A model without a meaning, such as one that lacks a node, has no digest.
+        let semantic = original.semantic_digest().ok();
+        verify(original, semantic, saved, self.output, reading::of(&self.args.read))
+    }
+
+    fn print(&self, mut report: Report<'_>, out: &mut Output) -> Result<Outcome, Failure> {
+        report.warn(leftovers::warnings([self.input]));
+        if self.args.json {
+            out.json(&report)?;
+        } else {
+            report.print(out)?;
+        }
+        Ok(Outcome::of(report.is_well()))
+    }
+}

@@ -1,0 +1,457 @@
+//! Saving a model as the command line says, and what was written.
+//!
+//! A model file over 2 GiB is refused before anything is written, unless it was asked for.
+
+mod loaded;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onnx_container::{
+    ByteSize, Deduplicated, Error, ErrorKind, MAX_PROTOBUF, SaveOptions, Saved, SavedFile,
+    ShardNames, Statistics, WeightFiles,
+};
+use serde::Serialize;
+
+pub use loaded::Loaded;
+
+use crate::args::{LayoutArgs, PackedArgs, TargetArgs};
+use crate::model::data_files;
+use crate::terminal::failure::Failure;
+use crate::terminal::output::{Output, count, lossy, print_on_stderr, tidy};
+use crate::terminal::progress;
+
+/// How many of a list are printed, unless a dry run asks for the whole plan.
+const SHORT: usize = 5;
+
+/// The options of the command line for packed weights.
+pub fn packed(args: &LayoutArgs, target: &TargetArgs) -> SaveOptions {
+    let options = options(args.weight_files(), Some(&args.packed), target);
+    let names = args.shard_names.map_or(ShardNames::Numbered, ShardNames::from);
+    options.shard_names(names).dedup(args.dedup)
+}
+
+/// The options of the command line for `layout`. `packed` has those for a layout with one weights
+/// file.
+pub fn options(
+    layout: WeightFiles,
+    packed: Option<&PackedArgs>,
+    target: &TargetArgs,
+) -> SaveOptions {
+    let options = SaveOptions::from(layout).sync(!target.no_sync).direct_io(!target.no_direct_io);
+    let options = options.overwrite(!target.no_clobber).digests(target.digests);
+    let options = options.checksums(target.checksums);
+    let Some(packed) = packed else { return options };
+    let aligned = options.alignment(packed.align).alignment_large(packed.align_large);
+    match &packed.data_name {
+        Some(name) => aligned.data_name(name),
+        None => aligned,
+    }
+}
+
+/// Refuses to write a model to `path` when it is the file `other`, which the command reads, or has the
+/// name of weights: such a file is probably somebody's checkpoint.
+pub fn refuse_weights(path: &Path, other: Option<&Path>) -> Result<(), Failure> {
+    let same = |other: &Path| {
+        path.canonicalize().ok().is_some_and(|p| other.canonicalize().ok() == Some(p))
+    };
+    let shown = path.display();
+    if other.is_some_and(same) {
+        let reason = format!(
+            "`{shown}`: is read by this command and would be replaced by the model: choose another OUT"
+        );
+        return Err(Failure::Refused(reason));
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    if name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") {
+        let reason =
+            format!("`{shown}`: OUT must be the model, such as NAME.onnx, not a weights file");
+        return Err(Failure::Refused(reason));
+    }
+    Ok(())
+}
+
+/// Writes what was `loaded` to `path`, or only plans.
+pub fn save(
+    loaded: &impl Loaded,
+    path: &Path,
+    options: SaveOptions,
+    args: &TargetArgs,
+) -> Result<Saved, Failure> {
+    try_save(loaded, path, options, args).map_err(|error| refused(error, path, args))
+}
+
+/// As [`save`], with the library's error.
+pub fn try_save(
+    loaded: &impl Loaded,
+    path: &Path,
+    options: SaveOptions,
+    args: &TargetArgs,
+) -> Result<Saved, Error> {
+    let options = options.max_model_bytes((!args.allow_over_2gib).then_some(MAX_PROTOBUF));
+    let saved = if args.dry_run {
+        loaded.dry_run(path, progress::reporting_waits(options))?
+    } else {
+        progress::shown(options, path, |options| loaded.save(path, options))?
+    };
+    print_warnings(&saved.warnings);
+    Ok(saved)
+}
+
+/// The most warnings that are printed on stderr; `--json` has all.
+const WARNINGS: usize = 20;
+
+/// Prints the warnings of a load, a save or an export on stderr, or the first of very many.
+pub fn print_warnings(warnings: &[Error]) {
+    let first = warnings.iter().take(WARNINGS);
+    first.for_each(|warning| print_on_stderr(format_args!("warning: {warning}")));
+    if let Some(more) = warnings.len().checked_sub(WARNINGS).filter(|more| *more > 0) {
+        print_on_stderr(format_args!("warning: and {more} more, see --json"));
+    }
+}
+
+/// Saves with `save_as` so that weights stay in the files that they were loaded from. Where that is not
+/// possible, saves with one weights file.
+pub fn keeping_files(
+    save_as: impl Fn(WeightFiles) -> Result<Saved, Error>,
+) -> Result<Saved, Error> {
+    match save_as(WeightFiles::AsLoaded) {
+        Err(error) if error.each().all(|error| error.kind() == ErrorKind::CannotKeep) => {
+            save_as(WeightFiles::Packed)
+        }
+        other => other,
+    }
+}
+
+/// The failure for an `error` of a save to `output`, with what the user can do about it.
+pub fn refused(error: Error, output: &Path, args: &TargetArgs) -> Failure {
+    if let Some(hint) = data_files::hint(&error, output, args.no_clobber) {
+        return Failure::Hinted(error, hint);
+    }
+    if error.kind() != ErrorKind::ModelTooLarge {
+        return error.into();
+    }
+    let hint = format!(
+        "onnx and onnxruntime refuse a model file over {MAX_PROTOBUF} bytes (2 GiB). Use pack or split, \
+         or --allow-over-2gib to write it anyway"
+    );
+    Failure::Hinted(error, hint)
+}
+
+/// Prints the warnings of a load on stderr.
+pub fn warn(loaded: &impl Loaded) {
+    print_warnings(loaded.warnings());
+}
+
+/// The files of a save, for people and as JSON.
+#[derive(Debug, Serialize)]
+pub struct Written {
+    dry_run: bool,
+    /// Beside one another, the model last.
+    files: Vec<File>,
+    bytes: u64,
+    /// The number of weights files for transformers.js, where they have the names that it looks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_external_data_format: Option<usize>,
+    /// Weights files that the model refers to and that were not written.
+    kept_files: Vec<File>,
+    /// Bytes of the kept files that no tensor refers to.
+    unreferenced_bytes: u64,
+    unused: Vec<String>,
+    /// What storing equal tensors once spared, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deduplicated: Option<Spared>,
+    statistics: Done,
+    /// Whether they are printed for people.
+    #[serde(skip)]
+    timings: bool,
+    /// Whether digests were stored with the model that was read, and are with what was written no more.
+    dropped_digests: bool,
+    /// Bytes that were free on the target's file system before the save, where the system reports them.
+    free_bytes: Option<u64>,
+    left_behind: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// Tensors that have the bytes of equal ones.
+#[derive(Debug, Serialize)]
+struct Spared {
+    tensors: usize,
+    bytes: u64,
+    /// Weights that overlap too much to be compared.
+    overlapping: usize,
+}
+
+/// How long the save took, and what became of the bytes of tensors.
+#[derive(Debug, Serialize)]
+struct Done {
+    planning_seconds: f64,
+    producing_seconds: f64,
+    writing_seconds: f64,
+    flushing_seconds: f64,
+    publishing_seconds: f64,
+    copied_bytes: u64,
+    shared_bytes: u64,
+    kept_bytes: u64,
+}
+
+impl From<&Statistics> for Done {
+    fn from(done: &Statistics) -> Self {
+        Self {
+            planning_seconds: done.planning.as_secs_f64(),
+            producing_seconds: done.producing.as_secs_f64(),
+            writing_seconds: done.writing.as_secs_f64(),
+            flushing_seconds: done.flushing.as_secs_f64(),
+            publishing_seconds: done.publishing.as_secs_f64(),
+            copied_bytes: done.copied_bytes,
+            shared_bytes: done.shared_bytes,
+            kept_bytes: done.kept_bytes,
+        }
+    }
+}
+
+impl Done {
+    fn print(&self, dry_run: bool, out: &mut Output) -> io::Result<()> {
+        let steps = [
+            ("plan", self.planning_seconds),
+            ("produce lazy weights", self.producing_seconds),
+            ("write", self.writing_seconds),
+            ("flush", self.flushing_seconds),
+            ("publish", self.publishing_seconds),
+        ];
+        let steps = steps.iter().filter(|(_, seconds)| *seconds > 0.0);
+        let steps: Vec<_> =
+            steps.map(|(step, seconds)| format!("{:.3} ms to {step}", seconds * 1e3)).collect();
+        for (number, line) in wrapped(&steps, LINE - LABEL).into_iter().enumerate() {
+            let label = if number == 0 { "took" } else { "" };
+            out.line(format_args!("{label:<LABEL$}{line}"))?;
+        }
+        let sizes = [self.copied_bytes, self.shared_bytes, self.kept_bytes].map(ByteSize);
+        let [copied, shared, kept] = sizes;
+        if dry_run {
+            return out.line(format_args!(
+                "tensors   {copied} to copy, {shared} to share, {kept} to keep"
+            ));
+        }
+        out.line(format_args!("tensors   {copied} copied, {shared} shared, {kept} kept"))
+    }
+}
+
+/// How long lines for people are, and the labels before them.
+const LINE: usize = 80;
+const LABEL: usize = 10;
+
+/// `parts` with commas between them, in lines of at most `width` characters where each of them is shorter.
+fn wrapped(parts: &[String], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let comma = if number + 1 < parts.len() { "," } else { "" };
+        match lines.last_mut().filter(|line| line.len() + part.len() + comma.len() < width) {
+            Some(line) => *line += &format!(" {part}{comma}"),
+            None => lines.push(format!("{part}{comma}")),
+        }
+    }
+    lines
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl File {
+    fn line(&self) -> String {
+        format!("{:>12}  {}", self.bytes, self.path.display())
+    }
+}
+
+/// The number of the weights files among `files`, of which the model is last, when they have the names that
+/// transformers.js looks for.
+fn files_for_transformers_js(files: &[File]) -> Option<usize> {
+    let (model, weights) = files.split_last()?;
+    let name = [model.path.as_os_str().as_encoded_bytes(), b"_data"].concat();
+    let first = weights.first()?;
+    (first.path.as_os_str().as_encoded_bytes() == name).then_some(weights.len())
+}
+
+impl Written {
+    /// The report of a save of what was `loaded` to `output`, or of a dry run.
+    pub fn new(loaded: &impl Loaded, output: &Path, saved: &Saved, args: &TargetArgs) -> Self {
+        let folder = output.parent().unwrap_or(Path::new(""));
+        let file = |file: &SavedFile| File { path: folder.join(&file.name), bytes: file.bytes };
+        let left = saved.left_behind.iter();
+        let warnings = loaded.warnings().iter().chain(&saved.warnings);
+        let files: Vec<_> = saved.files.iter().map(file).collect();
+        Self {
+            use_external_data_format: files_for_transformers_js(&files),
+            dry_run: args.dry_run,
+            statistics: Done::from(&saved.statistics),
+            timings: args.timings,
+            dropped_digests: loaded.had_digests() && !args.digests,
+            files,
+            bytes: saved.bytes,
+            kept_files: saved.kept.iter().map(file).collect(),
+            unreferenced_bytes: saved.unreferenced_bytes,
+            deduplicated: saved.deduplicated.map(
+                |Deduplicated { tensors, bytes, overlapping, .. }| Spared {
+                    tensors,
+                    bytes,
+                    overlapping,
+                },
+            ),
+            unused: saved.unused.iter().map(ToString::to_string).collect(),
+            free_bytes: saved.free_bytes,
+            left_behind: left.map(|path| tidy(path).display().to_string()).collect(),
+            warnings: warnings.map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Adds warnings of the command.
+    pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
+    }
+
+    /// Whether nothing was written.
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Prints the files, and what was left.
+    pub fn print(&self, out: &mut Output) -> io::Result<()> {
+        self.print_files(out)?;
+        self.print_deduplicated(out)?;
+        self.print_kept(out)?;
+        self.print_left(out)?;
+        if self.dropped_digests {
+            let tense = if self.dry_run { "drops" } else { "dropped" };
+            out.line(format_args!(
+                "{tense:<9} the digests that were stored with the model: --digests stores new ones"
+            ))?;
+        }
+        if self.timings {
+            self.statistics.print(self.dry_run, out)?;
+        }
+        if self.dry_run { self.print_dry_run(out) } else { Ok(()) }
+    }
+
+    fn print_files(&self, out: &mut Output) -> io::Result<()> {
+        let (files, bytes) = (count(self.files.len(), "file"), ByteSize(self.bytes));
+        let tense = if self.dry_run { "writes" } else { "wrote" };
+        out.line(format_args!("{tense:<9} {files} ({bytes})"))?;
+        // The model comes first here: it is what one looks for.
+        let mut lines: Vec<_> = self.files.iter().map(File::line).collect();
+        lines.rotate_right(1.min(self.files.len()));
+        self.list(lines.into_iter(), out)?;
+        let (Some(count), Some(model)) = (self.use_external_data_format, self.files.last()) else {
+            return Ok(());
+        };
+        let name = model.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = serde_json::Value::from(&*name);
+        out.line("config    transformers.js finds the weights by this in config.json:")?;
+        out.line(format_args!(
+            "{:>10}\"transformers.js_config\": {{\"use_external_data_format\": {{{name}: {count}}}}}",
+            ""
+        ))
+    }
+
+    fn print_deduplicated(&self, out: &mut Output) -> io::Result<()> {
+        let Some(Spared { tensors, bytes, overlapping }) = &self.deduplicated else {
+            return Ok(());
+        };
+        if *overlapping > 0 {
+            let weights = count(*overlapping, "tensor");
+            out.line(format_args!("skipped   {weights} that overlap too much to be compared"))?;
+        }
+        if *tensors == 0 {
+            return out.line("shared    no others: none are equal");
+        }
+        let (tensors, bytes) = (count(*tensors, "tensor"), ByteSize(*bytes));
+        let tense = if self.dry_run { "shares" } else { "shared" };
+        out.line(format_args!(
+            "{tense:<9} {tensors} ({bytes}) with equal ones, which are stored once"
+        ))
+    }
+
+    fn print_kept(&self, out: &mut Output) -> io::Result<()> {
+        if self.kept_files.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.kept_files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        let (files, bytes) = (count(self.kept_files.len(), "file"), ByteSize(bytes));
+        let unreferenced = match self.unreferenced_bytes {
+            0 => String::new(),
+            bytes => format!(", {} of it in no tensor of the model", ByteSize(bytes)),
+        };
+        out.line(format_args!("kept      {files} of weights, unchanged ({bytes}{unreferenced})"))?;
+        self.list(self.kept_files.iter().map(File::line), out)
+    }
+
+    fn print_dry_run(&self, out: &mut Output) -> io::Result<()> {
+        if let Some(free) = self.free_bytes.filter(|free| *free < self.bytes) {
+            let (needed, free) = (ByteSize(self.bytes), ByteSize(free));
+            out.line(format_args!("space     not enough: needs {needed}, {free} free"))?;
+        }
+        out.line("dry run   nothing was written")
+    }
+
+    fn print_left(&self, out: &mut Output) -> io::Result<()> {
+        if !self.unused.is_empty() {
+            out.line("unused    initializers that no tensor refers to; they were not written")?;
+            self.list(self.unused.iter().map(|handle| format!("{:>14}{handle}", "")), out)?;
+        }
+        if !self.left_behind.is_empty() {
+            let files = count(self.left_behind.len(), "file");
+            let advice =
+                "nothing else here does: delete what you do not need, a later save replaces none";
+            out.line(format_args!(
+                "left      {files} that only the replaced model needed; {advice}"
+            ))?;
+            let left = self.left_behind.iter();
+            self.list(left.map(|path| format!("{:>14}{path}", "")), out)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the first few lines of a list; for a dry run all, since the plan is what is wanted.
+    pub fn list(
+        &self,
+        lines: impl ExactSizeIterator<Item = String>,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        if self.dry_run { first(lines, usize::MAX, out) } else { short(lines, out) }
+    }
+}
+
+/// Prints the first few of `lines`, and how many more there are.
+pub fn short(lines: impl ExactSizeIterator<Item = String>, out: &mut Output) -> io::Result<()> {
+    first(lines, SHORT, out)
+}
+
+/// Prints at most `most` of `lines`, and how many more there are.
+fn first(
+    lines: impl ExactSizeIterator<Item = String>,
+    most: usize,
+    out: &mut Output,
+) -> io::Result<()> {
+    let more = lines.len().saturating_sub(most);
+    for line in lines.take(most) {
+        out.line(line)?;
+    }
+    if more > 0 { out.line(format_args!("{:>14}and {more} more", "")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_they_may_be() {
+        let parts = ["aaa", "bb", "cccc", "d"].map(str::to_owned);
+        assert_eq!(wrapped(&parts, 8), ["aaa, bb,", "cccc, d"]);
+        assert_eq!(wrapped(&parts, 1), ["aaa,", "bb,", "cccc,", "d"]);
+        assert!(wrapped(&[], 8).is_empty());
+    }
+}

@@ -1,0 +1,68 @@
+//! Loading a model that the command vouches for: by digests that it stores with what it writes, or by a signature.
+//!
+//! Where digests are stored with the model already, its weights are compared with them first. New ones of weights that
+//! were damaged since would say that these are right.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use onnx_container::{
+    CheckOptions, Container, Error, ErrorKind, LoadOptions, Severity, VerifyDigests, check_model,
+};
+
+use crate::args::TargetArgs;
+use crate::model::reading::Reading;
+use crate::terminal::failure::Failure;
+
+/// Loads `model`. What is written has no digest that was computed of it, unless `vouched`.
+pub fn load(model: &Path, reading: Reading, vouched: Vouched) -> Result<Container, Failure> {
+    let options = LoadOptions::from(reading);
+    match vouched {
+        Vouched::No => Ok(Container::load(model, options)?),
+        Vouched::Compared => {
+            let options = options.verify_digests(VerifyDigests::WhereStored);
+            Container::load(model, options).map_err(refused)
+        }
+    }
+}
+
+/// Whether the content of a model is compared with the digests that are stored with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vouched {
+    No,
+    Compared,
+}
+
+impl Vouched {
+    /// What a command does that computes `digests`, unless the user said to `ignore` those that are there.
+    pub fn of(digests: bool, ignore: bool) -> Self {
+        if digests && !ignore { Self::Compared } else { Self::No }
+    }
+}
+
+impl From<&TargetArgs> for Vouched {
+    fn from(args: &TargetArgs) -> Self {
+        Self::of(args.digests, args.ignore_stored_digests)
+    }
+}
+
+/// Compares `model` with the digests that are stored with it. Of tensors only those in `used` count: of the others what
+/// is written has nothing.
+pub fn compare(model: &Path, reading: Reading, used: &HashSet<&str>) -> Result<(), Failure> {
+    let checked = check_model(model, CheckOptions::from(reading).digests(true))?;
+    let is_used = |error: &Error| error.tensor().is_none_or(|name| used.contains(name));
+    let errors = checked.findings.into_iter().filter(|found| found.severity == Severity::Error);
+    let errors = errors.map(|found| found.error);
+    let errors = errors.filter(|error| error.kind() == ErrorKind::WrongDigest && is_used(error));
+    Error::join(errors).map_or(Ok(()), |error| Err(refused(error)))
+}
+
+/// The failure for an `error` of the comparison, with what the user can do about it.
+fn refused(error: Error) -> Failure {
+    if !error.has(ErrorKind::WrongDigest) {
+        return error.into();
+    }
+    let hint = "nothing was written, since it would vouch for what was damaged, or changed by another tool: \
+                --ignore-stored-digests takes it as it is";
+    Failure::Hinted(error, hint.to_owned())
+}

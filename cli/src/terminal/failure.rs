@@ -1,0 +1,268 @@
+//! How a command ends: done, with findings, or with an error.
+//!
+//! The error is printed on stderr. With `--json` it is also in the object on standard output.
+
+use std::error::Error as _;
+use std::io;
+
+use onnx_container::{Error, ErrorKind, model_that_needs};
+use serde::Serialize;
+
+use crate::terminal::output::print_on_stderr;
+
+/// The end of a command that did what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded.
+    Done,
+    /// Something is wrong with the model, and was reported.
+    Findings,
+}
+
+impl Outcome {
+    /// [`Done`](Self::Done) when nothing was found to be wrong.
+    pub fn of(well: bool) -> Self {
+        if well { Self::Done } else { Self::Findings }
+    }
+}
+
+impl From<Outcome> for u8 {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => 0,
+            Outcome::Findings => 1,
+        }
+    }
+}
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The library's error.
+    Model(Error),
+    /// The library's error, and what to do.
+    Hinted(Error, String),
+    /// The machine's error: its kind, and what it says.
+    #[cfg(feature = "machine")]
+    Machine { kind: String, message: String },
+    /// Standard output does not take what was to be printed.
+    Output(io::Error),
+    /// An error of a kind that is the command's own.
+    OfKind(&'static str, Error),
+    /// A refusal by the command itself: the reason, and what to do.
+    Refused(String),
+    /// Arguments that contradict each other.
+    Usage(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Model(named(error))
+    }
+}
+
+/// The `error`, where it says that a file is no model and another file of its folder needs it, with that in place of what a
+/// reader of models made of its bytes.
+pub fn named(error: Error) -> Error {
+    let path = error.path().filter(|_| error.kind() == ErrorKind::Decode);
+    let model = path.and_then(|path| Some((path, model_that_needs(path).ok()??)));
+    let Some((path, model)) = model else { return error };
+    let model = model.strip_prefix(".").unwrap_or(&model);
+    let reason = format!("the weights of `{}`, not a model", model.display());
+    Error::new(ErrorKind::Decode, reason).with_path(path)
+}
+
+#[cfg(feature = "machine")]
+impl From<onnx_container_machine::Error> for Failure {
+    /// The library's error, where the machine passes one on.
+    fn from(error: onnx_container_machine::Error) -> Self {
+        match error.container_error() {
+            Some(source) => source.clone().into(),
+            None => {
+                Self::Machine { kind: format!("{:?}", error.kind()), message: error.to_string() }
+            }
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl Failure {
+    /// Prints the failure on stderr: one line for each error and each cause. If the command did its work
+    /// and only the report of it failed, also prints what was `changed`.
+    pub fn print(&self, changed: Option<&str>) {
+        match (self, changed) {
+            (Self::Output(_), Some(changed)) => {
+                let message = self.message();
+                print_on_stderr(format_args!(
+                    "error: {message}; {changed}, only the report could not be printed"
+                ));
+            }
+            (Self::Model(error) | Self::OfKind(_, error), _) => print_error(error),
+            (Self::Hinted(error, hint), _) => {
+                print_error(error);
+                print_on_stderr(format_args!("  {hint}"));
+            }
+            _ => {
+                print_on_stderr(format_args!("error: {}", self.message()));
+            }
+        }
+    }
+
+    /// The exit code: 2 for wrong usage, else 1.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
+    }
+
+    /// Whether standard output does not take what was to be printed.
+    pub fn is_about_output(&self) -> bool {
+        matches!(self, Self::Output(_))
+    }
+
+    /// The failure with the file that it is about.
+    #[cfg(feature = "machine")]
+    pub fn about(self, path: &std::path::Path) -> Self {
+        match self {
+            Self::Model(error) => Self::Model(error.with_path(path)),
+            Self::Machine { kind, message } => {
+                Self::Machine { kind, message: format!("`{}`: {message}", path.display()) }
+            }
+            Self::Output(error) => Self::Model(Error::io(path, error)),
+            other => other,
+        }
+    }
+
+    /// Whether a file holds a value of another type or shape than is expected.
+    #[cfg(feature = "machine")]
+    pub fn is_about_type(&self) -> bool {
+        match self {
+            Self::Model(error) => error.kind() == onnx_container::ErrorKind::DataType,
+            Self::Machine { kind, .. } => kind == "Type",
+            _ => false,
+        }
+    }
+
+    /// What happened, in words.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Model(error) | Self::OfKind(_, error) => error.to_string(),
+            Self::Hinted(error, hint) => format!("{error}: {hint}"),
+            #[cfg(feature = "machine")]
+            Self::Machine { message, .. } => message.clone(),
+            Self::Output(error) => format!("standard output: {error}"),
+            Self::Refused(reason) | Self::Usage(reason) => reason.clone(),
+        }
+    }
+}
+
+/// The most errors that are printed on stderr; `--json` has all.
+const MOST_LINES: usize = 100;
+
+/// Prints `error`, what it joins and what caused it.
+pub fn print_error(error: &Error) {
+    if error.related().is_empty() {
+        print_on_stderr(format_args!("error: {error}"));
+    } else {
+        let path = error.path().map(|path| format!("`{}`: ", path.display())).unwrap_or_default();
+        print_on_stderr(format_args!("error: {path}{}", error.reason()));
+        let shown = error.related().iter().take(MOST_LINES);
+        shown.for_each(|error| print_on_stderr(format_args!("  {error}")));
+        if let Some(more) = error.related().len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+            print_on_stderr(format_args!("  and {more} more, see --json"));
+        }
+    }
+    let mut source = error.source();
+    while let Some(cause) = source {
+        print_on_stderr(format_args!("  caused by: {cause}"));
+        source = cause.source();
+    }
+}
+
+/// A failure as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Failed {
+    /// `None` where the arguments name no command.
+    command: Option<String>,
+    error: JsonError,
+}
+
+impl Failed {
+    /// Why `command` failed.
+    pub fn new(command: &'static str, failure: &Failure) -> Self {
+        Self { command: Some(command.to_owned()), error: JsonError::from(failure) }
+    }
+
+    /// `command` was stopped, and what `message` says was changed.
+    pub fn stopped(command: &'static str, message: String) -> Self {
+        let error = JsonError::plain("Cancelled", message);
+        Self { command: Some(command.to_owned()), error }
+    }
+
+    /// `command` needs more memory than there is, or than it may have.
+    pub fn out_of_memory(command: &'static str, message: String) -> Self {
+        let error = JsonError::plain("OutOfMemory", message);
+        Self { command: Some(command.to_owned()), error }
+    }
+
+    /// The arguments are wrong for the reason in `message`; `command` is `None` when they name no
+    /// command.
+    pub fn usage(command: Option<String>, message: &str) -> Self {
+        Self { command, error: JsonError::plain("Usage", message.to_owned()) }
+    }
+}
+
+/// An error as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct JsonError {
+    /// The library's kind of error, or `Refused`, `Usage` or `OtherKey`, which are the command's own.
+    kind: String,
+    tensor: Option<String>,
+    path: Option<String>,
+    offset: Option<u64>,
+    /// The message, as on stderr.
+    message: String,
+    /// Every single error, where there are several.
+    errors: Vec<JsonError>,
+}
+
+impl JsonError {
+    fn plain(kind: &str, message: String) -> Self {
+        let (tensor, path, offset, errors) = (None, None, None, Vec::new());
+        Self { kind: kind.to_owned(), tensor, path, offset, message, errors }
+    }
+}
+
+impl From<&Error> for JsonError {
+    fn from(error: &Error) -> Self {
+        let joins = !error.related().is_empty();
+        let message = if joins { error.reason().to_owned() } else { error.to_string() };
+        let errors = error.each().filter(|_| joins);
+        Self {
+            kind: format!("{:?}", error.kind()),
+            tensor: error.tensor().map(str::to_owned),
+            path: error.path().map(|path| path.display().to_string()),
+            offset: error.offset(),
+            message,
+            errors: errors.map(Self::from).collect(),
+        }
+    }
+}
+
+impl From<&Failure> for JsonError {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Model(error) => Self::from(error),
+            Failure::OfKind(kind, error) => Self { kind: (*kind).to_owned(), ..Self::from(error) },
+            Failure::Hinted(error, _) => Self { message: failure.message(), ..Self::from(error) },
+            #[cfg(feature = "machine")]
+            Failure::Machine { kind, message } => Self::plain(kind, message.clone()),
+            Failure::Output(_) => Self::plain("Io", failure.message()),
+            Failure::Refused(_) => Self::plain("Refused", failure.message()),
+            Failure::Usage(_) => Self::plain("Usage", failure.message()),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `Cast` nodes that turn weights back into the type that the graph computes in.
+//!
+//! A weight `w` that was cast has a new name, and a `Cast` node computes `w` from it. So no user of `w`, in
+//! any subgraph, has to change, and the graph computes in the same type as before.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::dtype::DataType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::traversal::{self, Body, BodyMut};
+use crate::proto::{
+    AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, Str, TensorProto, ValueInfoProto,
+};
+use crate::util::names::UniqueNames;
+
+/// Weights that were renamed, by their new names: the old name, and the type that it had.
+pub(super) type Renamed = HashMap<Str, (Str, DataType)>;
+
+/// The names of the values of a model.
+#[derive(Default)]
+pub(super) struct Values {
+    /// All of them, in whatever graph.
+    pub(super) names: UniqueNames,
+    /// The names of graph inputs, whose values the caller gives.
+    pub(super) inputs: HashSet<Str>,
+    /// The outputs of `Constant` nodes of the standard domain.
+    pub(super) constants: HashSet<Str>,
+}
+
+impl Values {
+    pub(super) fn of(model: &ModelProto) -> Result<Self> {
+        let mut values = Self::default();
+        traversal::graphs(model, |_, body| {
+            values.add(body);
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    fn add(&mut self, body: Body<'_>) {
+        if let Body::Graph(graph) = body {
+            let names = |list: &[ValueInfoProto]| -> Vec<Str> {
+                list.iter().filter_map(|value| value.name.clone()).collect()
+            };
+            let inputs = names(&graph.input);
+            inputs.iter().chain(&names(&graph.output)).for_each(|name| self.take(name));
+            self.inputs.extend(inputs);
+            let sparse = graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
+            let tensors = graph.initializer.iter().chain(sparse);
+            tensors.filter_map(|tensor| tensor.name.as_ref()).for_each(|name| self.take(name));
+        } else if let Body::Function(function) = body {
+            function.input.iter().chain(&function.output).for_each(|name| self.take(name));
+        }
+        for node in body.nodes() {
+            node.input.iter().chain(&node.output).for_each(|name| self.take(name));
+            if is_constant(node) {
+                self.constants.extend(node.output.first().cloned());
+            }
+        }
+    }
+
+    fn take(&mut self, name: &Str) {
+        self.names.take(&name.to_string_lossy());
+    }
+}
+
+/// Adds the nodes for every weight of `model` that is in `renamed`.
+pub(super) fn add_casts(model: &mut ModelProto, renamed: &Renamed) -> Result<()> {
+    traversal::graphs_mut(model, |_, body| {
+        match body {
+            BodyMut::Graph(graph) => {
+                let sparse =
+                    graph.sparse_initializer.iter().filter_map(|one| one.values.as_deref());
+                let initializers = graph.initializer.iter().chain(sparse);
+                let casts = initializers.filter_map(|tensor| back(tensor, renamed)).collect();
+                put_into(&mut graph.node, casts, renamed);
+            }
+            BodyMut::Function(function) => put_into(&mut function.node, Vec::new(), renamed),
+        }
+        Ok(())
+    })
+}
+
+/// Puts `casts` before `nodes`, any of which may use a weight, and one behind each `Constant` that was
+/// renamed.
+fn put_into(nodes: &mut Vec<NodeProto>, casts: Vec<NodeProto>, renamed: &Renamed) {
+    let constant = |node: &NodeProto| {
+        let tensors = node.attribute.iter().filter_map(tensor_of);
+        let cast = tensors.filter_map(|tensor| back(tensor, renamed)).next();
+        cast.filter(|_| is_constant(node))
+    };
+    if casts.is_empty() && nodes.iter().all(|node| constant(node).is_none()) {
+        return;
+    }
+    let mut all = casts;
+    for mut node in std::mem::take(nodes) {
+        let cast = constant(&node);
+        if let Some(cast) = &cast {
+            node.output.clone_from(&cast.input);
+        }
+        all.push(node);
+        all.extend(cast);
+    }
+    *nodes = all;
+}
+
+pub(super) fn is_standard(domain: Option<&Str>) -> bool {
+    domain.is_none_or(|domain| domain.is_empty() || *domain == "ai.onnx")
+}
+
+pub(super) fn is_constant(node: &NodeProto) -> bool {
+    is_standard(node.domain.as_ref()) && node.op_type.as_ref().is_some_and(|op| *op == "Constant")
+}
+
+/// The tensor, or the values of the sparse tensor, in an attribute.
+pub(super) fn tensor_of(attribute: &AttributeProto) -> Option<&TensorProto> {
+    let sparse = || attribute.sparse_tensor.as_deref()?.values.as_deref();
+    attribute.t.as_deref().or_else(sparse)
+}
+
+/// The node that converts `tensor` back to its old type.
+fn back(tensor: &TensorProto, renamed: &Renamed) -> Option<NodeProto> {
+    let new = tensor.name.as_ref()?;
+    let (old, dtype) = renamed.get(new)?;
+    let mut node = NodeProto::new("Cast", [new.clone()], [old.clone()]);
+    node.name = Some(format!("{new}_cast").into());
+    node.attribute = vec![AttributeProto::int("to", i64::from(dtype.number()))];
+    Some(node)
+}
+
+/// Refuses a model without the standard operator set, and one where the model or a function imports a
+/// version of it below `least`.
+pub(super) fn check_opsets(model: &ModelProto, least: i64) -> Result<()> {
+    let functions = model.functions.iter().flat_map(|function| &function.opset_import);
+    let all = model.opset_import.iter().chain(functions);
+    let standard = all.filter(|import| is_standard(import.domain.as_ref()));
+    let reason = match standard.map(|import| import.version.unwrap_or(0)).min() {
+        None => format!(
+            "the model imports no operator set for the domain `ai.onnx`: {least} or later is needed, \
+             which has Cast for these types"
+        ),
+        Some(found) if found < least => {
+            format!("operator set {found} has no Cast for these types, {least} is needed")
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Unsupported, reason))
+}
+
+/// The version of the standard domain that is imported, 0 for none.
+pub(super) fn version(imports: &[OperatorSetIdProto]) -> i64 {
+    let standard = imports.iter().find(|import| is_standard(import.domain.as_ref()));
+    standard.and_then(|import| import.version).unwrap_or(0)
+}
+
+/// The node's name in a report.
+pub(super) fn called(node: &NodeProto) -> String {
+    let name = node.name.as_ref().filter(|name| !name.is_empty());
+    let op_type = node.op_type.as_ref().map(ToString::to_string).unwrap_or_default();
+    let output = node.output.first().map(ToString::to_string).unwrap_or_default();
+    name.map_or_else(|| format!("{op_type} {output}"), ToString::to_string)
+}
+
+/// The names that are not empty, with their indexes.
+pub(super) fn named(names: &[Str]) -> impl Iterator<Item = (usize, &Str)> {
+    names.iter().enumerate().filter(|(_, name)| !name.is_empty())
+}

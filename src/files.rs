@@ -1,0 +1,9 @@
+//! Files of models and weights: locations and links, what a file is, locks, and saves that were killed.
+
+pub(crate) mod consistent_read;
+pub mod external_data;
+pub(crate) mod file_format;
+pub(crate) mod overlaps;
+pub(crate) mod recovery;
+#[cfg(feature = "safetensors")]
+pub(crate) mod safetensors_header;

@@ -1,0 +1,224 @@
+//! Staging folders that killed saves left.
+//!
+//! A save in progress holds a lock on its staging folder; the lock ends with the process. While no journal
+//! names a folder, the files of the old save are all in place, and those in the folder are needed by nobody. A folder of
+//! the user that has such a name is none: a save lists its files in it.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::files::external_data::directory_of;
+use crate::files::recovery::journal::Journal;
+use crate::files::recovery::lock::FolderLock;
+use crate::files::recovery::names::{is_staging_name, may_be_staging_name};
+use crate::files::recovery::staging::{holds_others, is_of_a_save, remove_staged};
+use crate::util::retry::retried;
+
+/// A folder that was changed so little ago may be one that a save is about to lock.
+const JUST_NOW: Duration = Duration::from_secs(2);
+
+/// A staging folder that no process uses; it is locked, so that nobody else takes it.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    pub(super) path: PathBuf,
+    _lock: FolderLock,
+}
+
+impl Abandoned {
+    /// The abandoned folders in `directory`, sorted: those of a model, or all. None where the file system cannot
+    /// lock.
+    pub(super) fn all(directory: &Path, model_name: Option<&str>) -> Vec<Self> {
+        let is_one = |name: &str| match model_name {
+            Some(model_name) => is_staging_name(name, model_name),
+            None => may_be_staging_name(name),
+        };
+        let entries = retried(|| std::fs::read_dir(directory)).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| {
+            entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && entry.file_name().to_str().is_some_and(is_one)
+        });
+        let mut folders: Vec<_> = folders.map(|entry| entry.path()).collect();
+        folders.sort();
+        let abandoned = folders.into_iter().filter_map(|path| {
+            let lock = FolderLock::if_free(&path)?;
+            is_of_a_save(&path).unwrap_or_default().then_some(Self { path, _lock: lock })
+        });
+        abandoned.collect()
+    }
+
+    /// Whether there are folders for files in it, or there have been none for a while. A save makes them when it has the
+    /// lock, so there are none yet in a folder that was made just now, and none any more in one that was removed while it
+    /// was being locked.
+    fn is_begun(&self) -> bool {
+        let is_old = || {
+            let made = retried(|| self.path.metadata()).and_then(|metadata| metadata.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_NOW))
+        };
+        ["old", "new"].iter().any(|part| self.path.join(part).is_dir()) || is_old()
+    }
+
+    /// Whether it is one of these names.
+    fn is_one_of(&self, names: &HashSet<String>) -> bool {
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| names.contains(name))
+    }
+
+    /// Whether there are files in it that were moved away.
+    fn has_old_files(&self) -> bool {
+        retried(|| std::fs::read_dir(self.path.join("old")))
+            .is_ok_and(|mut files| files.next().is_some())
+    }
+
+    /// Removes the folder.
+    ///
+    /// # Errors
+    /// When that is not possible, and when there are files in it that were moved away, which no save of this version
+    /// leaves without a journal.
+    pub(super) fn remove(&self) -> Result<(), Error> {
+        if self.has_old_files() {
+            let reason = "files that a save moved away, and no journal: move them back, or delete this folder";
+            let old = self.path.join("old");
+            return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(old));
+        }
+        let said = "left by a save that was interrupted, and cannot be removed";
+        match remove_staged(&self.path).map_err(|e| Error::io(&self.path, e).because(said))? {
+            true => Ok(()),
+            false => Err(holds_others(&self.path)),
+        }
+    }
+}
+
+/// Removes the abandoned folders of a model, or of all models, that no journal names. Returns how many, and an error
+/// for each that is still there.
+pub(super) fn remove_abandoned(directory: &Path, model_name: Option<&str>) -> (usize, Vec<Error>) {
+    // Locked before the journals are read: a save that was still running may have written one.
+    let left = Abandoned::all(directory, model_name);
+    if left.is_empty() {
+        return (0, Vec::new());
+    }
+    // A journal that cannot be read may name any of them.
+    let named = match named_by_journals(directory) {
+        Ok(named) => named,
+        Err(error) => return (0, vec![error]),
+    };
+    let is_named = |left: &&Abandoned| left.is_one_of(&named);
+    let removed: Vec<_> =
+        left.iter().filter(|left| !is_named(left)).map(Abandoned::remove).collect();
+    let count = removed.iter().filter(|removed| removed.is_ok()).count();
+    (count, removed.into_iter().filter_map(Result::err).collect())
+}
+
+/// The staging folders that the journals of `directory` name.
+fn named_by_journals(directory: &Path) -> Result<HashSet<String>, Error> {
+    Journal::all(directory)?
+        .map(|(_, journal)| journal.map(|(_, journal)| journal.staging))
+        .collect()
+}
+
+/// The staging folders beside `model` that interrupted saves of it left and nobody needs, sorted. The files of the model are
+/// complete without them: loading completes a save that was interrupted while it replaced files. The next
+/// save of the model, and [`recover`](crate::recover), remove the folders. Those of saves in progress are not listed.
+/// Where folders cannot be locked (Windows, some network file systems) the list is empty.
+///
+/// ```
+/// let folder = tempfile::tempdir().unwrap();
+/// let model = folder.path().join("m.onnx");
+/// assert!(onnx_container::interrupted_saves(&model).is_empty());
+/// ```
+pub fn interrupted_saves(model: impl AsRef<Path>) -> Vec<PathBuf> {
+    let model = model.as_ref();
+    let Some(name) = model.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let directory = directory_of(model);
+    let left = Abandoned::all(&directory, Some(name));
+    let Ok(named) = named_by_journals(&directory) else { return Vec::new() };
+    let is_unneeded =
+        |left: &Abandoned| left.is_begun() && !left.is_one_of(&named) && !left.has_old_files();
+    left.into_iter().filter(is_unneeded).map(|left| left.path).collect()
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::files::recovery::staging::StagingFolder;
+
+    /// A folder or a file of the user may have a name that a save could give.
+    #[test]
+    fn what_only_looks_like_a_staging_folder_is_not_removed() {
+        for file in ["new/notes.txt", "new/m.onnx", "notes", "files"] {
+            for model_name in [None, Some("m.onnx")] {
+                let folder = tempfile::tempdir().unwrap();
+                let own = folder.path().join(".m.onnx.saving-backup");
+                for part in ["new", "old"] {
+                    fs::create_dir_all(own.join(part)).unwrap();
+                }
+                fs::write(own.join(file), "mine").unwrap();
+                let (removed, errors) = remove_abandoned(folder.path(), model_name);
+                assert_eq!((removed, errors.len()), (0, 0), "{file}");
+                assert_eq!(fs::read_to_string(own.join(file)).unwrap(), "mine");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_that_was_made_just_now_is_no_interrupted_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, staging) =
+            (folder.path().join("m.onnx"), folder.path().join(".m.onnx.saving-aB3xYz"));
+        fs::create_dir(&staging).unwrap();
+        assert!(interrupted_saves(&model).is_empty());
+        fs::create_dir(staging.join("new")).unwrap();
+        assert_eq!(interrupted_saves(&model), [staging]);
+    }
+
+    #[test]
+    fn what_was_moved_away_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = StagingFolder::new(folder.path(), "m.onnx").unwrap().keep().join("old");
+        fs::write(old.join("m.onnx"), "old").unwrap();
+        let (removed, errors) = remove_abandoned(folder.path(), Some("m.onnx"));
+        assert_eq!((removed, errors.len()), (0, 1));
+        fs::remove_file(old.join("m.onnx")).unwrap();
+        assert_eq!(remove_abandoned(folder.path(), None).0, 1);
+        assert!(!old.exists());
+    }
+
+    #[test]
+    fn what_no_save_puts_there_is_not_removed() {
+        let paths = ["new/results/run1", "old/results/run1", "results/run1", "new/m.onnx/run1"];
+        for path in paths.map(Path::new) {
+            let folder = tempfile::tempdir().unwrap();
+            let made = StagingFolder::new(folder.path(), "m.onnx").unwrap();
+            made.list(&["m.onnx.data".to_owned(), "m.onnx".to_owned()]).unwrap();
+            let staging = made.keep();
+            fs::write(staging.join("new/m.onnx.data"), "staged").unwrap();
+            fs::create_dir_all(staging.join(path)).unwrap();
+            fs::write(staging.join(path).join("thesis"), "work").unwrap();
+            let (removed, errors) = remove_abandoned(folder.path(), None);
+            assert_eq!((removed, errors.len()), (0, 1), "{path:?}");
+            assert!(staging.join(path).join("thesis").is_file());
+            assert!(staging.join("new/m.onnx.data").is_file());
+        }
+    }
+
+    #[test]
+    fn no_link_in_it_is_followed() {
+        let (folder, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(victim.path().join("file"), "").unwrap();
+        let staging = folder.path().join(".m.onnx.saving-aB3xYz");
+        for part in ["new", "old", "journal", "new/link"] {
+            fs::create_dir_all(staging.join("new")).unwrap();
+            let _ = fs::remove_dir(staging.join(part));
+            std::os::unix::fs::symlink(victim.path(), staging.join(part)).unwrap();
+            remove_abandoned(folder.path(), None);
+            assert!(victim.path().join("file").is_file(), "{part}");
+            fs::remove_dir_all(&staging).or_else(|_| fs::create_dir(&staging)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Advisory locks on folders: saves to one folder, and the recovery of saves that were killed, take turns to
+//! rename files, and a staging folder that is locked belongs to a save in progress.
+//!
+//! Some network file systems cannot lock, and Windows has no such lock. A save then continues without
+//! one, and no staging folder is known to be abandoned.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::util::cancel;
+use crate::util::retry::{exists, retried};
+
+/// A lock, held until it is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    /// Closing it unlocks.
+    file: Option<File>,
+}
+
+/// The result of an attempt to lock.
+enum Attempt {
+    Locked,
+    Held,
+    Impossible,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Exclusive,
+    Shared,
+}
+
+#[cfg(unix)]
+fn attempt(file: &File, kind: Kind) -> Attempt {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::{Errno, retry_on_intr};
+    let operation = match kind {
+        Kind::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        Kind::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    match retry_on_intr(|| flock(file, operation)) {
+        Ok(()) => Attempt::Locked,
+        Err(Errno::WOULDBLOCK) => Attempt::Held,
+        Err(_) => Attempt::Impossible,
+    }
+}
+
+#[cfg(not(unix))]
+fn attempt(_: &File, _: Kind) -> Attempt {
+    Attempt::Impossible
+}
+
+impl FolderLock {
+    /// Locks `folder` where the file system can. While somebody else holds the lock, waits at most for `timeout`,
+    /// and calls `report` with the time that has passed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the lock is still held after the timeout, and the error of
+    /// `report`, which ends the wait.
+    pub(crate) fn wait(
+        folder: &Path,
+        timeout: Duration,
+        report: impl Fn(&Path, Duration) -> Result<()>,
+    ) -> Result<Self> {
+        Self::poll(folder, Kind::Exclusive, timeout, report)
+    }
+
+    /// Locks `folder` against renames, together with other readers, where the file system can and no save keeps the lock
+    /// for as long as `timeout`.
+    pub(crate) fn share(folder: &Path, timeout: Duration) -> Self {
+        let shared = Self::poll(folder, Kind::Shared, timeout, |_, _| Ok(()));
+        shared.unwrap_or(Self { file: None })
+    }
+
+    fn poll(
+        folder: &Path,
+        kind: Kind,
+        timeout: Duration,
+        report: impl Fn(&Path, Duration) -> Result<()>,
+    ) -> Result<Self> {
+        let Ok(file) = File::open(folder) else { return Ok(Self { file: None }) };
+        let begin = Instant::now();
+        let mut pause = Duration::from_micros(200);
+        loop {
+            match attempt(&file, kind) {
+                Attempt::Locked => return Ok(Self { file: Some(file) }),
+                Attempt::Impossible => return Ok(Self { file: None }),
+                Attempt::Held => {}
+            }
+            let elapsed = begin.elapsed();
+            if elapsed >= timeout {
+                return Err(held(folder, timeout));
+            }
+            cancel::check()?;
+            report(folder, elapsed)?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(4));
+        }
+    }
+
+    /// Locks all of `folders` in sorted order, so that two saves cannot deadlock.
+    pub(crate) fn wait_for_all(
+        folders: &[PathBuf],
+        timeout: Duration,
+        report: impl Fn(&Path, Duration) -> Result<()>,
+    ) -> Result<Vec<Self>> {
+        // By their real paths: a folder that is listed twice must be locked only once.
+        let real =
+            |folder: &PathBuf| retried(|| folder.canonicalize()).map_err(|e| Error::io(folder, e));
+        let folders: BTreeSet<_> = folders.iter().map(real).collect::<Result<_>>()?;
+        folders.iter().map(|folder| Self::wait(folder, timeout, &report)).collect()
+    }
+
+    /// Whether this is a lock: the file system may have none.
+    pub(crate) fn is_held(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Locks `folder` without waiting; `None` when it is locked already or cannot be locked.
+    pub(crate) fn if_free(folder: &Path) -> Option<Self> {
+        let file = File::open(folder).ok()?;
+        matches!(attempt(&file, Kind::Exclusive), Attempt::Locked)
+            .then_some(Self { file: Some(file) })
+    }
+
+    /// Locks `folder`, which was just created; `None` when another save took it for abandoned.
+    pub(crate) fn of_new(folder: &Path) -> Option<Self> {
+        let Ok(file) = File::open(folder) else {
+            return exists(folder).then_some(Self { file: None });
+        };
+        match attempt(&file, Kind::Exclusive) {
+            Attempt::Held => None,
+            Attempt::Impossible => Some(Self { file: None }),
+            // Another save may have removed the folder before it was locked.
+            Attempt::Locked => exists(folder).then_some(Self { file: Some(file) }),
+        }
+    }
+}
+
+fn held(folder: &Path, timeout: Duration) -> Error {
+    let reason = format!(
+        "another program has locked this folder (flock) for {} seconds and more",
+        timeout.as_secs_f32()
+    );
+    Error::io(folder, std::io::Error::new(std::io::ErrorKind::WouldBlock, reason))
+}

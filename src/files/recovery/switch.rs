@@ -1,0 +1,602 @@
+//! The switch from the files of one save to those of the next, and the same switch after a crash.
+//!
+//! All new files are in the folder `new` of the staging folder, complete. The journal is put beside the model. Then
+//! the old model is moved to `old`, the old weights after it, the new weights are moved into place, and the
+//! new model last; so a model that is in place has its own weights at any time. Where no weights are replaced, the
+//! new model replaces the old one with one rename. Then what is in the staging folder is deleted, and the journal last.
+//!
+//! Every step is a rename or the deletion of what nobody needs, and what is done is seen from where the files
+//! are: whoever finds the journal and holds the lock of the folder goes on where the switch ended.
+//!
+//! # Where the files are says it, not how old or long they are
+//!
+//! Old and new files often have one length, as those of two checkpoints of a model do, and one time, where the clock of the
+//! file system is coarser than a save is quick. So neither tells the old file of a name from the new one. This does:
+//!
+//! | in `new` | in `old` | the file in place is |
+//! |---|---|---|
+//! | yes | no | the old one: the new one is not moved yet |
+//! | no | yes | the new one |
+//! | no | no, and it had an old one | the old one: the new one is lost, or was deleted by an undo |
+//! | no | no, and it had none | the new one |
+//!
+//! The third line has an exception: a model that replaces the old one with one rename, since the old one is not kept then.
+//! It is the new one where no weights are left in `new`, as they are moved first, unless its mark is that of the old one
+//! alone. Where both have one mark and the new model was lost, that is wrong and harms nobody: the weights of such a switch
+//! have names of their own, so that each of the two models has its weights.
+//!
+//! Of two kinds of files, old and new ones, never are both in place: all old files are moved away before a new one is moved
+//! into place, and an undo takes all new ones back before it returns the first old one. Deleting begins when all new files
+//! are in place. So where every name is taken and nothing is in `new`, all files in place are of one save, and what is in
+//! `old` is needed by nobody: the switch is done, whatever their marks are (`is_done`).
+//!
+//! The marks in the journal are compared where the table above has said which file it must be. One that is another was put
+//! there by a stranger, and nothing is touched.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::recovery::journal::{Entry, Journal, Kind, Mark};
+use crate::files::recovery::names::journal_name;
+use crate::files::recovery::place::{Place, Target};
+use crate::files::recovery::staging::remove_parts;
+use crate::util::retry::retried;
+
+/// A switch from the files of a folder to those of a staging folder in it.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    directory: Place,
+    /// The directory as the caller gave it, for messages.
+    shown: PathBuf,
+    staging: PathBuf,
+    /// The staging folder; `None` where it is gone.
+    folder: Option<Place>,
+    /// The folder of the new files; `None` where it is gone.
+    new: Option<Place>,
+    /// The folder that old files are moved to; `None` where it is gone.
+    old: Option<Place>,
+    pub(super) files: Vec<Entry>,
+    sync: bool,
+    /// Whether the switch was interrupted: some of its renames may be done.
+    resumed: bool,
+    /// Whether the inodes of the journal are those of now.
+    knows_inodes: bool,
+}
+
+/// Which file has the name of one that the switch puts in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Free,
+    Old,
+    New,
+    /// One that the switch does not know.
+    Other,
+}
+
+/// Where the files of an entry are.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    position: Position,
+    /// Whether a file or a link that has the length of the new file is in place.
+    has_length: bool,
+    /// Whether the new file is still in the staging folder, and has its length.
+    staged: bool,
+    /// Whether something is in the staging folder in place of the new file.
+    damaged: bool,
+    /// Whether the old file was moved to the staging folder.
+    saved: bool,
+    /// Whether what no save makes is in one of the three places: it is neither moved nor removed.
+    foreign: bool,
+}
+
+/// What can be done with an interrupted switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// All files are in place.
+    Done,
+    Finish,
+    Undo,
+    /// Files that the switch does not know are in the way, or some that it needs are gone.
+    None,
+}
+
+impl Switch {
+    /// The switch to the files `names` in the folder `new` of `staging`, the model last. `is_there` says which of them
+    /// may replace a file of `directory`; `shown` is the directory in messages.
+    pub(crate) fn new(
+        (directory, shown): (&Path, &Path),
+        staging: &Path,
+        names: &[String],
+        is_there: impl Fn(&str) -> bool,
+        sync: bool,
+    ) -> Result<Self> {
+        let name = staging.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
+        let mut switch = Self::open((directory, shown), name, sync, false)?;
+        let mut files = Vec::with_capacity(names.len());
+        for name in names {
+            let gone = || Error::io(staging.join("new").join(name), io::ErrorKind::NotFound.into());
+            let (new, _) = switch.mark(switch.new.as_ref(), name)?.ok_or_else(gone)?;
+            let in_place = || switch.mark(Some(&switch.directory), name);
+            let old = is_there(name).then(in_place).transpose()?.flatten();
+            if old.is_some_and(|(_, kind)| !kind.is_replaceable()) {
+                let reason = "neither a file nor a link: it is not replaced";
+                let path = switch.shown.join(name);
+                return Err(Error::new(ErrorKind::AlreadyExists, reason).with_path(path));
+            }
+            files.push(Entry { name: name.clone(), new, old: old.map(|(mark, _)| mark) });
+        }
+        switch.files = files;
+        Ok(switch)
+    }
+
+    /// The switch of a journal in `directory`. What it renames is flushed to the disk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] where links or files are in the place of the staging folder or of those in it.
+    pub(super) fn of_journal(journal: Journal, directory: &Path) -> Result<Self> {
+        let switch = Self::open((directory, directory), &journal.staging, true, true)?;
+        let knows_inodes = journal.inode.is_some() && journal.inode == switch.inode()?;
+        Ok(Self { files: journal.files, knows_inodes, ..switch })
+    }
+
+    fn open(
+        (directory, shown): (&Path, &Path),
+        staging: &str,
+        sync: bool,
+        resumed: bool,
+    ) -> Result<Self> {
+        let path = directory.join(staging);
+        let failed = |error| Error::io(&path, error);
+        let directory = Place::open(directory).map_err(|error| Error::io(shown, error))?;
+        let folder = directory.inside(staging).map_err(failed)?;
+        let part = |name| match &folder {
+            Some(folder) => folder.inside(name).map_err(failed),
+            None => Ok(None),
+        };
+        let (new, old) = (part("new")?, part("old")?);
+        let (shown, files) = (shown.to_path_buf(), Vec::new());
+        let knows_inodes = false;
+        Ok(Self {
+            directory,
+            shown,
+            staging: path,
+            folder,
+            new,
+            old,
+            files,
+            sync,
+            resumed,
+            knows_inodes,
+        })
+    }
+
+    /// The inode of the staging folder.
+    fn inode(&self) -> Result<Option<u64>> {
+        let inode = self.folder.as_ref().map(Place::inode).transpose();
+        Ok(inode.map_err(|error| Error::io(&self.staging, error))?.flatten())
+    }
+
+    /// Whether one rename is the whole switch, so that nobody ever has to complete it.
+    pub(crate) fn is_one_rename(&self) -> bool {
+        self.files.len() == 1
+    }
+
+    /// Puts the journal beside the model, or leaves none. Files of the staging folder are on the disk before, where that
+    /// was asked for.
+    pub(crate) fn announce(&self) -> Result<()> {
+        let fail = |error| Error::io(&self.staging, error);
+        let model = self.model().ok_or_else(|| Error::internal("a switch without a model"))?;
+        let name = self.staging.file_name().and_then(|name| name.to_str());
+        let staging = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
+        let (staging, inode) = (staging.to_owned(), self.inode()?);
+        let journal = Journal { staging, inode, files: self.files.clone() };
+        let written = journal.write(&self.staging, self.sync).map_err(fail)?;
+        let path = self.journal_path(&model.name);
+        // Where there are no locks, another save may have left one.
+        rename_to_free(&written, &path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => interrupted(&self.directory.path().join(&model.name)),
+            _ => fail(error),
+        })?;
+        // Nothing was renamed yet. A journal that stays all the same is known to be done by its staging folder, which goes.
+        self.flush().inspect_err(|_| drop(self.close()))
+    }
+
+    /// Deletes the journal: nobody goes on with this switch.
+    pub(crate) fn close(&self) -> Result<()> {
+        let Some(model) = self.model() else { return Ok(()) };
+        let path = self.journal_path(&model.name);
+        match retried(|| fs::remove_file(&path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(path, error).because("the journal of the save cannot be deleted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn model(&self) -> Option<&Entry> {
+        self.files.last()
+    }
+
+    fn weights(&self) -> &[Entry] {
+        self.files.split_last().map_or(&[], |(_, weights)| weights)
+    }
+
+    fn journal_path(&self, model_name: &str) -> PathBuf {
+        self.directory.path().join(journal_name(model_name))
+    }
+
+    /// Whether new files are in the staging folder, and whether old ones are.
+    pub(super) fn has_files(&self) -> (bool, bool) {
+        let any = |place: Option<&Place>| {
+            place.is_some_and(|place| place.names().is_ok_and(|names| !names.is_empty()))
+        };
+        (any(self.new.as_ref()), any(self.old.as_ref()))
+    }
+
+    pub(super) fn staging(&self) -> &Path {
+        &self.staging
+    }
+
+    /// Removes the files of this switch from the staging folder, and then the folder, which stays where anything else is
+    /// in it. Where it is gone, that is on the disk before anybody deletes the journal.
+    pub(crate) fn remove_staging(&self) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let failed = |error| Error::io(&self.staging, error);
+        for entry in &self.files {
+            for part in [&self.new, &self.old].into_iter().flatten() {
+                part.delete(&entry.name)
+                    .map_err(|error| Error::io(part.path().join(&entry.name), error))?;
+            }
+        }
+        remove_parts(folder).map_err(failed)?;
+        let name = self.staging.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::internal("a staging folder without a name"))?;
+        self.directory.remove_empty(name).map_err(failed)?;
+        // Where a disk cannot do that, a power failure may bring back old files, of which nobody knows that they are.
+        drop(self.flush());
+        Ok(())
+    }
+
+    fn mark(&self, place: Option<&Place>, name: &str) -> Result<Option<(Mark, Kind)>> {
+        let Some(place) = place else { return Ok(None) };
+        place.mark(name).map_err(|error| Error::io(place.path().join(name), error))
+    }
+
+    /// Does the renames that are left, in the order that is stated above.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let replaces_weights = self.replaces_weights();
+        if replaces_weights {
+            // The model first.
+            for entry in self.files.iter().rev().filter(|entry| entry.old.is_some()) {
+                if self.found(entry)?.position == Position::Old {
+                    self.rename(entry, Some(&self.directory), self.old.as_ref(), Target::Free)?;
+                }
+            }
+            // First where they are now: no old file is lost between the two.
+            self.flush_old()?;
+            self.flush()?;
+        }
+        for entry in self.weights() {
+            self.put_in_place(entry, Target::Free)?;
+        }
+        if !self.weights().is_empty() {
+            self.flush()?;
+        }
+        let Some(model) = self.model() else { return Ok(()) };
+        let replaces = !replaces_weights
+            && model.old.is_some()
+            && self.found(model)?.position == Position::Old;
+        self.put_in_place(model, if replaces { Target::Replaced } else { Target::Free })
+    }
+
+    fn put_in_place(&self, entry: &Entry, target: Target) -> Result<()> {
+        if self.resumed && self.found(entry)?.position == Position::New {
+            return Ok(());
+        }
+        self.rename(entry, self.new.as_ref(), Some(&self.directory), target)
+    }
+
+    /// Whether all new files are in place.
+    pub(crate) fn is_done(&self) -> bool {
+        self.way().is_ok_and(|way| way == Way::Done)
+    }
+
+    fn replaces_weights(&self) -> bool {
+        self.weights().iter().any(|entry| entry.old.is_some())
+    }
+
+    /// Whether the last rename is the one that replaces the old model, which is not kept.
+    fn replaces_model(&self) -> bool {
+        !self.replaces_weights() && self.model().is_some_and(|model| model.old.is_some())
+    }
+
+    /// Moves the new files back to the staging folder, the model first, and then the old ones into place, the
+    /// model last. The new model is deleted, so that whoever goes on with this switch undoes it too; but not where it would
+    /// have replaced the old one with one rename, since one that is gone may have done so.
+    ///
+    /// # Errors
+    /// When a file cannot be renamed. That a folder cannot be flushed ends nothing here: the old files come first.
+    pub(crate) fn undo(&self) -> Result<()> {
+        for (number, entry) in self.files.iter().enumerate().rev() {
+            if self.found(entry)?.position == Position::New {
+                self.rename(entry, Some(&self.directory), self.new.as_ref(), Target::Free)?;
+            }
+            let is_deleted = self.is_last(number) && !self.replaces_model();
+            if let Some(new) = self.new.as_ref().filter(|_| is_deleted) {
+                new.delete(&entry.name).map_err(|error| self.error(entry, error))?;
+            }
+        }
+        drop(self.flush());
+        for (number, entry) in self.files.iter().enumerate() {
+            if !self.found(entry)?.saved {
+                continue;
+            }
+            if self.is_last(number) {
+                drop(self.flush());
+            }
+            self.rename(entry, self.old.as_ref(), Some(&self.directory), Target::Free)?;
+        }
+        drop(self.flush());
+        Ok(())
+    }
+
+    fn is_last(&self, number: usize) -> bool {
+        number.saturating_add(1) == self.files.len()
+    }
+
+    /// What can be done now.
+    pub(super) fn way(&self) -> Result<Way> {
+        let all = self.files.iter().map(|entry| Ok((entry, self.found(entry)?)));
+        let all: Vec<_> = all.collect::<Result<_>>()?;
+        if all.iter().any(|(_, found)| found.foreign) {
+            return Ok(Way::None);
+        }
+        if is_done(&all, self.replaces_model()) {
+            return Ok(Way::Done);
+        }
+        let goes_on = |(_, found): &(_, Found)| match found.position {
+            Position::New => !found.damaged,
+            Position::Free | Position::Old => found.staged,
+            Position::Other => false,
+        };
+        let goes_back = |(entry, found): &(&Entry, Found)| match found.position {
+            Position::Old => true,
+            Position::New | Position::Free => entry.old.is_none() || found.saved,
+            Position::Other => false,
+        };
+        Ok(if all.iter().all(goes_on) {
+            Way::Finish
+        } else if all.iter().all(goes_back) {
+            Way::Undo
+        } else {
+            Way::None
+        })
+    }
+
+    fn found(&self, entry: &Entry) -> Result<Found> {
+        let staged = self.mark(self.new.as_ref(), &entry.name)?;
+        let saved = self.mark(self.old.as_ref(), &entry.name)?;
+        let in_place = self.mark(Some(&self.directory), &entry.name)?;
+        let kinds = [staged, saved, in_place].into_iter().flatten().map(|(_, kind)| kind);
+        let foreign = !kinds.into_iter().all(Kind::is_replaceable);
+        let has_length = |found: Option<(Mark, Kind)>| {
+            found.is_some_and(|(mark, kind)| kind == Kind::File && mark.len == entry.new.len)
+        };
+        let is_whole = has_length(staged);
+        let damaged = staged.is_some() && !is_whole;
+        let saved = entry.old.is_some() && saved.is_some_and(|(_, kind)| kind.is_replaceable());
+        let position = match in_place {
+            None => Position::Free,
+            Some(file) => self.position(entry, file, (staged.is_some(), saved))?,
+        };
+        let has_length = has_length(in_place);
+        Ok(Found { position, has_length, staged: is_whole, damaged, saved, foreign })
+    }
+
+    /// Which file is in place: the one that has to be there, as is told from whether the new one is `staged` and the old
+    /// one `saved`, or one that the switch does not know.
+    fn position(
+        &self,
+        entry: &Entry,
+        (mark, kind): (Mark, Kind),
+        (staged, saved): (bool, bool),
+    ) -> Result<Position> {
+        let is = |own: &Mark| if self.knows_inodes { own.is(&mark) } else { own.is_like(&mark) };
+        let is_new = kind == Kind::File && is(&entry.new);
+        let is_old = kind.is_replaceable() && entry.old.is_some_and(|old| is(&old));
+        let must_be_new = match (staged, saved) {
+            (true, true) => return Ok(Position::Other),
+            (true, false) => false,
+            (false, true) => true,
+            (false, false) if self.replaces_model() && self.is_model(entry) => {
+                let is_clearly_old = is_old && !entry.new.is_like(&mark);
+                !is_clearly_old && !self.has_staged_weights()?
+            }
+            (false, false) => entry.old.is_none(),
+        };
+        Ok(match must_be_new {
+            true if is_new => Position::New,
+            false if is_old => Position::Old,
+            _ => Position::Other,
+        })
+    }
+
+    /// Whether some of the weights are not moved into place yet: the model is the last.
+    fn has_staged_weights(&self) -> Result<bool> {
+        let is_staged = |entry: &Entry| Ok(self.mark(self.new.as_ref(), &entry.name)?.is_some());
+        let staged: Result<Vec<bool>> = self.weights().iter().map(is_staged).collect();
+        Ok(staged?.contains(&true))
+    }
+
+    fn is_model(&self, entry: &Entry) -> bool {
+        self.model().is_some_and(|model| model.name == entry.name)
+    }
+
+    fn rename(
+        &self,
+        entry: &Entry,
+        from: Option<&Place>,
+        to: Option<&Place>,
+        target: Target,
+    ) -> Result<()> {
+        let renamed = match from.zip(to) {
+            Some((from, to)) => from.rename(&entry.name, to, target),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        renamed.map_err(|error| self.error(entry, error))
+    }
+
+    fn error(&self, entry: &Entry, error: io::Error) -> Error {
+        let shown = self.shown.join(&entry.name);
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let reason = "exists already: it was made while the save was running";
+                Error::new(ErrorKind::AlreadyExists, reason).with_path(shown)
+            }
+            io::ErrorKind::PermissionDenied => Error::io(shown, error).because(
+                "cannot be replaced: it may belong to another user, and in a folder that all users share \
+                 only the owner may move a file",
+            ),
+            _ => Error::io(shown, error),
+        }
+    }
+
+    /// Makes the renames before it durable, where that was asked for and the file system supports it.
+    pub(crate) fn flush(&self) -> Result<()> {
+        if self.sync {
+            self.directory.flush().map_err(|error| Error::io(&self.shown, error))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush_old(&self) -> Result<()> {
+        let old = self.old.as_ref().filter(|_| self.sync);
+        old.map_or(Ok(()), |old| old.flush().map_err(|error| Error::io(old.path(), error)))
+    }
+}
+
+/// Flushes the entries of a folder to the disk, where the file system can.
+pub(crate) fn flush_folder(folder: &Path, shown: &Path) -> Result<()> {
+    Place::open(folder).and_then(|folder| folder.flush()).map_err(|error| Error::io(shown, error))
+}
+
+/// Whether nothing is left to do: all files in place are of one save and no new one is left to be moved there, or all is as
+/// it was before, or nothing is left to do it with. Of a switch that `replaces_model` the old model may be in place.
+fn is_done(all: &[(&Entry, Found)], replaces_model: bool) -> bool {
+    let is_in_place = |found: &Found| found.has_length && !found.staged && !found.damaged;
+    let has_old_model =
+        || replaces_model && all.last().is_some_and(|(_, model)| model.position == Position::Old);
+    if all.iter().all(|(_, found)| is_in_place(found)) && !has_old_model() {
+        return true;
+    }
+    let is_left = |(_, found): &(_, Found)| found.staged || found.damaged || found.saved;
+    let is_untouched = |(entry, found): &(&Entry, Found)| match found.position {
+        Position::Old => true,
+        Position::Free => entry.old.is_none(),
+        Position::New | Position::Other => false,
+    };
+    let has_model = all.last().is_some_and(|(_, model)| model.position != Position::Free);
+    !all.iter().any(is_left) && (has_model || all.iter().all(is_untouched))
+}
+
+/// The error for the model at `path`, whose switch somebody else has announced.
+pub(crate) fn interrupted(path: &Path) -> Error {
+    let reason = "a save of this model is running, or was interrupted: when none is running, `recover` of its folder \
+                  completes it";
+    Error::new(ErrorKind::Changed, reason).with_path(path)
+}
+
+/// Renames a file to a name that is not taken.
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match retried(|| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)) {
+            // Some file systems do not support this flag. The lock still excludes other saves.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
+    match retried(|| to.symlink_metadata()) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => retried(|| fs::rename(from, to)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_do_where_all_is_new_or_as_it_was() {
+        use Position::{Free, New, Old, Other};
+        let found = |position| Found {
+            position,
+            has_length: position == New,
+            staged: false,
+            damaged: false,
+            saved: false,
+            foreign: false,
+        };
+        let mark = Mark { len: 1, modified: 0, inode: None };
+        let (had, had_none) = (Some(mark), None);
+        // What the data file and the model were, and where they are.
+        let cases = [
+            ([had, had], [New, New], true),
+            ([had, had], [Old, Old], true),
+            ([had, had], [New, Old], true),
+            ([had, had], [Other, Other], true),
+            ([had, had], [Old, Free], false),
+            ([had, had_none], [Old, Free], true),
+            ([had_none, had_none], [Free, Free], true),
+            ([had_none, had_none], [New, Free], false),
+            ([had, had_none], [Free, Free], false),
+            ([had, had_none], [Other, Free], false),
+        ];
+        for (old, positions, done) in cases {
+            let entries = old.map(|old| Entry { name: "w".to_owned(), new: mark, old });
+            let at = |change: &dyn Fn(&mut Found)| {
+                let mut data = found(positions[0]);
+                change(&mut data);
+                let all = [(&entries[0], data), (&entries[1], found(positions[1]))];
+                is_done(&all, false)
+            };
+            assert_eq!(at(&|_| {}), done, "{old:?} {positions:?}");
+            assert!(!at(&|data| data.staged = true), "{positions:?}, staged");
+            assert!(!at(&|data| data.damaged = true), "{positions:?}, damaged");
+            let all_new = positions == [New, New];
+            assert_eq!(at(&|data| data.saved = true), all_new, "{positions:?}, saved");
+        }
+    }
+
+    #[test]
+    fn a_switch_is_done_where_nothing_is_staged_and_every_name_is_taken_whatever_the_marks_say() {
+        use Position::{New, Old, Other};
+        let mark = Mark { len: 1, modified: 0, inode: None };
+        let entry = Entry { name: "w".to_owned(), new: mark, old: Some(mark) };
+        for position in [New, Old, Other] {
+            for saved in [false, true] {
+                let found = Found {
+                    position,
+                    has_length: true,
+                    staged: false,
+                    damaged: false,
+                    saved,
+                    foreign: false,
+                };
+                let new = Found { position: New, ..found };
+                assert!(is_done(&[(&entry, found), (&entry, new)], false), "{found:?}");
+                // The old model, which one rename would have replaced, has its own weights.
+                let done = is_done(&[(&entry, new), (&entry, found)], true);
+                assert_eq!(done, position != Old || !saved, "{found:?}");
+                let longer = Found { has_length: false, saved: true, ..found };
+                assert!(!is_done(&[(&entry, longer), (&entry, new)], false), "{longer:?}");
+            }
+        }
+    }
+}
